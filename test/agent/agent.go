@@ -1,3 +1,2 @@
-// Package agent pins the eBPF profiler with its own agent, in its own module, because the product does not need its
-// dependencies.
+// Package agent pins the eBPF profiler with its own agent, in a module of its own. The product does not need its dependencies.
 package agent

@@ -23,7 +23,7 @@ import (
 	"github.com/ig-otel-profiles/ig-otel-profiles/internal/igtest"
 )
 
-// kinds are programs whose addresses in memory, in the file and in the symbol table differ in their own ways.
+// kinds are programs whose addresses in memory, in the file and in the symbol table differ in various ways.
 var kinds = []struct {
 	name, title string
 	flags       []string // of clang; none for a Go program
@@ -31,27 +31,27 @@ var kinds = []struct {
 	{"kind-pie", "position-independent (PIE)", []string{"-fPIE", "-pie"}},
 	{"kind-exec", "at fixed addresses (non-PIE)", []string{"-fno-pie", "-no-pie"}},
 	{"kind-lld", "from LLD, its code not at its offset in the file", []string{"-fPIE", "-pie", "-fuse-ld=lld"}},
-	// A stripped Go program is named before it leaves. The names of this one cannot be read.
+	// The daemon names a stripped Go program itself. The names in this one cannot be read.
 	{"kind-go", "Go", nil},
 }
 
-// symbolizer is a server that names functions, and how the table calls it.
+// symbolizer is a server that names functions, with its name in the table.
 type symbolizer struct {
 	server
 	title string
 }
 
-// pairsTime is CPU time for some 20 samples in each function of a program of pairs.
+// pairsTime is CPU time for about 20 samples in each function of a program of pairs.
 const pairsTime = 10 * time.Second
 
-// TestAddresses runs programs without symbols and lets Parca name their functions from a debuginfod server that has the
-// same files with symbols, and Pyroscope from its store of symbols: the addresses that arrive have to be those of the files' symbol tables,
-// whatever kind of file it is. Each of a program's functions has to have its name and its caller, and so has the CPU time.
-// Another Pyroscope gets functions called after files, and leaves those alone.
+// TestAddresses sends programs without symbols to Parca and Pyroscope. Parca names their functions from a debuginfod server with
+// the same files and their symbols, Pyroscope from its store of symbols. For each kind of file, the addresses must be those of its
+// symbol table. So each function must have its name, its caller and its CPU time. Another Pyroscope gets functions named after
+// files, and must leave those unchanged.
 func TestAddresses(t *testing.T) {
 	igtest.NeedRoot(t)
 	files := &debuginfod{byID: map[string]string{}}
-	overTLS := httptest.NewTLSServer(files) // Parca asks over https alone
+	overTLS := httptest.NewTLSServer(files) // Parca only asks over https
 	t.Cleanup(overTLS.Close)
 	authority := pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: overTLS.Certificate().Raw})
 	t.Setenv("SSL_CERT_FILE", writeFile(t, "authority.pem", string(authority)))
@@ -132,7 +132,7 @@ func TestAddresses(t *testing.T) {
 	}
 }
 
-// hideNames writes nonsense where a Go program says where its functions' names begin. The program itself does not look there.
+// hideNames overwrites the offset of the function names in a Go program. The program itself does not use it.
 func hideNames(t *testing.T, file string) {
 	t.Helper()
 	parsed, err := elf.Open(file)

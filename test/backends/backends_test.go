@@ -25,10 +25,10 @@ import (
 	"github.com/ig-otel-profiles/ig-otel-profiles/internal/receiver"
 )
 
-// frequency gives as many samples a second as hardly disturb the program.
+// frequency is the highest sampling rate that hardly disturbs the program.
 const frequency = 999
 
-// burnTime is how much CPU time a program takes: 3,000 samples and some.
+// burnTime is the CPU time of a program, enough for a little more than 3,000 samples.
 const burnTime = 4 * time.Second
 
 func writeFile(t *testing.T, name, text string) string {
@@ -38,7 +38,7 @@ func writeFile(t *testing.T, name, text string) string {
 	return path
 }
 
-// moduleVersion is the version of a server that its module here asks for.
+// moduleVersion is the version of a server that its module here requires.
 func moduleVersion(folder, module string) string {
 	cmd := exec.Command("go", "list", "-m", "-f", "{{.Version}}", module)
 	cmd.Dir = folder
@@ -49,8 +49,8 @@ func moduleVersion(folder, module string) string {
 	return strings.TrimSpace(string(out))
 }
 
-// burn runs a program of known shares for that much CPU time while a gadget sends its samples to the exporters, and returns
-// the CPU time that it took.
+// burn runs a program of known shares for that much CPU time while a gadget sends its samples to the exporters. It returns the CPU
+// time that the program used.
 func burn(t *testing.T, program, config, exporters string, atLeast time.Duration) time.Duration {
 	t.Helper()
 	ig := igtest.Built(t, igtest.Bin, "ig")
@@ -68,7 +68,7 @@ func burn(t *testing.T, program, config, exporters string, atLeast time.Duration
 		}
 	})
 	require.Eventually(t, func() bool { return strings.Contains(said.String(), "exporting data source") }, 3*time.Minute, 100*time.Millisecond)
-	time.Sleep(5 * time.Second) // the eBPF programs come after it
+	time.Sleep(5 * time.Second) // the eBPF programs load after ig says so
 
 	p := exec.Command(program)
 	p.SysProcAttr = &syscall.SysProcAttr{Setsid: true, Pdeathsig: syscall.SIGKILL}
@@ -76,7 +76,7 @@ func burn(t *testing.T, program, config, exporters string, atLeast time.Duration
 	require.NoError(t, err)
 	require.NoError(t, p.Start())
 	require.Eventually(t, func() bool { return igtest.ScheduledTime(t, p.Process.Pid) >= atLeast }, 5*time.Minute, 10*time.Millisecond)
-	// It stands still, and is still there to be looked at, until its last samples are sent.
+	// It is stopped but still exists until its last samples are sent, so its files can be read.
 	require.NoError(t, p.Process.Signal(syscall.SIGSTOP))
 	time.Sleep(4 * time.Second)
 	used := igtest.ScheduledTime(t, p.Process.Pid)
@@ -89,7 +89,7 @@ func burn(t *testing.T, program, config, exporters string, atLeast time.Duration
 	return used
 }
 
-// sample runs the gadget for some seconds on whatever runs, and returns what ig said.
+// sample runs the gadget on the whole machine for some seconds, and returns ig's log.
 func sample(t *testing.T, config string) string {
 	t.Helper()
 	ig := igtest.Built(t, igtest.Bin, "ig")
@@ -108,13 +108,13 @@ func tag() string {
 	return "dev"
 }
 
-// asked tells whether a backend takes part: all do, or those that BACKENDS names with commas in between.
+// asked reports whether a backend takes part. By default all do; BACKENDS names some, separated by commas.
 func asked(backend string) bool {
 	names := os.Getenv("BACKENDS")
 	return names == "" || slices.Contains(strings.Split(names, ","), backend)
 }
 
-// needs skips a test of a backend that takes no part in this run.
+// needs skips a test of a backend that does not take part in this run.
 func needs(t *testing.T, backend string) {
 	t.Helper()
 	if !asked(backend) {
@@ -122,7 +122,7 @@ func needs(t *testing.T, backend string) {
 	}
 }
 
-// way is one way to one backend.
+// way is a way to send to one backend.
 type way struct {
 	title string
 	server
@@ -134,7 +134,7 @@ type way struct {
 
 func TestBackends(t *testing.T) {
 	igtest.NeedRoot(t)
-	// What Kubernetes would say of a pod, under the name of the label and under that of the convention.
+	// These are a pod's attributes as Kubernetes has them, under the name of the label and under that of the convention.
 	const asLabel, asKey = "        resource: [k8s_pod_name=shop-1, deployment_environment_name=test]\n", "        resource: [k8s.pod.name=shop-1, deployment.environment.name=test]\n"
 	pods := []string{selector("k8s_pod_name", "shop-1"), selector("deployment_environment_name", "test"), selector("k8s_pod_name", "shop-1", "host_arch", hostArch()), selector("service_name", service)}
 	none := []string{selector("k8s_pod_name", "shop-2")}
@@ -161,9 +161,9 @@ func TestBackends(t *testing.T) {
 	if t.Failed() {
 		t.FailNow()
 	}
-	var behindAddr string // of Pyroscope, or of what takes its place at the Collector
+	var behindAddr string // of Pyroscope, or of the server in its place behind the Collector
 	if asked("pyroscope") {
-		// The storage of 2.x finds what it has not compacted yet by the service's name only, which its pages always ask for.
+		// The storage of 2.x finds data that it has not compacted yet only by the service's name. Its pages always ask for that.
 		ofService := []string{selector("service_name", service, "k8s_pod_name", "shop-1"), selector("service_name", service, "deployment_environment_name", "test", "host_arch", hostArch())}
 		notOfService := []string{selector("service_name", service, "k8s_pod_name", "shop-2")}
 		add("pyroscope", "pyroscope", "as-is", asIs.addr(), asLabel)
@@ -193,7 +193,7 @@ func TestBackends(t *testing.T) {
 	program := filepath.Join(t.TempDir(), "burn-go")
 	igtest.Output(t, "go", "build", "-buildvcs=false", "-o", program, "../e2e/burn")
 	used := burn(t, program, config, strings.Join(exporters, ","), burnTime)
-	c.Stop() // it has sent what it had
+	c.Stop() // it has sent everything
 	all := span{begin, time.Now().Add(2 * time.Second)}
 	middle := begin.Add(all.until.Sub(begin) / 2)
 
@@ -207,7 +207,7 @@ func TestBackends(t *testing.T) {
 	report(t, ways, results)
 }
 
-// service is that of the test's program.
+// service is the service of the test's program.
 const service = "burn-go"
 
 func hostArch() string { return runtime.GOARCH }
@@ -215,14 +215,14 @@ func hostArch() string { return runtime.GOARCH }
 // entry is the function that nearly all stacks of test/e2e/burn go through.
 const entry = "main.main"
 
-// shares are those of test/e2e/burn.
+// shares are the shares of test/e2e/burn.
 var shares = map[string]float64{"main.heavy": 60, "main.light": 30, "main.rest": 10}
 
-// check compares what a backend shows with what is true, and notes what it found.
+// check compares a backend's data with the truth, and notes its findings.
 func check(t *testing.T, w way, used time.Duration, all span, middle time.Time, found map[string]string) {
 	sel := w.selectors[0]
 	var stacks []stack
-	require.Eventually(t, func() bool { // what has come may be shown a little later
+	require.Eventually(t, func() bool { // data that has arrived may be shown a little later
 		stacks = w.query(t, w.all, all)
 		return w.seconds(total(stacks), frequency) > 0.9*used.Seconds()
 	}, time.Minute, 2*time.Second, "the samples do not arrive")
@@ -292,7 +292,7 @@ func check(t *testing.T, w way, used time.Duration, all span, middle time.Time, 
 	found["diff"] = "both sides add up"
 }
 
-// report writes the table, and into the page where asked to.
+// report logs the table, and writes it into the page on request.
 func report(t *testing.T, ways []way, results map[string]map[string]string) {
 	columns := []struct{ key, title string }{
 		{"functions", "functions (true: 60, 30, 10 %)"}, {"callers", "callers"}, {"seconds", "CPU seconds"}, {"labels", "labels"}, {"total", "total"}, {"diff", "diff of two times"},

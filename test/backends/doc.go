@@ -1,5 +1,4 @@
-// Package backends sends real profiles to real backends, with the settings that
-// docs/guides prints, and checks the results over the backends' own query APIs: see "make
-// test-backends". The servers are built from Go modules of their own in the folders
-// beside this one and run as separate processes: nothing of them is linked into this project's programs.
+// Package backends sends real profiles to real backends, with the settings that docs/guides prints. It checks the results over the
+// backends' own query APIs: see "make test-backends". The servers are built from Go modules of their own in the folders beside this
+// one. They run as separate processes, so none of their code is linked into this project's programs.
 package backends

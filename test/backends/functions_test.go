@@ -11,35 +11,34 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// pairs is how many functions, each with a caller that no other function has, the program of functionPairs has.
+// pairs is the number of functions in the program of functionPairs. Each has a caller of its own.
 const pairs = 500
 
-// stack is what a backend gives back of samples: functions from the leaf, "" where a frame has none.
+// stack is a stack of samples in a backend's answer: functions from the leaf, "" where a frame has none.
 type stack struct {
 	functions []string
 	value     int64
 }
 
-// The functions of the program are called pair_function_007 and the like, their callers pair_caller_007.
+// The functions of the program have names such as pair_function_007, and their callers pair_caller_007.
 const functionName, callerName = "pair_function_", "pair_caller_"
 
 var pairName = regexp.MustCompile(`^(?:main\.)?` + functionName + `([0-9]{3})$`)
 
-// callerPosition is the place in the file that the caller of the nth function has among the callers. It is another one
-// than n, and so is the place next to it: where all names are those of a neighbour, no pair is right.
+// callerPosition is the position of the nth function's caller among the callers in the file. It differs from n, and so does the
+// next one. If every name is a neighbour's, no pair is right.
 func callerPosition(n int) int { return n * 7 % pairs }
 
-// judged is what stacks say of the program's pairs.
+// judged is the result of judging the program's pairs.
 type judged struct {
 	seen, right int   // functions, and of these those that are right
 	inRight     int64 // the samples in a function that is called by its own caller
 	all         int64 // the samples of the program
 }
 
-// judgePairs looks for each function of the program at who called it directly. The names of function and caller come
-// from two addresses that have nothing to do with each other but that the program calls one from the other. So a
-// function counts as right if more than half of its samples have its own caller; the rest are those from its first and
-// last instructions, where it has no frame pointer of its own and its caller is skipped.
+// judgePairs looks up the direct caller of each function. The names of function and caller come from two addresses, which only the
+// call connects. A function counts as right if more than half of its samples have its own caller. The others are from its first and
+// last instructions, where it has no frame pointer, so its caller is skipped.
 func judgePairs(stacks []stack) judged {
 	var inFunction, underCaller [pairs]int64
 	var result judged
@@ -59,7 +58,7 @@ func judgePairs(stacks []stack) judged {
 				underCaller[n] += s.value
 				result.inRight += s.value
 			}
-			break // the program has no function of the pairs above another
+			break // the program never has one of its functions above another
 		}
 	}
 	for n := range pairs {
@@ -73,7 +72,7 @@ func judgePairs(stacks []stack) judged {
 	return result
 }
 
-// shifted gives each function the name of the one that follows in a list, as a server does that is wrong by one.
+// shifted gives each function the name of the next one in a list, like a server that is off by one.
 func shifted(stacks []stack, order []string) []stack {
 	next := map[string]string{}
 	for i := range len(order) - 1 {
@@ -93,7 +92,7 @@ func shifted(stacks []stack, order []string) []stack {
 	return wrong
 }
 
-// truePairs is what a server says that has all names right.
+// truePairs is the answer of a server with correct names.
 func truePairs(prefix string) []stack {
 	var stacks []stack
 	for n := range pairs {
@@ -104,7 +103,7 @@ func truePairs(prefix string) []stack {
 	return stacks
 }
 
-// TestJudgePairs: the judge of the servers' answers tells right names from those of a neighbour.
+// TestJudgePairs tells right names from those of a neighbour.
 func TestJudgePairs(t *testing.T) {
 	for _, prefix := range []string{"", "main."} {
 		right := truePairs(prefix)

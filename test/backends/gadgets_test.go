@@ -21,17 +21,17 @@ import (
 	"github.com/ig-otel-profiles/ig-otel-profiles/internal/receiver"
 )
 
-// TestGadgets lets every gadget sample the whole machine into the servers, through a receiver that adds up: a server
-// takes every request, and has what was sent, in the flame graph, too.
+// TestGadgets lets every gadget sample the whole machine into the servers, through a receiver that adds up. A server must take
+// every request, and show everything that was sent, in the flame graph, too.
 func TestGadgets(t *testing.T) {
 	igtest.NeedRoot(t)
-	// Processes that come and go have page faults and waits.
+	// Short-lived processes have page faults and waits.
 	busy := exec.Command("sh", "-c", "while :; do /bin/true; done")
 	busy.SysProcAttr = &syscall.SysProcAttr{Setsid: true, Pdeathsig: syscall.SIGKILL}
 	require.NoError(t, busy.Start())
 	t.Cleanup(func() {
 		require.NoError(t, busy.Process.Kill())
-		_ = busy.Wait() // it was killed
+		_ = busy.Wait() // killed
 	})
 	start := map[string]func(*testing.T) server{"parca": func(t *testing.T) server { return startParca(t) }}
 	if asked("pyroscope") {
@@ -55,7 +55,7 @@ func TestGadgets(t *testing.T) {
 	}
 }
 
-// passOn returns a receiver that passes all requests on to a server, and keeps them.
+// passOn returns a receiver that forwards all requests to a server, and keeps them.
 func passOn(t *testing.T, addr string) *receiver.Receiver {
 	t.Helper()
 	conn, err := grpc.NewClient(addr, grpc.WithTransportCredentials(insecure.NewCredentials()))
@@ -73,7 +73,7 @@ func passOn(t *testing.T, addr string) *receiver.Receiver {
 	return between
 }
 
-// everything runs a gadget on the whole machine and compares what a server has with what was sent.
+// everything runs a gadget on the whole machine and compares a server's data with what was sent.
 func everything(t *testing.T, s server, gadget string, flags []string) {
 	between := passOn(t, s.addr())
 	config := "operator:\n  otel-profiles:\n    exporters:\n" + exporter(t, s.name(), s.name(), "server", between.Addr()) + patient

@@ -29,8 +29,8 @@ import (
 
 var historyFlag = flag.Bool("history", false, "measure a history beside Pyroscope")
 
-// TestHistoryBesidePyroscope gives an hour of 16 busy CPUs to a history and to Pyroscope, and asks both for all of it. Both answers are
-// the whole hour; what it costs is logged.
+// TestHistoryBesidePyroscope gives an hour of 16 busy CPUs to a history and to Pyroscope, and queries all of it from both. Both
+// must answer with the whole hour. The costs are logged.
 func TestHistoryBesidePyroscope(t *testing.T) {
 	if !*historyFlag {
 		t.Skip("-history measures")
@@ -93,7 +93,7 @@ func TestHistoryBesidePyroscope(t *testing.T) {
 	first, firstCPU := merged()
 	again, againCPU := merged()
 
-	require.NoError(t, server.Process.Signal(syscall.SIGTERM)) // it writes what it holds in memory
+	require.NoError(t, server.Process.Signal(syscall.SIGTERM)) // it writes its memory to disk
 	ended := make(chan error, 1)
 	go func() { ended <- server.Wait() }()
 	select {
@@ -110,8 +110,8 @@ func TestHistoryBesidePyroscope(t *testing.T) {
 		p.version(), size(t, filepath.Join(filepath.Dir(p.storage), "data")), storing, whole.UserTime()+whole.SystemTime(), first, firstCPU, again, againCPU, whole.SysUsage().(*syscall.Rusage).Maxrss>>10)
 }
 
-// TestHistoryBesideNone runs profile_cpu three times on a machine that compiles: without an exporter, with a history, and with Pyroscope.
-// Two CPUs that are sampled 392 times a second make as many samples as 16 do by default. What ig takes is logged.
+// TestHistoryBesideNone runs profile_cpu three times on a machine that compiles: without an exporter, with a history, and with
+// Pyroscope. Two CPUs at 392 samples a second make as many samples as 16 at the default rate. The costs of ig are logged.
 func TestHistoryBesideNone(t *testing.T) {
 	if !*historyFlag {
 		t.Skip("-history measures")

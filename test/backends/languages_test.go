@@ -17,9 +17,9 @@ import (
 	"github.com/ig-otel-profiles/ig-otel-profiles/internal/receiver"
 )
 
-// TestLanguages samples the whole machine while the demo's programs in several languages run, most of whose frames have no
-// name with profile_cpu, and sends the same rows to Pyroscope and to a receiver that adds up: Pyroscope's flame graph has
-// to have all of it, and each program is a service of its own.
+// TestLanguages samples the whole machine while the demo's programs in several languages run. It sends the same rows to Pyroscope
+// and to a receiver that adds up. Most of their frames have no name. Pyroscope's flame graph must have all of it, and each program
+// must be a service of its own.
 func TestLanguages(t *testing.T) {
 	needs(t, "pyroscope")
 	igtest.NeedRoot(t)
@@ -50,7 +50,7 @@ func TestLanguages(t *testing.T) {
 		t.Cleanup(func() {
 			_ = stdin.Close()
 			_ = p.Process.Kill()
-			_ = p.Wait() // it was killed
+			_ = p.Wait() // killed
 		})
 	}
 	begin := time.Now().Add(-time.Second)
@@ -82,7 +82,7 @@ func TestLanguages(t *testing.T) {
 	var shares []string
 	for name := range programs {
 		service := name
-		for s := range sent { // python3 is called python3.11 by its file
+		for s := range sent { // by its file, python3 is python3.11
 			if strings.HasPrefix(s, name) {
 				service = s
 			}

@@ -28,16 +28,16 @@ import (
 	"github.com/ig-otel-profiles/ig-otel-profiles/internal/receiver"
 )
 
-// allocated is what a function of test/memory/testdata/allocate.c has allocated, by its own count.
+// allocated has the bytes and calls that a function of test/memory/testdata/allocate.c has counted.
 type allocated struct{ bytes, calls int64 }
 
-// told is a server, behind a receiver that keeps what it was sent.
+// told is a server, behind a receiver that keeps the requests to it.
 type told struct {
 	server
 	between *receiver.Receiver
 }
 
-// tell starts the servers that take part, and returns them with the settings of their exporters.
+// tell starts the servers that take part, and returns them with their exporters' settings.
 func tell(t *testing.T) (servers map[string]told, config string) {
 	t.Helper()
 	servers, config = map[string]told{}, "operator:\n  otel-profiles:\n    exporters:\n"
@@ -49,13 +49,13 @@ func tell(t *testing.T) (servers map[string]told, config string) {
 	if asked("pyroscope") {
 		add("pyroscope", startPyroscope(t), "")
 		add("pyroscope2", startPyroscope2(t), "")
-		// As if behind a Collector that sends to several backends.
+		// This one is like a server behind a Collector that sends to several backends.
 		add("relabels", startPyroscope(t, relabeling(t)), "        profile_name: plain\n")
 	}
 	return servers, config
 }
 
-// relabeling is the flag that says what the page's settings of a server say.
+// relabeling returns the flag for the settings of a server on the page.
 func relabeling(t *testing.T) string {
 	t.Helper()
 	var settings struct {
@@ -70,16 +70,16 @@ func relabeling(t *testing.T) string {
 	return "-distributor.ingestion-relabeling-rules=" + string(rules)
 }
 
-// watch is a gadget that watches a program. ready is what ig says when it does, and enough tells of each server whether it has been
-// sent what is to be seen, once the program has done its work.
+// watch is a gadget that watches a program. ready is ig's log line when it does. enough reports whether a server has received all
+// data of interest after the program's work.
 type watch struct {
 	gadget, ready string
 	flags         []string
 	enough        func(told) bool
 }
 
-// run runs the gadget into servers from before a program goes on until it has said what it knows and all servers have enough, and
-// returns what it has said. The program waits for a line, says something, and waits for its input to end.
+// run starts the gadget before the program works. It ends it when the program has printed its counts and all servers have enough,
+// and returns these counts. The program waits for a line, prints, and waits for its input to end.
 func (w watch) run(t *testing.T, config string, servers map[string]told, program []string, says int) []string {
 	t.Helper()
 	p := exec.CommandContext(t.Context(), program[0], program[1:]...)
@@ -91,7 +91,7 @@ func (w watch) run(t *testing.T, config string, servers map[string]told, program
 	require.NoError(t, p.Start())
 	defer func() {
 		_ = p.Process.Kill()
-		_ = p.Wait() // it was killed, or has ended
+		_ = p.Wait() // killed, or ended by itself
 	}()
 
 	args := append([]string{"--config", writeFile(t, "config.yaml", config), "run", igtest.Import(t, w.gadget)}, igrun.GadgetFlags()...)
@@ -137,7 +137,7 @@ func (w watch) run(t *testing.T, config string, servers map[string]told, program
 	return text
 }
 
-// counted reads what the program has counted.
+// counted reads the program's counts.
 func counted(t *testing.T, text []string) map[string]allocated {
 	t.Helper()
 	all := map[string]allocated{}
@@ -152,7 +152,7 @@ func counted(t *testing.T, text []string) map[string]allocated {
 	return all
 }
 
-// typesOf returns the profile types that a server has, without those it has not been sent.
+// typesOf returns the profile types that a server has, once there are n of them.
 func (s told) typesOf(t *testing.T, all span, n int) []string {
 	t.Helper()
 	var types []string
@@ -161,7 +161,7 @@ func (s told) typesOf(t *testing.T, all span, n int) []string {
 	return types
 }
 
-// sent adds up what a server was sent of a sample type.
+// sent adds up the values of a sample type that a server received.
 func (s told) sent(sampleType string) (sum int64) {
 	for _, one := range s.between.Samples() {
 		if one.Type == sampleType {
@@ -171,7 +171,7 @@ func (s told) sent(sampleType string) (sum int64) {
 	return sum
 }
 
-// states returns the sums of the profiles of a sample type that a server was sent, by their times, and these times in order.
+// states returns the sums of a sample type's profiles that a server received, by their times, and these times in order.
 func (s told) states(sampleType string) (sums map[time.Time]int64, times []time.Time) {
 	sums = map[time.Time]int64{}
 	for _, one := range s.between.Samples() {
@@ -182,7 +182,7 @@ func (s told) states(sampleType string) (sums map[time.Time]int64, times []time.
 	return sums, slices.SortedFunc(maps.Keys(sums), time.Time.Compare)
 }
 
-// alone returns the last of some times that has no other within a second: a run's own last state can come right after another.
+// alone returns the last time without another one within a second, because a run's last state can come right after another.
 func alone(t *testing.T, times []time.Time) time.Time {
 	t.Helper()
 	for i, at := range slices.Backward(times) {
@@ -194,7 +194,7 @@ func alone(t *testing.T, times []time.Time) time.Time {
 	return time.Time{}
 }
 
-// check compares what a server has of a profile type with what it was sent, and returns its stacks.
+// check compares a server's data of a profile type with what it received, and returns its stacks.
 func (s told) check(t *testing.T, profileType, selector string, all span) []stack {
 	t.Helper()
 	sent := s.sent(strings.Split(profileType, ":")[1])
@@ -207,7 +207,7 @@ func (s told) check(t *testing.T, profileType, selector string, all span) []stac
 	return stacks
 }
 
-// through adds up the stacks that go through a function.
+// through adds up the stacks with a function.
 func through(stacks []stack, function string) (sum int64) {
 	for _, s := range stacks {
 		if slices.Contains(s.functions, function) {
@@ -217,15 +217,16 @@ func through(stacks []stack, function string) (sum int64) {
 	return sum
 }
 
-// requireNear compares an amount that was sampled with the true one: one in step bytes was drawn, and n is what is true of the bytes.
+// requireNear compares a sampled amount with the true one. step is the mean number of bytes between samples, and n the true number
+// of bytes.
 func requireNear(t *testing.T, what string, want, got int64, n, step float64) {
 	t.Helper()
 	t.Logf("%s: %d of %d (%+.1f %%), some %.0f samples", what, got, want, 100*float64(got-want)/float64(want), n/step)
 	require.InDelta(t, float64(want), float64(got), 4.5*float64(want)/math.Sqrt(n/step), what)
 }
 
-// TestMemory lets a program allocate that counts itself: the servers call the profiles as their own pages know them, have what was
-// sent, and it is what the program has counted.
+// TestMemory lets a program allocate that counts its allocations. The servers must name the profiles as their own pages expect, and
+// have the program's counts.
 func TestMemory(t *testing.T) {
 	igtest.NeedRoot(t)
 	const step = 65536
@@ -256,8 +257,8 @@ func TestMemory(t *testing.T) {
 	}
 }
 
-// TestMemoryInUse shows what is in use: a state. A server that adds up the profiles of a time range shows the sum of the states in
-// it; a range with one profile in it shows one, and that is what the program has not freed.
+// TestMemoryInUse shows a state: memory in use. A server that adds up the profiles of a time range shows the sum of the states in
+// it. For a range with one profile, it must show the memory that the program has not freed.
 func TestMemoryInUse(t *testing.T) {
 	igtest.NeedRoot(t)
 	const step = 16384
@@ -265,7 +266,7 @@ func TestMemoryInUse(t *testing.T) {
 	begin := time.Now().Add(-time.Second)
 	text := watch{
 		gadget: "profile_alloc", ready: "the first probes are attached", flags: []string{"--live", "--max-cost=1000", fmt.Sprintf("--sample-bytes=%d", step)},
-		// Until what is in use stays as it is.
+		// It waits until the memory in use no longer changes.
 		enough: func(s told) bool {
 			states, times := s.states("inuse_space")
 			n := len(times)
@@ -302,7 +303,7 @@ func TestMemoryInUse(t *testing.T) {
 			if p, ok := s.server.(*pyroscope); ok {
 				mean := float64(summed) / float64(len(states))
 				if name == "pyroscope2" {
-					mean = float64(summed) // its storage adds up, whatever is asked for
+					mean = float64(summed) // its storage adds up for every query
 				}
 				require.InDelta(t, mean, p.of(types[1]).(*pyroscope).average(t, selector, all), mean/1000, "the mean of the states")
 			}
@@ -310,7 +311,7 @@ func TestMemoryInUse(t *testing.T) {
 	}
 }
 
-// TestLocks lets threads wait for locks: contention is called as the servers' own pages know it.
+// TestLocks lets threads wait for locks. The servers must name the profiles as their own pages expect.
 func TestLocks(t *testing.T) {
 	igtest.NeedRoot(t)
 	servers, config := tell(t)
@@ -336,8 +337,8 @@ func TestLocks(t *testing.T) {
 	}
 }
 
-// requirePeriod checks what a server was told of the period. Pyroscope is told none unless it gives names itself, as it would call
-// the profile by the period's type, and keeps none.
+// Pyroscope would name a profile by its period's type. So requirePeriod wants no period there, unless the server's settings rename
+// profiles.
 func (s told) requirePeriod(t *testing.T, name, periodType, unit string, period int64) {
 	t.Helper()
 	if strings.HasPrefix(name, "pyroscope") {
@@ -348,7 +349,7 @@ func (s told) requirePeriod(t *testing.T, name, periodType, unit string, period 
 	}
 }
 
-// single returns the one profile of a time, as the page does when a point is clicked.
+// single returns the profile of one time, as the page does when you click on a point.
 func (p *parca) single(t *testing.T, selector string, at time.Time) []stack {
 	t.Helper()
 	var answer struct{ Pprof string }
@@ -363,13 +364,13 @@ func (p *parca) single(t *testing.T, selector string, at time.Time) []stack {
 	return pprofStacks(prof)
 }
 
-// single returns what is in a range with one profile in it.
+// single returns the data of a range with one profile in it.
 func (p *pyroscope) single(t *testing.T, selector string, at time.Time) []stack {
 	t.Helper()
 	return p.query(t, selector, span{at.Add(-500 * time.Millisecond), at.Add(500 * time.Millisecond)})
 }
 
-// average is the mean of the profiles of a range, as a query for a state asks for it.
+// average is the mean of a range's profiles, as in a query for a state.
 func (p *pyroscope) average(t *testing.T, selector string, in span) float64 {
 	t.Helper()
 	var answer struct {

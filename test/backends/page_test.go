@@ -18,7 +18,7 @@ const page = "../../docs/develop/testing/backends.md"
 
 var pageFlag = flag.Bool("page", false, "write the tables into docs/develop/testing/backends.md")
 
-// exporter returns the documented settings of an exporter under another name, with another address.
+// exporter returns the documented settings of an exporter with another name and address.
 func exporter(t *testing.T, block, from, name, endpoint string) string {
 	t.Helper()
 	const head = "operator:\n  otel-profiles:\n    exporters:\n"
@@ -32,7 +32,7 @@ func exporter(t *testing.T, block, from, name, endpoint string) string {
 	return renamed
 }
 
-// writeTable puts a table between the page's markers of that name, where the test was asked to and has not failed.
+// writeTable writes a table between the page's markers of that name, if the test is asked to and has not failed.
 func writeTable(t *testing.T, name, table string) {
 	t.Helper()
 	if !*pageFlag || t.Failed() {

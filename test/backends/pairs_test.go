@@ -13,12 +13,12 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// pairsWork is how often a function's loop runs in one call: tens of microseconds. It is another number in each round, so
-// that rounds and samples do not keep step, which would leave functions without a sample.
+// pairsWork is the number of a loop's rounds in one call, which takes tens of microseconds. It changes in each round of calls.
+// Otherwise rounds and samples could keep step, and some functions would get no samples.
 const pairsWork = "10000 + round * 811 % 4096"
 
-// pairsProgram is the source of a program that calls each of its pairs' callers in turn until its standard input ends, with
-// little and equal work in each function. It is C, or Go.
+// pairsProgram is the source of a program in C or Go. It calls each pair's caller in turn until its standard input ends, with
+// little and equal work in each function.
 func pairsProgram(golang bool) string {
 	callers := make([]int, pairs) // by their places in the file
 	for n := range pairs {
@@ -31,7 +31,7 @@ func pairsProgram(golang bool) string {
 		fmt.Fprint(&b, "#include <poll.h>\nstatic volatile unsigned long sink, work;\n")
 	}
 	for n := range pairs {
-		if golang { // some state on the stack: without it a function has no frame, and its caller is skipped
+		if golang { // state on the stack: otherwise the function has no frame, and its caller is skipped
 			fmt.Fprintf(&b, "\n//go:noinline\nfunc %s%03d() {\n\tstate := [8]uint64{sink}\n\tfor i := range work {\n\t\tstate[i%%8] = state[(i+1)%%8]*31 + i\n\t}\n\tsink = state[0]\n}\n", functionName, n)
 		} else {
 			fmt.Fprintf(&b, "__attribute__((noinline)) void %s%03d(void) { for (unsigned long i = 0; i < work; i++) sink = sink * 31 + i; }\n", functionName, n)
@@ -60,8 +60,8 @@ func pairsProgram(golang bool) string {
 	return b.String()
 }
 
-// requireApart makes sure of a compiled program that names wrong by one, in the order of its symbol table, are found out:
-// it is the compiler and the linker that place the functions.
+// requireApart makes sure that the test would notice if names were off by one in a compiled program's symbol table. The compiler
+// and the linker decide where functions are.
 func requireApart(t *testing.T, file string) {
 	t.Helper()
 	parsed, err := elf.Open(file)

@@ -24,15 +24,15 @@ type pyroscope struct {
 	*process
 	address string
 	storage string // its object storage, a folder
-	types   string // the profile type that is asked for; pyroscopeCPU if empty
+	types   string // the profile type to query; pyroscopeCPU if empty
 }
 
-// of returns the same server, asked for another profile type.
+// of returns the same server for queries of another profile type.
 func (p *pyroscope) of(types string) server {
 	return &pyroscope{p.process, p.address, p.storage, types}
 }
 
-// profileTypes are those that have come, in the form that a query has them in.
+// profileTypes returns the types that have arrived, in the form that a query has.
 func (p *pyroscope) profileTypes(t *testing.T, in span) []string {
 	t.Helper()
 	var answer struct{ ProfileTypes []struct{ ID string } }
@@ -44,11 +44,11 @@ func (p *pyroscope) profileTypes(t *testing.T, in span) []string {
 	return types
 }
 
-// keepsDots leaves labels as they come, which is the default of 2.x.
+// keepsDots leaves labels unchanged, which is the default of 2.x.
 const keepsDots = "-validation.disable-label-sanitization=true"
 
-// startPyroscope2 starts Pyroscope with what is the default of 2.x: its storage, the only one that its symbolizer works
-// with, and labels that keep their dots.
+// startPyroscope2 starts Pyroscope with the defaults of 2.x: its storage, which the symbolizer needs, and labels that keep their
+// dots.
 func startPyroscope2(t *testing.T, flags ...string) *pyroscope {
 	t.Helper()
 	raft := collectortest.FreeAddr(t)
@@ -65,10 +65,10 @@ func startSymbolizingPyroscope(t *testing.T) *pyroscope {
 	return startPyroscope2(t, "-symbolizer.enabled", "-symbolizer.debuginfod-url=http://127.0.0.1:1")
 }
 
-// addSymbols puts the symbols of a file where the symbolizer keeps what it has got from debuginfod.
+// addSymbols puts a file's symbols where the symbolizer keeps those from debuginfod.
 func (p *pyroscope) addSymbols(t *testing.T, buildID, file string) {
 	t.Helper()
-	const tenant = "anonymous" // that of a server for one
+	const tenant = "anonymous" // of a server for one tenant
 	folder := filepath.Join(p.storage, "symbolizer", tenant)
 	require.NoError(t, os.MkdirAll(folder, 0o755))
 	igtest.Output(t, igtest.Built(t, igtest.Bin, "lidia"), file, filepath.Join(folder, buildID))
@@ -80,7 +80,7 @@ func startPyroscope(t *testing.T, flags ...string) *pyroscope {
 	return startPyroscopeWith(t, nil, flags...)
 }
 
-// ownGRPC stands in flags for the address of the server's own gRPC port.
+// ownGRPC is a placeholder in flags for the address of the server's own gRPC port.
 const ownGRPC = "127.0.0.1:own"
 
 func startPyroscopeWith(t *testing.T, env []string, flags ...string) *pyroscope {
@@ -131,7 +131,7 @@ func (p *pyroscope) ask(t *testing.T, method, selector string, in span, more map
 	call(t, "http://"+p.address+"/querier.v1.QuerierService/"+method, nil, body, answer)
 }
 
-// number is an integer of 64 bits, which is text in JSON.
+// number is an integer of 64 bits, which JSON has as text.
 type number int64
 
 func (n *number) UnmarshalJSON(b []byte) error {

@@ -21,30 +21,30 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// patient are settings of an exporter for tests that compare sums to the last sample. On a busy machine a server may store a
-// request and answer after the exporter's deadline of 10 s; the exporter sends it again, and the server has it twice.
+// patient has exporter settings for tests that compare sums to the last sample. A busy server may store a request and answer after
+// the exporter's deadline of 10 s. Then the exporter sends it again, and the server has it twice.
 const patient = "        timeout: 1m\n        shutdown_timeout: 1m\n"
 
 // span is a time range of a query.
 type span struct{ from, until time.Time }
 
-// server is a backend that runs.
+// server is a running backend.
 type server interface {
-	// name is the preset's, version what is written in the table.
+	// name is the preset's; the table has version.
 	name() string
 	version() string
 	addr() string
 	// query returns the stacks of profile type cpu that a selector in the backend's own language picks.
 	query(t *testing.T, selector string, in span) []stack
-	// flame is the total of the flame graph that its page draws, stored that of its samples over time.
+	// flame is the total of the flame graph on its page, stored that of its samples over time.
 	flame(t *testing.T, selector string, in span) int64
 	stored(t *testing.T, selector string, in span) int64
-	// diff is what the two sides of a comparison have, in the function entry where it is by function.
+	// diff returns the two sides of a comparison. If it compares functions, they are those of the function entry.
 	diff(t *testing.T, selector string, left, right span) (int64, int64)
 	// seconds turns a value into seconds of CPU time.
 	seconds(value int64, frequency int) float64
 	labels(t *testing.T, selector string, in span) []string
-	// profileTypes are those that have come; of returns the server, asked for another one than CPU.
+	// profileTypes returns the types that have arrived. of returns the server for queries of another type than CPU.
 	profileTypes(t *testing.T, in span) []string
 	of(profileType string) server
 	stop()
@@ -56,7 +56,7 @@ type process struct {
 	log string
 }
 
-// run starts a program and waits until a page of it answers.
+// run starts a program and waits until one of its pages answers.
 func run(t *testing.T, ready string, env []string, program string, args ...string) *process {
 	t.Helper()
 	p := &process{log: filepath.Join(t.TempDir(), filepath.Base(program)+".log")}
@@ -97,7 +97,7 @@ func (p *process) stop() {
 	}
 }
 
-// call asks for JSON. With a body it is a POST.
+// call requests JSON. With a body, it is a POST.
 func call(t *testing.T, target string, query url.Values, body, answer any) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
@@ -123,7 +123,7 @@ func call(t *testing.T, target string, query url.Values, body, answer any) {
 	require.NoError(t, json.Unmarshal(text, answer), "%s: %s", target, text)
 }
 
-// selector writes {a="b", c="d"}, which is how both backends select.
+// selector writes {a="b", c="d"}, the syntax of both backends.
 func selector(pairs ...string) string {
 	var list []string
 	for i := 0; i < len(pairs); i += 2 {

@@ -16,8 +16,7 @@ import (
 	"github.com/ig-otel-profiles/ig-otel-profiles/internal/igtest"
 )
 
-// TestSpans: samples of a Go service that labels its goroutines have links to its spans, and Pyroscope shows the profile
-// of a span.
+// TestSpans: a Go service labels its goroutines. Its samples have links to its spans, and Pyroscope shows a span's profile.
 func TestSpans(t *testing.T) {
 	needs(t, "pyroscope")
 	igtest.NeedRoot(t)
@@ -72,14 +71,14 @@ func TestSpans(t *testing.T) {
 					require.Equal(t, f == function, slices.Contains(names, f), "the span %s has %v", id, names)
 				}
 			}
-			// Said in docs/guides of this version.
+			// docs/guides says so of this version.
 			require.Contains(t, p.labels(t, service, in), "trace_id")
 			t.Logf("pyroscope %s: %.2f s and %.2f s of the two spans, %.2f s in none", p.version(), float64(sent[checkout])/1e9, float64(sent[search])/1e9, float64(sent[""])/1e9)
 		})
 	}
 }
 
-// ofSpan returns what is in the flame graph of a span.
+// ofSpan returns the contents of a span's flame graph.
 func (p *pyroscope) ofSpan(t *testing.T, selector, id string, in span) (total int64, names []string) {
 	t.Helper()
 	var answer struct {

@@ -19,8 +19,8 @@ import (
 	"github.com/ig-otel-profiles/ig-otel-profiles/internal/igtest"
 )
 
-// TestServiceOfTraces: a service that is traced has the same service.name in Pyroscope as in its spans, and Pyroscope shows the code of a
-// span by the two, although no setting of ours names it.
+// TestServiceOfTraces: a traced service has the same service.name in Pyroscope as in its spans. Pyroscope finds a span's code by
+// the two, although no setting of ours names the service.
 func TestServiceOfTraces(t *testing.T) {
 	needs(t, "pyroscope")
 	igtest.NeedRoot(t)
@@ -48,7 +48,7 @@ func TestServiceOfTraces(t *testing.T) {
 	in := span{begin, time.Now().Add(2 * time.Second)}
 
 	require.NoError(t, stdin.Close())
-	bySpan := map[string]string{} // the service that its trace says
+	bySpan := map[string]string{} // the service of its trace
 	for lines := bufio.NewScanner(stdout); lines.Scan(); {
 		fields := strings.Fields(lines.Text())
 		require.Len(t, fields, 3)

@@ -13,8 +13,8 @@ import (
 	"github.com/ig-otel-profiles/ig-otel-profiles/internal/igtest"
 )
 
-// TestNothingVanishes sends the stacks of a program without any symbols. Pyroscope's flame graph has only frames with
-// a function: with the preset all of them have one, and without it they are missing from the picture.
+// TestNothingVanishes sends the stacks of a program without symbols. Pyroscope's flame graph has only frames with a function. With
+// the preset, all frames have one; without it, they are missing from the picture.
 func TestNothingVanishes(t *testing.T) {
 	needs(t, "pyroscope")
 	igtest.NeedRoot(t)
@@ -48,7 +48,7 @@ func TestNothingVanishes(t *testing.T) {
 	require.Greater(t, missing, 50.0)
 }
 
-// TestCompression shows what the receivers say to zstd, and that the log has the remedy.
+// TestCompression shows the receivers' answers to zstd, and that the log has the remedy.
 func TestCompression(t *testing.T) {
 	igtest.NeedRoot(t)
 	servers := []server{startParca(t)}

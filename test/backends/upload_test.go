@@ -19,12 +19,12 @@ import (
 	"github.com/ig-otel-profiles/ig-otel-profiles/internal/igtest"
 )
 
-// parcaDebuginfo is the variable with the whole path of a parca-debuginfo that TestUpload is to run. Its Go module
-// is not published as the servers' are, so where there is none the test makes the tool's requests itself.
+// parcaDebuginfo is the variable with the path of a parca-debuginfo for TestUpload. Unlike the servers' modules, its Go module is
+// not published. Without the tool, the test makes its requests itself.
 const parcaDebuginfo = "PARCA_DEBUGINFO"
 
-// TestUpload profiles a stripped program into Parca, which has no names for it, and uploads the program's debug
-// information afterwards: from then on Parca names the profile that it has.
+// TestUpload profiles a stripped program into Parca, which has no names for it. Then it uploads the program's debug information,
+// and Parca names the profile that it has.
 func TestUpload(t *testing.T) {
 	igtest.NeedRoot(t)
 	p := startParca(t)

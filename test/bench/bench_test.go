@@ -1,8 +1,7 @@
-// Package bench compares this project's operator with Inspektor Gadget's own operator of the same
-// name: the same rows, in one process, in turn, through Inspektor Gadget's public interfaces up
-// to a gRPC receiver that counts bytes.
+// Package bench compares this project's operator with Inspektor Gadget's own operator of the same name. Both process the same rows
+// in turn, in one process, through Inspektor Gadget's public interfaces up to a gRPC receiver that counts bytes.
 //
-// It is the one place that imports Inspektor Gadget's operator.
+// No other package imports Inspektor Gadget's operator.
 package bench
 
 import (
@@ -45,7 +44,7 @@ var (
 	rounds = flag.Int("rounds", 3, "rounds per shape; the best of each counts")
 )
 
-// shape is what rows look like and how they come.
+// shape describes rows and their arrival.
 type shape struct {
 	stacks     int // distinct
 	depth      int // frames of a row, a quarter of them the kernel's
@@ -83,7 +82,7 @@ var shapes = []shape{
 	{stacks: 2000, depth: 28, containers: 30, single: true, goroutines: 4, ticks: 30},
 }
 
-// source is a data source with the fields of a profiler and rows that are made once.
+// source is a data source with a profiler's fields and prepared rows.
 type source struct {
 	shape   shape
 	ds      datasource.DataSource
@@ -135,7 +134,7 @@ func (s *source) init(gadgetCtx operators.GadgetContext) error {
 	comm := s.field("proc.comm", api.Kind_String, attr)
 	pid := s.field("proc.pid", api.Kind_Uint32, nil)
 	if mntns := s.field("proc.mntns_id", api.Kind_Uint64, nil); mntns != nil {
-		mntns.AddTags("type:gadget_mntns_id") // as it must be, for container fields to be believed
+		mntns.AddTags("type:gadget_mntns_id") // required for Inspektor Gadget to trust container fields
 	}
 	text := map[string]datasource.FieldAccessor{}
 	for _, n := range []string{"k8s.namespace", "k8s.podName", "k8s.containerName", "k8s.podLabels", "k8s.node", "runtime.containerId", "runtime.containerImageName"} {
@@ -206,8 +205,7 @@ func (s *source) init(gadgetCtx operators.GadgetContext) error {
 	return s.err
 }
 
-// frames is stack i of n frames. Callers repeat from stack to stack as they do in programs: 50,000
-// stacks have some thousand functions.
+// frames is stack i of n frames. As in programs, stacks share callers: 50,000 stacks have some thousand functions.
 func frames(n, i int, prefix string) string {
 	var b strings.Builder
 	for d := range n {
@@ -305,8 +303,8 @@ func startCounter(t testing.TB) *counter {
 	return c
 }
 
-// result is per row. ns and allocs are those of rows whose stacks are known, as from the second
-// window on; cold is the time of the first ticks, in which they become known.
+// result is per row. ns and allocs are for rows with known stacks, from the second window on. cold is the time of the first ticks,
+// when the stacks are new.
 type result struct {
 	cold, ns, cpu, allocs, wire, wireCompressed float64
 }
@@ -331,8 +329,7 @@ func cpuTime() time.Duration {
 	return time.Duration(u.Utime.Nano() + u.Stime.Nano())
 }
 
-// run lets op export the rows of one batch window, to one exporter and to one more with each of the further
-// settings.
+// run lets op export the rows of one batch window, to one exporter and to one more for each of the further settings.
 func run(t testing.TB, op operators.DataOperator, sh shape, compression string, more ...string) result {
 	c := startCounter(t)
 	igconfig.Config = viper.New()
@@ -380,8 +377,8 @@ func run(t testing.TB, op operators.DataOperator, sh shape, compression string, 
 	return res
 }
 
-// measure takes the best of some rounds of each operator in turn, so that what else the machine does
-// is no other for one than for the next, and a last round with compression.
+// measure takes the best of several rounds of each operator in turn, so that other load affects them alike. A last round has
+// compression.
 func measure(t testing.TB, sh shape, rounds int, ops ...operators.DataOperator) []result {
 	results := make([]result, len(ops))
 	for range rounds {
@@ -395,7 +392,7 @@ func measure(t testing.TB, sh shape, rounds int, ops ...operators.DataOperator) 
 	return results
 }
 
-// floor is what hashing the bytes of a row's stacks once costs.
+// floor is the cost of hashing the bytes of a row's stacks once.
 func floor(sh shape) float64 {
 	seed := maphash.MakeSeed()
 	var rows []string
@@ -425,13 +422,13 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// What does not depend on the machine's speed is asserted: bytes and allocations.
+// Bytes and allocations do not depend on the machine's speed, so they are asserted.
 func TestBars(t *testing.T) {
 	for _, stacks := range []int{100, 2000} {
 		sh := shape{stacks: stacks, depth: 28, containers: 30, goroutines: 1, ticks: 30}
 		ours, igs := run(t, otelprofiles.New(), sh, "none"), run(t, igprofiles.Operator, sh, "none")
-		// What other goroutines allocate meanwhile, once a second for example, is counted as well, the more the
-		// busier the machine is. What the rows themselves take, every run shows.
+		// Other goroutines' allocations count, too, such as one per second. There are more of them on a busy machine. Every run
+		// includes the allocations of the rows themselves.
 		const allocs = 0.01
 		for again := 0; again < 4 && ours.allocs >= allocs; again++ {
 			ours.allocs = min(ours.allocs, run(t, otelprofiles.New(), sh, "none").allocs)
@@ -442,8 +439,8 @@ func TestBars(t *testing.T) {
 	}
 }
 
-// BenchmarkRow runs one shape after the other with this project's operator only, for profiles:
-// go test ./test/bench -run - -bench Row -cpuprofile cpu.out
+// BenchmarkRow runs the shapes one after another, for profiles of this project's operator: go test ./test/bench -run - -bench Row
+// -cpuprofile cpu.out
 func BenchmarkRow(b *testing.B) {
 	for _, sh := range shapes {
 		b.Run(sh.String(), func(b *testing.B) {

@@ -40,7 +40,7 @@ func message(tb testing.TB) []byte {
 	return m[0].Body
 }
 
-// BenchmarkCompress is what the exporter's choice of compression rests on: see pkg/export.
+// BenchmarkCompress compares compressions for the exporter's default: see pkg/export.
 func BenchmarkCompress(b *testing.B) {
 	body := message(b)
 	run := func(name string, compress func(w io.Writer) io.WriteCloser) {

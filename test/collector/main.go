@@ -1,6 +1,5 @@
-// collector is the OpenTelemetry Collector with what the tests of this project
-// need: an OTLP receiver, and the exporters and processors that know profiles.
-// Profiles have to be switched on with --feature-gates=service.profilesSupport.
+// collector is an OpenTelemetry Collector for this project's tests. It has an OTLP receiver, and the exporters and processors that
+// support profiles. The flag --feature-gates=service.profilesSupport turns profiles on.
 package main
 
 import (

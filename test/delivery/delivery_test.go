@@ -1,7 +1,6 @@
 //go:build e2e
 
-// Package delivery tests what happens to rows while the real OpenTelemetry Collector stops,
-// freezes and comes back.
+// Package delivery tests that rows survive while the real OpenTelemetry Collector stops, freezes and comes back.
 package delivery
 
 import (
@@ -24,8 +23,8 @@ import (
 	otelprofiles "github.com/ig-otel-profiles/ig-otel-profiles/operators/otel-profiles"
 )
 
-// received sums the values of everything that the Collector wrote. Delivery is at least once: a
-// profile that came twice has the same ID and counts once.
+// received sums the values of everything that the Collector wrote. Delivery is at least once: a repeated profile has the same ID
+// and counts once.
 func received(t *testing.T, c *collectortest.Collector) (sum int64, profiles, repeated int) {
 	seen := map[string]bool{}
 	for _, req := range c.Received() {
@@ -92,8 +91,7 @@ func load(g *gadgettest.Gadget, stop <-chan struct{}) int64 {
 	}
 }
 
-// trouble runs a load against the Collector, lets during do to it what it wants, and checks that
-// every value arrives in the end.
+// trouble runs a load against the Collector while during disturbs it. It checks that every value arrives in the end.
 func trouble(t *testing.T, transport string, during func(c *collectortest.Collector)) {
 	c := collectortest.New(t, "")
 	c.Start()

@@ -11,7 +11,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// marks are what may stand behind the language of a block.
+// marks are the marks that may follow the language of a block.
 var marks = []string{"cluster", "elsewhere", "long", "tested", "unrun"}
 
 // block is a block of shell commands on a page.
@@ -24,10 +24,10 @@ type block struct {
 
 func (b block) String() string { return fmt.Sprintf("%s:%d", b.page, b.line) }
 
-// indented are commands in blocks that no language is known of.
+// indented matches commands in blocks without a language.
 var indented = regexp.MustCompile(`^ {4,}(sudo |ig |make |kubectl |curl |go |build/bin/|cosign |helm )`)
 
-// blocks returns the shell blocks of a page, and complains about commands outside of them.
+// blocks returns the shell blocks of a page, and fails the test for commands outside of them.
 func blocks(t *testing.T, page, text string) []block {
 	t.Helper()
 	var found []block
@@ -78,7 +78,7 @@ func pages(t *testing.T) (all []block) {
 	return all
 }
 
-// TestBlocks holds the blocks of commands against the rules that make them run.
+// TestBlocks checks the rules for blocks of commands.
 func TestBlocks(t *testing.T) {
 	require.Greater(t, len(pages(t)), 15)
 }

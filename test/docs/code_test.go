@@ -35,7 +35,7 @@ func sources(t *testing.T) string {
 	return strings.ReplaceAll(joint.ReplaceAllString(all.String(), ""), `\"`, `"`)
 }
 
-// TestLogLines finds in the code every log line that the page on troubleshooting explains. An … stands for what differs from line to line.
+// TestLogLines finds in the code every log line that the page on troubleshooting explains. In the page, … replaces parts that vary.
 func TestLogLines(t *testing.T) {
 	page, code := texts(t)["docs/operate/troubleshooting.md"], sources(t)
 	_, section, ok := strings.Cut(page, "\n## Log lines\n")
@@ -58,7 +58,8 @@ func TestLogLines(t *testing.T) {
 	require.Greater(t, lines, 30)
 }
 
-// TestMetricNames finds every metric that a page names in the reference, which a test of pkg/config holds against the code.
+// TestMetricNames finds in the reference every metric that a page names. A test of pkg/config checks the reference against the
+// code.
 func TestMetricNames(t *testing.T) {
 	pages := texts(t)
 	known := map[string]bool{}
@@ -80,7 +81,7 @@ func TestMetricNames(t *testing.T) {
 	}
 }
 
-// TestSettingNames finds every setting that a page names by its group in the reference.
+// TestSettingNames finds in the reference every setting that a page names with its group.
 func TestSettingNames(t *testing.T) {
 	pages := texts(t)
 	reference := pages["docs/reference/settings.md"]
@@ -99,7 +100,7 @@ func TestSettingNames(t *testing.T) {
 	found := 0
 	for page, text := range pages {
 		if page == "docs/reference/settings.md" {
-			continue // It also names what the Collector has and this project has not.
+			continue // It also names settings of the Collector that this project does not have.
 		}
 		for _, m := range named.FindAllStringSubmatch(text, -1) {
 			found++
@@ -111,7 +112,7 @@ func TestSettingNames(t *testing.T) {
 	require.Greater(t, found, 50)
 }
 
-// foreign are flags of other programs than ours and Inspektor Gadget's.
+// foreign are flags of programs other than ours and Inspektor Gadget's.
 var foreign = []string{
 	"feature-gates", "config", "post-renderer", "tlog-upload", "offline", "perf-basic-prof", "store-address", "insecure", "no-extract", "allow-downgrades",
 	"remote-store-format", "off-cpu-threshold", "set", "version", "help", "now", "collect-kstack",

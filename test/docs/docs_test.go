@@ -1,16 +1,15 @@
 //go:build e2e
 
-// Package docs runs the shell commands of the documentation as they stand there.
+// Package docs runs the shell commands of the documentation unchanged.
 //
-// A block of ```sh is run in bash from the top of the repository, as root, with a Collector at the standard ports of this
-// machine. What runs until it is interrupted gets that interrupt. A block that cannot be run so says why behind its
-// language, and has a test of its own:
+// A block of ```sh is run in bash from the top of the repository, as root, with a Collector at the standard ports of this machine.
+// A command without an end is interrupted. Other blocks have a mark after their language that says why, and a test of their own:
 //
-//	```sh cluster      needs Kubernetes: test/k8s runs it on a cluster, from the page
+//	```sh cluster      needs Kubernetes: test/k8s runs it from the page
 //	```sh elsewhere    needs another machine or the internet: TestElsewhere makes one
-//	```sh long         takes longer than CI has
-//	```sh tested       run by a test beside what it is about, which makes the files it needs
-//	```sh unrun        nobody runs it, and the page says so
+//	```sh long         takes too long for CI
+//	```sh tested       another test runs it, with the files that it needs
+//	```sh unrun        no test runs it, and the page says so
 package docs
 
 import (
@@ -32,10 +31,10 @@ import (
 	"github.com/ig-otel-profiles/ig-otel-profiles/internal/igrun"
 )
 
-// runFor is how long a command that has no end runs, once it does what it is for, before it is interrupted.
+// runFor is how long a command without an end runs before it is interrupted, once it does its work.
 const runFor = 4 * time.Second
 
-// stages are the commands that CI runs by themselves.
+// stages are the commands that are CI stages of their own.
 func stages(t *testing.T, top string) []string {
 	t.Helper()
 	table, err := os.ReadFile(filepath.Join(top, ".ci/stages"))
@@ -50,7 +49,7 @@ func stages(t *testing.T, top string) []string {
 	return found
 }
 
-// commands returns the lines of a block without comments and without those that are stages of CI.
+// commands returns the lines of a block without comments. It leaves out CI stages, and returns these separately.
 func (b block) commands(stages []string) (text string, left []string) {
 	var lines []string
 	for line := range strings.Lines(b.text) {
@@ -96,20 +95,20 @@ type environment struct {
 	vars   []string
 }
 
-// mounted is a script that mounts, in a mount namespace of its own, what distributions mount at boot and sandboxes do not.
+// mounted is a script that mounts, in its own mount namespace, file systems that distributions mount at boot and sandboxes do not.
 const mounted = `
 mountpoint -q /sys/kernel/debug || mount -t debugfs debugfs /sys/kernel/debug
 mountpoint -q /sys/kernel/tracing || mount -t tracefs tracefs /sys/kernel/tracing
 exec "$@"`
 
-// prepare makes what the pages take for granted: ig in the PATH, sudo, a Collector at the standard ports and under the name
-// of the distribution's, and a Python program at work.
+// prepare makes the environment that the pages assume: ig in the PATH, sudo, a Collector at the standard ports and under the
+// distribution's name, and a busy Python program.
 func prepare(t *testing.T, top string) *environment {
 	t.Helper()
 	return prepareIn(t, top, startAround)
 }
 
-// prepareIn is prepare with other programs around.
+// prepareIn is prepare with other programs.
 func prepareIn(t *testing.T, top string, around func(t *testing.T, dir, bin string)) *environment {
 	t.Helper()
 	dir := t.TempDir()
@@ -118,7 +117,7 @@ func prepareIn(t *testing.T, top string, around func(t *testing.T, dir, bin stri
 	if from := os.Getenv("E2E_BIN"); from != "" {
 		bin = from
 	}
-	// Everything here runs as root already; what stands behind sudo are variables and a command.
+	// Everything here runs as root already. After sudo, there are variables and a command.
 	require.NoError(t, os.WriteFile(filepath.Join(dir, "sudo"), []byte("#!/bin/sh\nexec env \"$@\"\n"), 0o755))
 	around(t, dir, bin)
 	return &environment{top: top, prefix: prefix, vars: append(os.Environ(), "PATH="+dir+":"+bin+":"+os.Getenv("PATH"))}
@@ -174,7 +173,7 @@ func start(t *testing.T, cmd *exec.Cmd) {
 // run runs the commands of a block. They have to succeed.
 func (e *environment) run(t *testing.T, b block, text string) {
 	if tag := os.Getenv("GADGET_TAG"); tag != "" {
-		// Where images are built under another tag, as beside another clone. Inspektor Gadget's are not.
+		// Another clone may build this project's images under another tag. Inspektor Gadget's images keep theirs.
 		text = regexp.MustCompile(`(^|[\s/])(profile_[a-z]+):dev`).ReplaceAllString(text, "${1}${2}:"+tag)
 	}
 	t.Cleanup(func() {
@@ -203,7 +202,7 @@ func (e *environment) run(t *testing.T, b block, text string) {
 	require.NoError(t, err)
 }
 
-// interruptEndless interrupts, after a while, what the pages show that runs until Ctrl-C.
+// interruptEndless interrupts, after a while, the commands that run until Ctrl-C.
 func interruptEndless(group int, ended <-chan struct{}) {
 	since := map[int]time.Time{}
 	for {
@@ -246,9 +245,9 @@ func endless(args []string) bool {
 	return false
 }
 
-// started reports whether an endless command has come to what it is for. An ig that is interrupted before it has loaded
-// its gadget ends with an error, and on a busy machine that takes longer than runFor. What it has then is a program in the
-// kernel: samplers and links it can have before, to notice new processes.
+// started reports whether an endless command does its work. ig ends with an error if it is interrupted before its gadget is loaded,
+// and on a busy machine loading takes longer than runFor. A loaded gadget has a program in the kernel. ig may have samplers and
+// links earlier, to notice new processes.
 func started(pid int, args []string) bool {
 	if filepath.Base(args[0]) != "ig" {
 		return true

@@ -75,7 +75,7 @@ func TestLinks(t *testing.T) {
 	require.Greater(t, followed, 100)
 }
 
-// TestReachable finds the pages that no other page leads to, from the README on.
+// TestReachable finds the pages that links from the README do not reach.
 func TestReachable(t *testing.T) {
 	pages := texts(t)
 	seen := map[string]bool{}
@@ -100,7 +100,7 @@ func TestReachable(t *testing.T) {
 	}
 }
 
-// TestShortWays holds the commands for a cluster of the short pages against the guide, which test/k8s runs.
+// TestShortWays compares the cluster commands of the short pages with the guide, which test/k8s runs.
 func TestShortWays(t *testing.T) {
 	pages := texts(t)
 	commands := regexp.MustCompile("(?s)```sh cluster\n(.*?)```")
@@ -116,7 +116,8 @@ func TestShortWays(t *testing.T) {
 	}
 }
 
-// TestDetached: --detach answers before the gadget runs. Each user's page with such a run says where the reason of a failure is.
+// TestDetached: --detach returns before the gadget runs. Each user's page with such a run must say where to find the reason of a
+// failure.
 func TestDetached(t *testing.T) {
 	for page, text := range texts(t) {
 		if regexp.MustCompile(`(?m)\b(kubectl gadget|gadgetctl) run .*--detach `).MatchString(text) && !strings.HasPrefix(page, "test/") {

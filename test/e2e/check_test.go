@@ -14,7 +14,7 @@ import (
 	"github.com/ig-otel-profiles/ig-otel-profiles/internal/receiver"
 )
 
-// TestCheck runs ig as a script does: its exit code says whether a row was delivered, if that is asked for.
+// TestCheck runs ig as a script does. On request, the exit code says whether a row was delivered.
 func TestCheck(t *testing.T) {
 	igtest.NeedRoot(t)
 	gadget := igtest.Import(t, "profile_cpu")
@@ -30,7 +30,7 @@ func TestCheck(t *testing.T) {
 		_ = idle.Process.Kill() // it sleeps
 		_ = idle.Wait()
 	})
-	// Nothing else may run here, and then there is nothing to sample.
+	// Without this program, the machine may be idle, with nothing to sample.
 	start(t, compileC(t, "testdata/burn.c"))
 	nobodyListens := "http://127.0.0.1:1"
 
@@ -50,7 +50,7 @@ func TestCheck(t *testing.T) {
 			args := append([]string{"run", gadget}, igrun.GadgetFlags()...)
 			args = append(args, "--timeout", "8", "--otel-profiles-exporter=otlp", "--otel-profiles-endpoint="+tt.endpoint, "--output", "json")
 			cmd := igCommand(t.Context(), t, append(args, tt.flags...)...)
-			said, _ := cmd.CombinedOutput() // the exit code is looked at
+			said, _ := cmd.CombinedOutput() // the exit code is checked below
 			require.NotNil(t, cmd.ProcessState)
 			require.Equal(t, tt.code, cmd.ProcessState.ExitCode(), "%s", withoutNoise(said))
 			require.Contains(t, string(said), tt.says)

@@ -25,11 +25,11 @@ import (
 // instanceID is the ID of the test's instance, which "ig daemon" keeps on disk.
 const instanceID = "e2e0000000000000000000000000e2e0"
 
-// daemonSummary is the operator's last word on a data source whose exporter goes on.
+// daemonSummary is the operator's closing line for a data source whose exporter goes on.
 var daemonSummary = regexp.MustCompile(`(\d+) rows read, (\d+) exported, 0 not`)
 
-// TestDaemonDeliversOnSIGTERM has an instance that nobody is attached to export
-// in "ig daemon", and stops the daemon before the first interval is over.
+// TestDaemonDeliversOnSIGTERM runs an instance without a client in "ig daemon". It stops the daemon before the first interval ends,
+// and the profiles still arrive.
 func TestDaemonDeliversOnSIGTERM(t *testing.T) {
 	igtest.NeedRoot(t)
 	image := igtest.Import(t, "profile_cpu")
@@ -84,7 +84,7 @@ func TestDaemonDeliversOnSIGTERM(t *testing.T) {
 
 	started := func() bool { return bytes.Contains(log.Bytes(), []byte("exporting data source")) }
 	require.Eventually(t, started, time.Minute, 50*time.Millisecond, "the gadget does not start")
-	time.Sleep(4 * time.Second) // to have something to sample
+	time.Sleep(4 * time.Second) // so that there is something to sample
 	require.NoError(t, cmd.Process.Signal(syscall.SIGTERM))
 	require.NoError(t, <-ended)
 	burner.stop(t)
@@ -95,7 +95,7 @@ func TestDaemonDeliversOnSIGTERM(t *testing.T) {
 	require.NotEqual(t, "0", string(found[1]))
 	require.Equal(t, string(found[1]), string(found[2]))
 	c.Stop()
-	// Names may come after so short a time.
+	// After so short a time, names may be missing.
 	require.True(t, slices.ContainsFunc(samplesOf(c.Received()), func(s receiver.Sample) bool {
 		return slices.ContainsFunc(s.Stack, func(f receiver.Frame) bool { return filepath.Base(f.Mapping) == "burn" })
 	}), "the program is in no sample")

@@ -14,11 +14,11 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// TestDraws: what gadgets draw is right on the average. Its random numbers are the same each time.
+// TestDraws: samples that gadgets draw at random are correct on average. The random numbers are the same each time.
 func TestDraws(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
-	// The kernel's headers have no place in a program.
+	// A program cannot include the kernel's headers.
 	require.NoError(t, os.Mkdir(filepath.Join(dir, "bpf"), 0o755))
 	for _, header := range []string{"vmlinux.h", "bpf/bpf_helpers.h"} {
 		require.NoError(t, os.WriteFile(filepath.Join(dir, header), nil, 0o600))

@@ -20,8 +20,7 @@ import (
 	"github.com/ig-otel-profiles/ig-otel-profiles/internal/receiver"
 )
 
-// program is one that burns CPU: 60 % in heavy, 30 % in light and 10 % in rest,
-// which each are called by work.
+// program burns CPU: 60 % in heavy, 30 % in light and 10 % in rest, which work calls.
 type program struct {
 	thread                   string
 	heavy, light, rest, work string
@@ -34,19 +33,19 @@ var burners = []program{
 	{"burn", "c_heavy", "c_light", "c_kernel", "c_work", true},
 }
 
-// enoughCPU is how much CPU time programs take, for 400 samples at 49 a second.
+// enoughCPU is the CPU time of programs, enough for 400 samples at 49 a second.
 const enoughCPU = 8 * time.Second
 
-// requireShare compares a part of n samples with what is true, both in percent. Five times what chance makes of as many samples is
-// allowed, and a point for what a program does beside.
+// requireShare compares a part of n samples with the truth, both in percent. It allows five standard errors, and a point for the
+// program's other work.
 func requireShare(t *testing.T, want, part float64, n int64, name string) {
 	t.Helper()
 	t.Logf("%s: %.1f%% of %d samples (true: %.0f%%)", name, part, n, want)
 	require.InDelta(t, want, part, 1+5*math.Sqrt(want*(100-want)/float64(n)), name)
 }
 
-// TestCPU compares shares and CPU time with those of two programs, with the stacks as text and by ID. Inspektor Gadget's own gadget has
-// the second program alone: its maps of stacks stay full once much has run.
+// TestCPU compares shares and CPU time with those of two programs, with the stacks as text and by ID. Inspektor Gadget's own gadget
+// only sees the second program, because its stack maps stay full after a busy run.
 func TestCPU(t *testing.T) {
 	igtest.NeedRoot(t)
 	upstream, err := igtest.BuildUpstream(t, "profile_cpu")
@@ -89,7 +88,7 @@ func (r *run) requireShares(t *testing.T, p program, pid int, period int64, cpu 
 	var all, inKernel int64
 	sampled, known := 0.0, false
 	for _, s := range samples {
-		// One that was first seen as a copy of the test is shown as that for some seconds.
+		// For some seconds, the program may have the service of the test, of which it was a copy.
 		require.Contains(t, []string{p.thread, filepath.Base(os.Args[0])}, s.Service, "the executable")
 		known = known || s.Service == p.thread
 		require.Equal(t, p.thread, s.Attributes["thread.name"])
@@ -110,7 +109,7 @@ func (r *run) requireShares(t *testing.T, p program, pid int, period int64, cpu 
 		}
 	}
 	require.True(t, known, "no sample has %s as its service", p.thread)
-	if p.restInKernel { // but on the way there and back
+	if p.restInKernel { // except while entering and leaving it
 		require.Greater(t, 5*inKernel, 4*at[p.rest], p.rest)
 	}
 	require.Positive(t, all, "%s is in no stack of %s", p.work, p.thread)
@@ -132,8 +131,8 @@ func requireOrder(t *testing.T, s receiver.Sample, work int) {
 	require.False(t, slices.ContainsFunc(s.Stack[user:], func(f receiver.Frame) bool { return f.Type == "kernel" }), "kernel frames between the program's: %v", s.Stack)
 }
 
-// TestStackChurn has a program go through far more stacks than the gadget
-// remembers. Every stack has to be there when its row is read, which may be some seconds late.
+// TestStackChurn runs a program with far more stacks than the gadget remembers. Every stack must still be there when its row is
+// read, which may be some seconds late.
 func TestStackChurn(t *testing.T) {
 	igtest.NeedRoot(t)
 	const entries = 1024
@@ -166,8 +165,8 @@ func TestStackChurn(t *testing.T) {
 	}
 }
 
-// begun starts a program that does its warm-up until it gets a line, and gadgets that watch it alone. It returns them once each of
-// them has shown the warm-up: they see the rest from its beginning, and its functions have names.
+// begun starts a program that warms up until it gets a line, and gadgets that watch only it. It returns once each gadget has shown
+// the warm-up. Then the gadgets see the rest from its beginning, and its functions have names.
 func begun(t *testing.T, program, warmUp, image string, flags []string, rounds int) (*process, []*session) {
 	t.Helper()
 	p := start(t, program, strconv.Itoa(rounds))
@@ -180,7 +179,7 @@ func begun(t *testing.T, program, warmUp, image string, flags []string, rounds i
 	return p, sessions
 }
 
-// TestOffCPU compares the time that a program was off the CPU with what it has measured itself, in both ways to take its stack.
+// TestOffCPU compares the off-CPU time of a program with the program's own measurement, in both ways to take its stack.
 func TestOffCPU(t *testing.T) {
 	igtest.NeedRoot(t)
 	t.Parallel()
@@ -206,12 +205,12 @@ func TestOffCPU(t *testing.T) {
 	}
 }
 
-// TestOffCPURowsFull: waits that find no row are in the row for them, and once: no thread is off the CPU longer than it runs.
+// TestOffCPURowsFull: waits without a row of their own count once, in a common row. No thread is off the CPU longer than it runs.
 func TestOffCPURowsFull(t *testing.T) {
 	igtest.NeedRoot(t)
 	t.Parallel()
 	waits, image := compileC(t, "../gadgets/testdata/waits.c"), igtest.Import(t, "profile_offcpu")
-	const threads, name = 4, "rows-full" // of two rows each, or more; other tests run waits by its own name beside this one
+	const threads, name = 4, "rows-full" // at least two rows each; the name sets it apart from concurrent tests
 	for range threads {
 		start(t, waits, "0", name)
 	}
@@ -258,7 +257,7 @@ func requireWaits(t *testing.T, samples []receiver.Sample, long, short int64) {
 	}
 }
 
-// TestPageFaults has a program touch pages itself and through the kernel: each is counted, and no other.
+// TestPageFaults has a program touch pages itself and through the kernel. Each fault counts, and no other.
 func TestPageFaults(t *testing.T) {
 	igtest.NeedRoot(t)
 	t.Parallel()
@@ -271,7 +270,7 @@ func TestPageFaults(t *testing.T) {
 		for _, s := range samples {
 			require.Equal(t, receiver.Type{Type: "page_faults", Unit: "count", PeriodType: "page_faults", PeriodUnit: "count", Period: 1}, receiver.TypeOf(s))
 			require.Contains(t, []string{"write", "read", "execute"}, s.Attributes["page_fault.access"], "%v", s.Stack)
-			// The first use of a function is a fault as well, in its caller's name.
+			// The first use of a function is a fault as well, on behalf of its caller.
 			if igtest.Depth(s, "touch_pages") < 0 && igtest.Depth(s, "fill_pages") < 0 || s.Attributes["page_fault.access"] != "write" {
 				continue
 			}
@@ -289,7 +288,7 @@ func TestPageFaults(t *testing.T) {
 	}
 }
 
-// TestDrawnPageFaults: of far more faults than a CPU takes stacks of, those that are drawn stand for all.
+// TestDrawnPageFaults: a CPU draws stacks for only some of very many faults, and these represent all.
 func TestDrawnPageFaults(t *testing.T) {
 	igtest.NeedRoot(t)
 	t.Parallel()
@@ -306,7 +305,7 @@ func TestDrawnPageFaults(t *testing.T) {
 	}
 }
 
-// truth is what a function of a program has counted itself.
+// truth is a function's own count.
 type truth struct{ sum, calls int64 }
 
 // readTruth reads a line of a name, which may have spaces, and two numbers.
@@ -319,8 +318,8 @@ func readTruth(t *testing.T, line string) (function string, n truth) {
 	return strings.Join(fields[:len(fields)-2], " "), n
 }
 
-// TestAlloc compares bytes and calls, and what is in use, with what a program has counted. Of the first function most
-// allocations are drawn always, of the others some by chance: each may differ by four times what chance makes.
+// TestAlloc compares bytes, calls and memory in use with a program's own counts. Most allocations of the first function are always
+// drawn, those of the others at random. Each may differ by four standard errors.
 func TestAlloc(t *testing.T) {
 	igtest.NeedRoot(t)
 	t.Parallel()
@@ -359,13 +358,13 @@ func TestAlloc(t *testing.T) {
 					whole = append(whole, s)
 				}
 			}
-			// A stack is cut where the unwinder was too busy.
+			// A stack is cut when the unwinder is too busy.
 			require.Greater(t, 100*igtest.Total(whole), 95*found, "%s: whole stacks", function)
 		}
 		inner, _ := requireCaptures(t, r)
 		require.Positive(t, inner, "realloc calls malloc")
 	}
-	// What is in use is sent again and again. The rest is freed, but for an allocation that the run's beginning has cut off.
+	// Memory in use is sent repeatedly. The rest is freed, except an allocation that the run's beginning has cut off.
 	inUse := func(samples []receiver.Sample, function string) (bytes, objects int64) {
 		var newest time.Time
 		for _, s := range samples {
@@ -382,23 +381,23 @@ func TestAlloc(t *testing.T) {
 		bytes, _ := inUse(samples, "leak_some")
 		return float64(bytes) > (1-within["leak_some"])*float64(leaked.sum)
 	})
-	r := live.stop() // a state takes the place of the one before
+	r := live.stop() // a state replaces the previous one
 	bytes, objects := inUse(r.samples, "leak_some")
 	t.Logf("in use: %d bytes in %d objects; leaked %d in %d", bytes, objects, leaked.sum, leaked.calls)
 	require.InEpsilon(t, leaked.sum, bytes, within["leak_some"])
 	require.InEpsilon(t, leaked.calls, objects, 2*within["leak_some"])
-	for _, function := range []string{"allocate_large", "allocate_middle", "hand_over"} { // another thread frees what the last one allocates
+	for _, function := range []string{"allocate_large", "allocate_middle", "hand_over"} { // another thread frees the allocations of the last one
 		freed, _ := inUse(r.samples, function)
 		require.Less(t, freed, int64(20000), function)
 	}
 }
 
-// TestLock compares the waits for locks with what a program has measured itself: in its own code, in the kernel, and
-// in a pool of threads without work, which wait for no lock.
+// TestLock compares the waits for locks with a program's own measurement: in its own code and in the kernel. A pool of idle threads
+// must show no lock.
 func TestLock(t *testing.T) {
 	igtest.NeedRoot(t)
 	t.Parallel()
-	const sampleTime = 2000000 // below most waits, which are then known one by one, and above those of take_short_mutex
+	const sampleTime = 2000000 // below most waits, which are then sampled one by one, and above those of take_short_mutex
 	const seconds = 6
 	p := start(t, compileAsShipped(t, "../locks/testdata/locks.c"), strconv.Itoa(seconds))
 	image := igtest.Import(t, "profile_lock")
@@ -418,7 +417,7 @@ func TestLock(t *testing.T) {
 		r := s.stop("contentions", "delay_raw")
 		delays, contentions := igtest.Typed(r.samples, "delay"), igtest.Typed(r.samples, "contentions")
 		for unit, samples := range map[string][]receiver.Sample{"nanoseconds": delays, "count": contentions} {
-			for _, s := range samples { // as Go's profiles of mutexes have it
+			for _, s := range samples { // as in Go's profiles of mutexes
 				require.Equal(t, receiver.Type{Type: s.Type, Unit: unit, PeriodType: "contentions", PeriodUnit: "count", Period: 1}, receiver.TypeOf(s))
 				require.NotEqual(t, "user_futex", s.Attributes["lock.kind"], "%v", s.Stack)
 			}
@@ -434,8 +433,8 @@ func TestLock(t *testing.T) {
 		} {
 			found := igtest.Through(delays, l.function)
 			t.Logf("%s: %.3f s; its own %.3f s in %d calls", l.function, float64(igtest.Total(found))/1e9, float64(own[l.function].sum)/1e9, own[l.function].calls)
-			// On a busy machine some stacks are by frame pointers, which the program does not have: they are cut below its functions.
-			// Without a function of a lock, such a wait is of no known kind, and is in no row: l.within allows for these.
+			// On a busy machine, some stacks are by frame pointers. The program has none, so these stacks are cut below its
+			// functions. A wait without a lock's function has an unknown kind and no row: l.within allows for that.
 			missed := igtest.Total(slices.DeleteFunc(slices.Clone(delays), func(s receiver.Sample) bool {
 				return s.Attributes["thread.name"] != l.thread || slices.ContainsFunc([]string{l.function, "read_table", "write_table", "fill_pipe"}, func(f string) bool { return igtest.Depth(s, f) >= 0 })
 			}))
@@ -456,7 +455,7 @@ func TestLock(t *testing.T) {
 					other += s.Total()
 					continue
 				}
-				// A libc that is not stripped has further names for it.
+				// A libc with symbols has further names for it.
 				require.Equal(t, l.calls, strings.TrimPrefix(strings.TrimLeft(s.Stack[at-1].Name, "_"), "GI_"), "%v", s.Stack)
 				file := ""
 				if i == 1 && l.function == "take_shared" {
@@ -487,8 +486,8 @@ func TestLock(t *testing.T) {
 	}
 }
 
-// requireCaptures checks what the operator captures says at the end: each stack that was drawn is in a row, or has a reason.
-// It returns how many are within others, and of other kinds.
+// requireCaptures checks the closing line of the operator captures: each drawn stack is in a row, or has a reason. It returns the
+// numbers of stacks within others, and of other kinds.
 func requireCaptures(t *testing.T, r *run) (inner, others int64) {
 	t.Helper()
 	_, line, found := strings.Cut(r.log, "captures: ")

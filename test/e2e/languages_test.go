@@ -15,11 +15,11 @@ import (
 	"github.com/ig-otel-profiles/ig-otel-profiles/test/polyglot"
 )
 
-// enoughStacks is how many samples of each program are waited for, so that a function that is missing is noticed.
+// enoughStacks is the number of samples per program that the test waits for. It is enough to notice a missing function.
 const enoughStacks = 700
 
-// TestLanguages compares whole stacks of programs in three languages with what is known of them, two of them without
-// frame pointers. Each sample that was drawn is accounted for.
+// TestLanguages compares whole stacks of programs in three languages with their known functions. Two of the programs have no frame
+// pointers. Each drawn sample is accounted for.
 func TestLanguages(t *testing.T) {
 	igtest.NeedRoot(t)
 	var running []*loads.Process
@@ -61,7 +61,7 @@ func TestLanguages(t *testing.T) {
 	}
 }
 
-// sinceNamed leaves out the samples before those with names: an interpreter's functions have none in the first seconds.
+// sinceNamed leaves out the first samples: an interpreter's functions have no names in the first seconds.
 func sinceNamed(load loads.Load, samples []receiver.Sample) []receiver.Sample {
 	named := sharesOf(load, samples)[""]
 	if len(named) == 0 {
@@ -71,8 +71,7 @@ func sinceNamed(load loads.Load, samples []receiver.Sample) []receiver.Sample {
 	return slices.DeleteFunc(slices.Clone(samples), func(s receiver.Sample) bool { return s.Start.Before(first) })
 }
 
-// sharesOf divides samples by the one of a program's functions that they are in, if all of its callers are above it, and
-// puts those of all under the empty name.
+// sharesOf groups samples by the program's function that they are in, if all callers are above it. The empty name has all of these.
 func sharesOf(load loads.Load, samples []receiver.Sample) map[string][]receiver.Sample {
 	by := map[string][]receiver.Sample{}
 	for _, s := range samples {

@@ -17,7 +17,7 @@ import (
 	"github.com/ig-otel-profiles/ig-otel-profiles/internal/igtest"
 )
 
-// compileC compiles a program with frame pointers, by which the kernel walks its stacks.
+// compileC compiles a program with frame pointers, which the kernel needs to walk its stacks.
 func compileC(t *testing.T, source string) string {
 	t.Helper()
 	return igtest.Compile(t, source, "clang", "-O0", "-fno-omit-frame-pointer")
@@ -36,7 +36,7 @@ func compileGo(t *testing.T, pkg, name string) string {
 	return program
 }
 
-// process is a program that runs until its standard input ends, or until it has done its work.
+// process is a program that runs until its standard input or its work ends.
 type process struct {
 	cmd   *exec.Cmd
 	pid   int
@@ -45,13 +45,13 @@ type process struct {
 	rest  string
 }
 
-// start starts a program and returns it. It ends with the test at the latest.
+// start starts a program, which ends with the test at the latest.
 func start(t *testing.T, program string, args ...string) *process {
 	t.Helper()
 	cmd := exec.Command(program, args...)
 	cmd.Stderr = os.Stderr
-	// The scheduler shares CPUs between sessions first: one of its own has the
-	// program run, and be sampled, where much else runs.
+	// The scheduler shares CPUs between sessions first. In a session of its own, the program runs, and is sampled, on a busy
+	// machine.
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
 	stdin, err := cmd.StdinPipe()
 	require.NoError(t, err)
@@ -63,7 +63,7 @@ func start(t *testing.T, program string, args ...string) *process {
 	return p
 }
 
-// next writes a line to the program, which goes on to what it does next.
+// next writes a line to the program, which then continues.
 func (p *process) next(t *testing.T) {
 	t.Helper()
 	_, err := io.WriteString(p.stdin, "\n")
@@ -78,8 +78,7 @@ func (p *process) line(t *testing.T) string {
 	return line
 }
 
-// stop ends the program, and returns the CPU time that it took and what it has printed at its end. It may be called
-// more than once.
+// stop ends the program, and returns its CPU time and its last output. It may be called several times.
 func (p *process) stop(t *testing.T) (cpu time.Duration, printed string) {
 	t.Helper()
 	if p.cmd.ProcessState == nil {

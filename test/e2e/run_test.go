@@ -29,13 +29,13 @@ import (
 	"github.com/ig-otel-profiles/ig-otel-profiles/internal/receiver"
 )
 
-// patience is how long a run may take until what it waits for has arrived. A busy machine takes longer than an idle one.
+// patience limits a test's waits. A busy machine takes longer than an idle one.
 const patience = 4 * time.Minute
 
-// asIDs has a gadget hand over stacks by their ID, and not as text.
+// asIDs makes a gadget hand over stacks by their ID instead of as text.
 const asIDs = "--format-stacks=false"
 
-// session is a gadget that runs in ig, and exports into a Collector of its own.
+// session is a gadget that runs in ig and exports into a Collector of its own.
 type session struct {
 	t         *testing.T
 	cmd       *exec.Cmd
@@ -46,8 +46,8 @@ type session struct {
 	began     time.Time
 }
 
-// begin starts a gadget with the exporter that a config file names. It ends with the test at the latest. prefix, unless
-// nil, runs ig instead of the usual way.
+// begin starts a gadget with the exporter of a config file. It ends with the test at the latest. prefix, unless nil, runs ig
+// instead of the usual way.
 func begin(t *testing.T, prefix []string, image string, flags ...string) *session {
 	t.Helper()
 	s := &session{t: t, collector: startCollector(t), log: &igtest.Buffer{}, ended: make(chan error, 1), began: time.Now()}
@@ -103,13 +103,13 @@ func (s *session) wait(what string, happened func() bool) {
 	}
 }
 
-// until waits until enough has arrived at the Collector.
+// until waits until enough samples have arrived at the Collector.
 func (s *session) until(what string, enough func([]receiver.Sample) bool) {
 	s.t.Helper()
 	arrived := int64(-1)
 	s.wait(what, func() bool {
 		size := s.collector.Size()
-		if size == arrived { // to resolve it takes CPU time
+		if size == arrived { // resolving takes CPU time
 			return false
 		}
 		arrived = size
@@ -117,8 +117,8 @@ func (s *session) until(what string, enough func([]receiver.Sample) bool) {
 	})
 }
 
-// seesAll starts a program, and ends it once a sample with one of its functions has arrived from each session: what
-// starts then is seen from its beginning, and has names.
+// seesAll starts a program, and ends it once each session has shown a sample of one of its functions. The sessions see programs
+// that start later from the beginning, with names.
 func seesAll(t *testing.T, program, function string, sessions ...*session) {
 	t.Helper()
 	p := start(t, program)
@@ -137,12 +137,12 @@ type run struct {
 	log        string
 }
 
-// stop ends ig as a user does, then the Collector, and returns both what the gadget printed and what the Collector wrote.
-// It checks what holds for any run: no rule of the protocol is broken, no row and no value is lost on the way.
+// stop ends ig as a user does, then the Collector. It returns the output of both. It checks that no run breaks a rule of the
+// protocol or loses a row or value.
 func (s *session) stop(values ...string) *run {
 	t := s.t
 	t.Helper()
-	_ = s.cmd.Process.Signal(os.Interrupt) // where it has ended, that is said below
+	_ = s.cmd.Process.Signal(os.Interrupt) // if it has ended, require below says so
 	err := <-s.ended
 	s.ended <- err
 	require.NoError(t, err)
@@ -163,11 +163,11 @@ func (s *session) stop(values ...string) *run {
 	return r
 }
 
-// ofTheCollector are the rules that a Collector's file breaks: attribute_table[0] gets an empty value, and the texts of
-// resources are in the string table.
+// ofTheCollector are the rules that a Collector's file breaks. attribute_table[0] gets an empty value, and resources' texts are in
+// the string table.
 var ofTheCollector = []otlpcheck.Rule{otlpcheck.RuleTableZero, otlpcheck.RulePlain}
 
-// summary is the operator's last word on a data source.
+// summary is the operator's closing line for a data source.
 type summary struct {
 	read, exported, noStack, delivered, held, dropped int64
 }
@@ -175,8 +175,7 @@ type summary struct {
 var summaryLine = regexp.MustCompile(
 	`(\d+) rows read, (\d+) exported, .* (\d+) without stack; exporter .*: (\d+) delivered, (\d+) held, .* (\d+) dropped`)
 
-// withoutNoise leaves out what Inspektor Gadget says about every row without a
-// kernel stack and of every program that has ended.
+// withoutNoise leaves out Inspektor Gadget's lines about rows without a kernel stack and about programs that have ended.
 func withoutNoise(log []byte) []byte {
 	return regexp.MustCompile(`(?m)^.*(is lost: lookup|msg"?[=:]"symbolizer: ).*\n`).ReplaceAll(log, nil)
 }
@@ -214,8 +213,8 @@ func parseSummary(t *testing.T, log []byte) summary {
 	return summary{n[0], n[1], n[2], n[3], n[4], n[5]}
 }
 
-// requireNothingLost adds up rows and values on both sides of the exporter. Each type of samples has its field in rows,
-// in the order of the types' names; without fields values are not added up.
+// requireNothingLost adds up rows and values on both sides of the exporter. Each sample type has its field in rows, in the order of
+// the types' names. Without fields, values are not added up.
 func (r *run) requireNothingLost(t *testing.T, fields []string) {
 	t.Helper()
 	t.Logf("%d rows printed; %+v", len(r.rows), r.summary)
@@ -257,15 +256,15 @@ func samplesOf(requests []*collectorpb.ExportProfilesServiceRequest) []receiver.
 	return samples
 }
 
-// of returns the samples of a process that runs its program. Between fork and exec it is a copy of the test, and has its name.
+// of returns the samples of a process after its execve. Before it, the process is a copy of the test and has its name.
 func of(samples []receiver.Sample, pid int) []receiver.Sample {
-	own, _ := os.ReadFile("/proc/self/comm") // of any Linux
+	own, _ := os.ReadFile("/proc/self/comm") // every Linux has this file
 	return slices.DeleteFunc(slices.Clone(samples), func(s receiver.Sample) bool {
 		return s.Attributes["process.pid"] != strconv.Itoa(pid) || s.Attributes["thread.name"] == strings.TrimSpace(string(own))
 	})
 }
 
-// startCollector starts a Collector that writes what it gets to a file.
+// startCollector starts a Collector that writes its input to a file.
 func startCollector(t *testing.T) *collectortest.Collector {
 	t.Helper()
 	c := collectortest.New(t, "")

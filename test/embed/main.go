@@ -1,5 +1,5 @@
-// embed is an example of a program of one's own with Inspektor Gadget and this project's exporter in it: it
-// runs one gadget for some seconds and sends its profiles to an OpenTelemetry Collector.
+// embed is an example of a program with Inspektor Gadget and this project's exporter. It runs one gadget for some seconds and sends
+// its profiles to an OpenTelemetry Collector.
 package main
 
 import (
@@ -10,7 +10,7 @@ import (
 	"os/signal"
 	"time"
 
-	// Tells Inspektor Gadget that it runs on a single host, in its init: it has to come first.
+	// In its init, it tells Inspektor Gadget that this is a single host. It has to come first.
 	_ "github.com/inspektor-gadget/inspektor-gadget/pkg/environment/local"
 
 	gadgetcontext "github.com/inspektor-gadget/inspektor-gadget/pkg/gadget-context"
@@ -25,7 +25,7 @@ import (
 	_ "github.com/inspektor-gadget/inspektor-gadget/pkg/symbolizer/symtab"
 	"github.com/inspektor-gadget/inspektor-gadget/pkg/utils/host"
 
-	// Registers itself.
+	// It registers itself.
 	otelprofiles "github.com/ig-otel-profiles/ig-otel-profiles/operators/otel-profiles"
 )
 
@@ -51,25 +51,25 @@ func run(ctx context.Context, args []string) error {
 		return fmt.Errorf("preparing the host: %w", err)
 	}
 
-	// A dependency that imports Inspektor Gadget's own otel-profiles would take this one's place.
+	// A dependency that imports Inspektor Gadget's own otel-profiles would replace this one.
 	if err := otelprofiles.Registered(); err != nil {
 		return err
 	}
 	operators.RegisterDataOperator(ocihandler.OciHandler)
 
-	// What flags of ig set, by the operator's name.
+	// These are settings that ig has flags for, by the operator's name.
 	settings := map[string]string{
-		// The image was built here and is not signed.
+		// The image was built here and has no signature.
 		"operator.oci.verify-image":                     "false",
 		"operator.otel-profiles.otel-profiles-exporter": "otlp",
 		"operator.otel-profiles.otel-profiles-endpoint": *endpoint,
 	}
 
-	// All operators that are registered, this project's among them, each initialized once.
+	// These are all registered operators, including this project's, each initialized once.
 	var used []operators.DataOperator
 	for name, op := range operators.GetDataOperators() {
 		if name == localmanager.OperatorName {
-			// It follows containers; this example looks at the whole host.
+			// It follows containers; this example profiles the whole host.
 			continue
 		}
 		global := apihelpers.ToParamDescs(op.GlobalParams()).ToParams()
@@ -96,7 +96,7 @@ func run(ctx context.Context, args []string) error {
 		return fmt.Errorf("running %s: %w", *image, err)
 	}
 
-	// The last profiles are on their way.
+	// The last profiles may still be on their way.
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), 10*time.Second)
 	defer cancel()
 	return otelprofiles.Shutdown(ctx)

@@ -1,2 +1,2 @@
-// Package parca is the place of the module that builds Parca's server: see the Makefile. It holds no code.
+// Package parca is the folder of the module that builds Parca's server: see the Makefile. It has no code.
 package parca

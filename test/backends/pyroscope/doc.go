@@ -1,3 +1,3 @@
-// Package pyroscope is the place of the module that builds Pyroscope's server: see the Makefile. It holds no code but that of
-// lidia, a command for the tests.
+// Package pyroscope is the folder of the module that builds Pyroscope's server: see the Makefile. Its only code is lidia, a command
+// for the tests.
 package pyroscope

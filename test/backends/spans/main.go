@@ -1,5 +1,5 @@
-// Command spans burns two thirds of its CPU time in the function checkout, one third in the function search, each in a span of
-// its own as an instrumented service would: it labels the goroutine with trace and span. It ends with its standard input.
+// Command spans burns two thirds of its CPU time in the function checkout, and one third in search. Each has a span of its own,
+// which labels the goroutine with trace and span as an instrumented service would. It ends with its standard input.
 package main
 
 import (
@@ -11,7 +11,7 @@ import (
 
 var sink uint32 //nolint:unused // What is stored in it is work that the compiler may not leave out.
 
-// Each works by itself: a function that calls nothing has no frame, and the unwinder would miss its caller.
+// Each works by itself. A function without calls has no frame, so the unwinder would miss its caller.
 
 //go:noinline
 func checkout() {

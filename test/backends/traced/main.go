@@ -1,6 +1,6 @@
-// Command traced is a service with the OpenTelemetry SDK for Go, which has its resource from the environment. It publishes that resource as
-// the context of its process, as OTEP 4719 wants it of SDKs: the one for Go does not yet. It makes spans of its function checkout, labels
-// the goroutine with the span that it is in, and prints each finished span as a line: service, trace ID, span ID. It ends with its
+// Command traced is a service with the OpenTelemetry SDK for Go, whose resource comes from the environment. It publishes that
+// resource as the context of its process by OTEP 4719, because Go's SDK does not do so yet. It makes spans of its function checkout
+// and labels the goroutine with its span. It prints each finished span as a line: service, trace ID, span ID. It ends with its
 // standard input.
 package main
 
@@ -65,7 +65,7 @@ func run() error {
 		_, _ = io.Copy(io.Discard, os.Stdin)
 		stop()
 	}()
-	const inSpan = 2000 // seconds long, for samples
+	const inSpan = 2000 // in seconds, for samples
 	for ctx.Err() == nil {
 		traced, span := tracer.Start(context.Background(), "checkout")
 		labels := pprof.Labels("trace_id", span.SpanContext().TraceID().String(), "span_id", span.SpanContext().SpanID().String())

@@ -1,7 +1,7 @@
 //go:build e2e
 
-// Package program measures the CPU time of the whole ig command while it profiles this machine:
-// with this project's operator, with Inspektor Gadget's own, and without any exporter.
+// Package program measures the CPU time of the whole ig command while it profiles this machine, with three operators: this
+// project's, Inspektor Gadget's own, and none.
 package program
 
 import (
@@ -62,7 +62,7 @@ func buildStock(t *testing.T, root string) string {
 	require.NoError(t, err)
 	replace := map[string]string{}
 	for _, f := range files {
-		replace[f] = "" // as if it were not there
+		replace[f] = "" // as if it did not exist
 	}
 	source := filepath.Join(dir, "stock.go")
 	require.NoError(t, os.WriteFile(source, []byte(stock), 0o600))
@@ -112,8 +112,8 @@ type load struct {
 	start func(t *testing.T) (stop func())
 }
 
-// loads are a server, whose stacks come again and again, a compiler, whose processes come and go with
-// stacks that were never seen before, and processes that take a millisecond each.
+// loads are a server with recurring stacks, a compiler with short-lived processes and ever new stacks, and processes of a
+// millisecond each.
 func loads(root string) []load {
 	return []load{
 		{"one program with 2,048 stacks", func(t *testing.T) func() {
@@ -186,7 +186,7 @@ func TestProgram(t *testing.T) {
 	}
 	if *before != "" {
 		ig := filepath.Join(*before, "bin", "ig")
-		// Its image under a name of its own, as ig keeps one for a name.
+		// Its image gets a name of its own, because ig keeps one image per name.
 		out := igtest.Output(t, ig, "image", "import", filepath.Join(*before, "gadgets", gadget+".tar"))
 		imported := regexp.MustCompile(gadget + `:[\w.-]+`).FindString(out)
 		require.NotEmpty(t, imported, out)
@@ -196,8 +196,7 @@ func TestProgram(t *testing.T) {
 		last.name, last.ig, last.image = "the other build", ig, gadget+":before"
 		variants = append(variants, last)
 	}
-	// run returns the CPU time of a run that is under way: what it takes to start and to end is
-	// left out.
+	// run returns the CPU time of a running gadget, without its start and end.
 	run := func(ig, image string, hz int, flags []string) time.Duration {
 		const start = 6 * time.Second
 		length := time.Duration(*seconds) * time.Second

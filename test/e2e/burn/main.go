@@ -1,6 +1,5 @@
-// burn keeps one CPU busy in functions of known names and shares, until its
-// standard input ends: 60 % of its CPU time in heavy, 30 % in light, 10 % in
-// rest, all called by work.
+// burn keeps one CPU busy until its standard input ends. It spends 60 % of its CPU time in heavy, 30 % in light and 10 % in rest,
+// all called by work.
 package main
 
 import (
@@ -53,8 +52,8 @@ func threadTime() time.Duration {
 
 var sink uint64
 
-// The functions below keep some state on the stack. A Go function that needs no
-// stack has no frame, and without one the kernel does not find its caller.
+// The functions below keep some state on the stack. Otherwise they would have no frame, and the kernel would not find their
+// callers.
 
 //go:noinline
 func heavy() {

@@ -1,5 +1,5 @@
-// published publishes the context of its process, for the service in its argument, and burns some CPU time until its
-// standard input ends.
+// published publishes the context of its process for the service in its argument. It burns some CPU time until its standard input
+// ends.
 package main
 
 import (

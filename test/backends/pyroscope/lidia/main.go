@@ -1,7 +1,6 @@
-// Command lidia writes the symbols of the ELF file that is its first argument into the file that is its second, in the
-// format in which Pyroscope's symbolizer keeps them. The symbolizer does this itself with what it gets from debuginfod;
-// the version of package lidia that its module asks for, when it is built from the Go module, can only write into files.
-// That package is under the Apache License, unlike the server.
+// Command lidia writes the symbols of an ELF file, its first argument, into its second, in the format of Pyroscope's symbolizer.
+// The symbolizer does this itself with files from debuginfod. The version of package lidia that Pyroscope's module requires can
+// only write into files. Unlike the server, that package is under the Apache License.
 package main
 
 import (

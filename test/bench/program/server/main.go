@@ -1,5 +1,5 @@
-// server keeps one CPU busy in 2,048 different stacks of some 30 frames, over and over, as a
-// server does that answers many kinds of requests. It runs until its standard input ends.
+// server keeps one CPU busy in 2,048 different stacks of about 30 frames, like a server that answers many kinds of requests. It
+// runs until its standard input ends.
 package main
 
 import (
@@ -8,10 +8,10 @@ import (
 	"sync/atomic"
 )
 
-// branches are the calls in which a stack takes one way or the other: 2^11 stacks.
+// branches are the calls at which a stack goes one of two ways: 2^11 stacks.
 const branches = 11
 
-// depth is how many calls come before them.
+// depth is the number of calls before them.
 const depth = 16
 
 func main() {

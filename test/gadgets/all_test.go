@@ -22,27 +22,26 @@ const (
 	upstream = "Inspektor Gadget"
 )
 
-// gadget is one that TestGadgets runs, for the whole machine, or TestEveryUser.
+// gadget is a gadget for TestGadgets, which runs it for the whole machine, or for TestEveryUser.
 type gadget struct {
 	name, origin string
 	flags        []string
-	// workload starts a program for a gadget of Inspektor Gadget to see, and returns what ig needs to be run with, if that is
-	// anything unusual. For one of this project it is the program.
+	// workload starts a program for a gadget of Inspektor Gadget to see, and returns a prefix for ig's command if it needs one. A
+	// gadget of this project has program instead.
 	workload func(*testing.T) (prefix []string)
 	program  string
-	// want is the type that the samples have.
+	// want is the type of the samples.
 	want receiver.Type
-	// value is the path of the field that the samples add up to; without one each
-	// row counts 1.
+	// value is the path of the field that the samples add up to. Without one, each row counts 1.
 	value []string
-	// others are further types that the samples have.
+	// others are further types of samples.
 	others []counted
 	check  func(*testing.T, *run)
-	// until is what the run goes on until.
+	// until ends the run when it is true of the samples.
 	until func([]receiver.Sample) bool
 }
 
-// counted is what samples of a type count: the field that they add up to, by its path.
+// counted is a type of samples, with the path of the field that they add up to.
 type counted struct {
 	want  receiver.Type
 	value []string
@@ -63,8 +62,7 @@ func program(name string) func(*testing.T) []string {
 	}
 }
 
-// inBoth checks that the stacks of a program go through two of its functions about
-// equally often.
+// inBoth checks that the stacks of a program go about equally often through two of its functions.
 func inBoth(thread, one, other string) func(*testing.T, *run) {
 	return func(t *testing.T, r *run) {
 		a, b := igtest.Total(igtest.Through(r.of(thread), one)), igtest.Total(igtest.Through(r.of(thread), other))
@@ -74,7 +72,7 @@ func inBoth(thread, one, other string) func(*testing.T, *run) {
 	}
 }
 
-// opensEnough waits for so many files that the program opens that one more of a kind is within inBoth's bound.
+// opensEnough waits for so many opened files that one more of a kind stays within inBoth's limit.
 func opensEnough(samples []receiver.Sample) bool {
 	return min(igtest.Total(igtest.Through(samples, "open_present")), igtest.Total(igtest.Through(samples, "open_missing"))) > 100
 }
@@ -84,8 +82,7 @@ func spins(samples []receiver.Sample) bool {
 	return igtest.Total(igtest.Through(of(samples, "busy"), "spin")) > 0
 }
 
-// through checks that the stacks of a program that go through main nearly all go
-// through one of its functions.
+// through checks that nearly all stacks of a program with main also have one of its functions.
 func through(thread, function string) func(*testing.T, *run) {
 	return func(t *testing.T, r *run) {
 		n, all := igtest.Total(igtest.Through(r.of(thread), function)), igtest.Total(igtest.Through(r.of(thread), "main"))
@@ -95,12 +92,11 @@ func through(thread, function string) func(*testing.T, *run) {
 	}
 }
 
-// withBuildIDs are flags for Inspektor Gadget's gadgets. That they collect stacks at all is for the operator to see to.
+// withBuildIDs are flags for Inspektor Gadget's gadgets. The operator makes them collect stacks.
 var withBuildIDs = []string{"--collect-build-id"}
 
-// all are the gadgets of this project, and those in the module of Inspektor Gadget
-// that have a gadget_kernel_stack or a gadget_user_stack in an event: see
-// TestNoneForgotten.
+// all are the gadgets of this project, and those of Inspektor Gadget's module that have a gadget_kernel_stack or gadget_user_stack
+// in an event: see TestNoneForgotten.
 func all() []gadget {
 	return []gadget{
 		{
@@ -175,8 +171,7 @@ func all() []gadget {
 	}
 }
 
-// unsupported are the reasons for which a gadget may not run on a machine, by what
-// ig says.
+// unsupported has the reasons for which a gadget may not run on a machine, by ig's message.
 var unsupported = []struct {
 	said  *regexp.Regexp
 	words string
@@ -199,8 +194,7 @@ var unsupported = []struct {
 	},
 }
 
-// whyNot returns why a gadget does not run on this machine, and false where that is
-// no good reason.
+// whyNot returns why a gadget does not run on this machine, and whether that reason is acceptable.
 func whyNot(err error) (string, bool) {
 	for _, reason := range unsupported {
 		if reason.said.MatchString(err.Error()) {
@@ -210,7 +204,7 @@ func whyNot(err error) (string, bool) {
 	return err.Error(), false
 }
 
-// TestGadgets runs the gadgets of Inspektor Gadget that have a stack, as far as they run on this machine.
+// TestGadgets runs the gadgets of Inspektor Gadget that have a stack and run on this machine.
 func TestGadgets(t *testing.T) {
 	igtest.NeedRoot(t)
 	t.Parallel()
@@ -254,12 +248,11 @@ func runGadget(t *testing.T, g gadget) (*run, error) {
 	return r, err
 }
 
-// noBuildIDs is what older kernels, 6.1 among them, say of gadgets of single events that collect
-// build IDs: the event cannot be a map's key there.
+// noBuildIDs matches the message of older kernels, such as 6.1, about gadgets of single events that collect build IDs. There, the
+// event cannot be a map's key.
 var noBuildIDs = regexp.MustCompile(`R2 type=alloc_mem expected=`)
 
-// failedUserProbe is what ig says, in its debug log alone, of a user probe that it
-// did not attach.
+// failedUserProbe matches ig's message about a user probe that it did not attach. Only its debug log has it.
 var failedUserProbe = regexp.MustCompile(`getting inode info for .*kprobe.*`)
 
 func (g gadget) require(t *testing.T, r *run) {
@@ -295,17 +288,15 @@ func (g gadget) require(t *testing.T, r *run) {
 	}
 }
 
-// compileCUDA compiles a program that allocates memory of a GPU, and next to it a
-// library that stands in for NVIDIA's.
+// compileCUDA compiles a program that allocates GPU memory, and next to it a replacement for NVIDIA's library.
 func compileCUDA(t *testing.T, dir string) {
 	t.Helper()
 	library := compileInto(t, dir, "libcuda.so", "-shared", "-fPIC", "-Wl,-soname,libcuda.so")
 	compileInto(t, dir, "cuda", library, "-Wl,-rpath,$ORIGIN")
 }
 
-// fakeCUDA starts the program of compileCUDA. Inspektor Gadget looks for libraries
-// in the cache of the dynamic linker, so ig gets a cache of its own with the library
-// in it.
+// fakeCUDA starts the program of compileCUDA. Inspektor Gadget looks for libraries in the cache of the dynamic linker, so ig gets a
+// cache with the replacement.
 func fakeCUDA(t *testing.T) []string {
 	t.Helper()
 	dir, ok := igtest.Prebuilt("")
@@ -320,8 +311,8 @@ func fakeCUDA(t *testing.T) []string {
 	return []string{"unshare", "--mount", "sh", "-c", script, cache}
 }
 
-// TestPrebuild builds what tests of this folder need into the folder E2E_PREBUILD, for a
-// machine that has no compiler. There, E2E_PREBUILT names the folder.
+// TestPrebuild builds this folder's programs and gadgets into E2E_PREBUILD, for a machine without a compiler. There, E2E_PREBUILT
+// names the folder.
 func TestPrebuild(t *testing.T) {
 	dir := os.Getenv("E2E_PREBUILD")
 	if dir == "" {

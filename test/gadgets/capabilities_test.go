@@ -18,11 +18,11 @@ import (
 	"github.com/ig-otel-profiles/ig-otel-profiles/internal/receiver"
 )
 
-// needed are those capabilities of the daemon that something of this project needs.
+// needed are the capabilities of the daemon that this project needs.
 var needed = []string{"sys_admin", "sys_ptrace", "dac_read_search", "syslog"}
 
-// TestCapabilities runs ig with the capabilities of the daemon that are needed, and without each: what docs/security.md says of them.
-// The program that is looked at belongs to another user, whose files nobody else may read.
+// TestCapabilities runs ig with these capabilities, and without each of them. The effects must be those in docs/security.md. The
+// profiled program belongs to another user, and only that user can read its files.
 func TestCapabilities(t *testing.T) {
 	igtest.NeedRoot(t)
 	private := filepath.Join(t.TempDir(), "private")
@@ -39,7 +39,7 @@ func TestCapabilities(t *testing.T) {
 	for _, program := range programs {
 		launch(t, &syscall.SysProcAttr{Setsid: true, Credential: &syscall.Credential{Uid: nobody, Gid: nobody}}, program)
 	}
-	// A host has these mounted; mounting takes CAP_SYS_ADMIN.
+	// Mounting takes CAP_SYS_ADMIN, but a host has these mounted already.
 	prefix := append(igrun.Prefix(), "unshare", "--mount", "sh", "-c", `for fs in bpf:/sys/fs/bpf debugfs:/sys/kernel/debug tracefs:/sys/kernel/tracing
 		do mount -t ${fs%:*} ${fs%:*} ${fs#*:}; done; exec "$@"`, "sh", "setpriv")
 	cpu, alloc, lock, offcpu := igtest.Import(t, "profile_cpu"), igtest.Import(t, "profile_alloc"), igtest.Import(t, "profile_lock"), igtest.Import(t, "profile_offcpu")
@@ -73,7 +73,7 @@ func TestCapabilities(t *testing.T) {
 		{"whole cpu without syslog", cpu, "syslog", nil, nil, "it lacks the capabilities CAP_SYSLOG (for the kernel's symbols: ", ""},
 		{"whole cpu without dac_read_search", cpu, "dac_read_search", nil, nil, "it lacks the capabilities CAP_DAC_READ_SEARCH (", ""},
 		{"alloc with all", alloc, "", []func(receiver.Sample) bool{allocator, allocates, service}, nil, "", ""},
-		// Nothing of the program is seen: such a run ends when it has said why.
+		// No program is seen, so the run ends after this message.
 		{"alloc without sys_ptrace", alloc, "sys_ptrace", nil, nil, "", `no access to process \d+, so it gets no probes: .* CAP_SYS_PTRACE, `},
 		{"alloc without sys_admin", alloc, "sys_admin", nil, nil, "operation not permitted", ""},
 		{"alloc without dac_read_search", alloc, "dac_read_search", []func(receiver.Sample) bool{allocator, service}, []func(receiver.Sample) bool{allocates}, "", `no access to [1-9]\d* files so far: .* CAP_DAC_READ_SEARCH for files that only their owner`},
@@ -82,7 +82,7 @@ func TestCapabilities(t *testing.T) {
 		{"lock without sys_ptrace", lock, "sys_ptrace", nil, nil, "", `captures: no access to [1-9]\d* processes so far: .* CAP_SYS_PTRACE, `},
 		{"lock without sys_admin", lock, "sys_admin", nil, nil, "operation not permitted", ""},
 		{"lock without dac_read_search", lock, "dac_read_search", []func(receiver.Sample) bool{mutex, service}, []func(receiver.Sample) bool{takes}, "", `no access to [1-9]\d* files so far: .* CAP_DAC_READ_SEARCH for files that only their owner`},
-		// Stacks are by frame pointers then, which libc does not have.
+		// Without it, stacks are by frame pointers, which libc does not have.
 		{"lock without syslog", lock, "syslog", []func(receiver.Sample) bool{mutex, service}, []func(receiver.Sample) bool{takes}, "", withTracing},
 		{"offcpu with all", offcpu, "", []func(receiver.Sample) bool{contends, scheduler, service}, nil, "", ""},
 		{"offcpu without syslog", offcpu, "syslog", []func(receiver.Sample) bool{contends, service}, []func(receiver.Sample) bool{scheduler}, "", withTracing},
@@ -97,7 +97,7 @@ func TestCapabilities(t *testing.T) {
 			case alloc:
 				comm, flags = "allocs", []string{"--comm=allocs", "--sample-bytes=4096", "--max-cost=1000"}
 			case lock:
-				// A wait of it in the kernel is known by its kind in any case.
+				// The kind of its waits in the kernel is known in any case.
 				comm, flags = "contends", []string{"--comm=contends", "--kernel-locks=false"}
 			case offcpu:
 				comm, flags = "contends", append([]string{"--comm=contends"}, framePointers...)

@@ -36,12 +36,12 @@ func unifiedIfAny() string {
 	return ""
 }
 
-// TestUnitOfShortProcesses: a unit's processes that have ended before their first row comes are its service, and not
-// the host's. They have no executable any more, which is what tells them from those that were found in /proc.
+// TestUnitOfShortProcesses: a unit's processes that end before their first row arrives are of that unit's service, and not of the
+// host's. They no longer have an executable, unlike processes found in /proc.
 func TestUnitOfShortProcesses(t *testing.T) {
 	igtest.NeedRoot(t)
 	t.Parallel()
-	unit, err := os.MkdirTemp(unified(t), "demo-*.service") // an ended test may have left its own
+	unit, err := os.MkdirTemp(unified(t), "demo-*.service") // an aborted test may have left its folder
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, os.Remove(unit)) })
 	for _, g := range []string{"profile_cpu", "profile_offcpu", "profile_pagefault"} {

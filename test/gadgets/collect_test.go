@@ -13,7 +13,7 @@ import (
 	"github.com/ig-otel-profiles/ig-otel-profiles/internal/receiver"
 )
 
-// TestCollectStacks runs a gadget of Inspektor Gadget, which collects no stacks by its own default, without any flag.
+// TestCollectStacks runs without any flag a gadget of Inspektor Gadget that collects no stacks by default.
 func TestCollectStacks(t *testing.T) {
 	igtest.NeedRoot(t)
 	image, err := igtest.BuildUpstream(t, "trace_open")

@@ -21,8 +21,8 @@ import (
 	"github.com/ig-otel-profiles/ig-otel-profiles/internal/igtest"
 )
 
-// TestDefaults compares the default of each parameter in a gadget.yaml, which is what users see, with the one in the
-// program, which is what they get: Inspektor Gadget does not set a parameter to its default.
+// TestDefaults compares each parameter's default in gadget.yaml, which users see, with the default in the program, which takes
+// effect. Inspektor Gadget does not set a parameter to its default.
 func TestDefaults(t *testing.T) {
 	for _, g := range all() {
 		if g.origin != here {
@@ -73,7 +73,7 @@ func objectsOf(t *testing.T, archive string) []*ebpf.CollectionSpec {
 	}
 }
 
-// valueOf returns what a variable begins as, in the words of a gadget.yaml.
+// valueOf returns a variable's initial value, written as in gadget.yaml.
 func valueOf(t *testing.T, v *ebpf.VariableSpec) string {
 	t.Helper()
 	switch typ := btf.UnderlyingType(v.Type.Type).(type) {

@@ -13,25 +13,24 @@ import (
 	"github.com/ig-otel-profiles/ig-otel-profiles/internal/igtest"
 )
 
-// TestEntriesPerCPU gives maps of stacks the entries for each CPU that they have on a machine with 256 of them: those
-// that the gadgets' sizes grow to, and those of the sizes without growing, which the reserves of the CPUs use up.
+// TestEntriesPerCPU limits maps of stacks to their entries per CPU on a machine with 256 CPUs. With the gadgets' sizes, which grow,
+// that is enough. Without growing, the CPUs' reserves use up the entries.
 //
-// The CPUs have no idle moment, however fast they are, and the frequency is such that each takes more samples in the
-// second between two looks at the rows than it has entries without growing: 71 of 64, almost every one with a stack of
-// its own.
+// The CPUs are never idle. At this frequency, each takes 71 samples between two reads of the rows, but has 64 entries without
+// growing. Almost every sample has a stack of its own.
 func TestEntriesPerCPU(t *testing.T) {
 	igtest.NeedRoot(t)
 	cpus := int64(0)
 	_, err := fmt.Sscan(igtest.Output(t, "nproc"), &cpus)
 	require.NoError(t, err)
-	// As many waits as a load of 12 has had on two CPUs, 2,900 a second, but for what the machine is too slow for.
+	// That is 2,900 waits a second, as a load of 12 had on two CPUs, or fewer on a slow machine.
 	waits := []string{strconv.FormatInt(6*cpus, 10), "0", "4000"}
 	ofChurn := []string{"--comm=churn", "--annotate=" + timeAndSwitches}
 	busy := []string{strconv.FormatInt(12*cpus, 10), "0"}
 	for _, tc := range []struct {
 		gadget      string
 		load, flags []string
-		// Entries for each CPU: those that the gadget's sizes grow to, and those of its sizes without growing.
+		// Entries per CPU: with the gadget's sizes after growing, and with its sizes without growing.
 		grown, notGrown entries
 	}{
 		{"profile_cpu", busy, slices.Concat([]string{"--frequency=71"}, framePointers), entries{256, 256}, entries{16384 / 256, 8192 / 256}},
@@ -45,7 +44,7 @@ func TestEntriesPerCPU(t *testing.T) {
 	}
 }
 
-// entries are those of the maps of stacks, for each CPU.
+// entries are the entries of the stack maps per CPU.
 type entries struct{ user, kernel int64 }
 
 // testEntries runs a gadget beside another one on the same load.
@@ -55,13 +54,13 @@ func testEntries(t *testing.T, gadget string, flags []string, e entries, cpus in
 		flags: append([]string{fmt.Sprintf("--stack-entries=%d", e.user*cpus), fmt.Sprintf("--kernel-stack-entries=%d", e.kernel*cpus)}, flags...)})
 	require.NoError(t, err)
 	all, without := r.accounts.read, r.accounts.noStack
-	if gadget == "profile_offcpu" { // there is a kernel stack in any case
+	if gadget == "profile_offcpu" { // there is always a kernel stack
 		m := missingOf(r, "churn")
 		all, without = m.waits, m.waitsWithout
 	}
 	t.Logf("%d entries for user stacks, %d for kernel stacks: %d of %d without their user stack", e.user*cpus, e.kernel*cpus, without, all)
 	require.Greater(t, all, 128*cpus, "the load does not keep the CPUs busy")
-	// Where something else keeps the CPUs busy the rows are looked at late, and some stacks find no room all the same.
+	// If other programs keep the CPUs busy, rows are read late, and some stacks find no room even so.
 	if enough {
 		require.Less(t, 100*without, all)
 	} else {

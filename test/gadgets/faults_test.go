@@ -24,7 +24,7 @@ func faultsOf(t *testing.T, image, name string, enough func([]receiver.Sample) b
 	t.Helper()
 	pid := start(t, compile(t, "faults")).cmd.Process.Pid
 	r, err := export(t, options{image: image, seconds: 3, flags: slices.Concat([]string{"--pid=" + strconv.Itoa(pid)}, framePointers, flags),
-		// On a busy machine a window may end before the program's file has been read.
+		// On a busy machine, an interval may end before the program's file has been read.
 		until: func(samples []receiver.Sample) bool {
 			return 20*unnamed(samples) < igtest.Total(samples) && enough(samples)
 		}})
@@ -34,7 +34,7 @@ func faultsOf(t *testing.T, image, name string, enough func([]receiver.Sample) b
 	return r
 }
 
-// requirePageFaults checks what the samples say of the program faults, and returns how many faults there were.
+// requirePageFaults checks the samples of the program faults, and returns the number of faults.
 func requirePageFaults(t *testing.T, samples []receiver.Sample) int64 {
 	t.Helper()
 	all, nameless := int64(0), unnamed(samples)
@@ -56,7 +56,7 @@ func requirePageFaults(t *testing.T, samples []receiver.Sample) int64 {
 	return touched + filled + nameless
 }
 
-// unnamed adds up the samples of the program faults in functions whose names are not known yet.
+// unnamed adds up the samples of the program faults in functions that have no name yet.
 func unnamed(samples []receiver.Sample) int64 {
 	n := int64(0)
 	for _, s := range samples {
@@ -67,7 +67,7 @@ func unnamed(samples []receiver.Sample) int64 {
 	return n
 }
 
-// TestPageFaultEvents has each fault be an event, with its time.
+// TestPageFaultEvents makes each fault an event with its time.
 func TestPageFaultEvents(t *testing.T) {
 	igtest.NeedRoot(t)
 	t.Parallel()
@@ -75,8 +75,8 @@ func TestPageFaultEvents(t *testing.T) {
 	for _, form := range forms {
 		t.Run(form.name, func(t *testing.T) {
 			t.Parallel()
-			// What was read after the end of its window counts for the next one, and what was read while a window waited for names
-			// counts for that one: it has the nearest time there. The busier the machine, the more of it.
+			// An event read after the end of its interval counts for the next one, at its start. An event read while an interval
+			// waits for names counts for that interval, at its end. A busy machine has more of these.
 			atEdge := func(s receiver.Sample, ts uint64) bool {
 				return int64(ts) == s.Start.UnixNano() || int64(ts) == s.End.UnixNano()-1
 			}
@@ -117,7 +117,7 @@ func TestPageFaultEvents(t *testing.T) {
 
 var lostSamples = regexp.MustCompile(`lost (\d+) samples`)
 
-// TestPageFaultFlood has a program fault 100,000 times a second: none is lost.
+// TestPageFaultFlood runs a program with 100,000 faults a second: none is lost.
 func TestPageFaultFlood(t *testing.T) {
 	igtest.NeedRoot(t)
 	flood := startLoad(t, compile(t, "flood"))
@@ -138,12 +138,12 @@ func TestPageFaultFlood(t *testing.T) {
 	t.Logf("the program faults %.0f times a second; %d faults in %d rows, %d faults lost", 1e9*float64(touched)/float64(ns), all, r.accounts.read, lost)
 	require.Positive(t, all)
 	require.Zero(t, lost)
-	// Each of its functions, in each of the seconds.
+	// one row per function and second
 	require.LessOrEqual(t, r.accounts.read, int64(100*7))
 }
 
-// TestPageFaultsOfMany has nearly every fault be a row of its own, and more of them in a second than there is room for:
-// those that have a row have their stack, as those without one do not push it out.
+// TestPageFaultsOfMany gives nearly every fault a row of its own, with more rows in a second than there is room for. Every row must
+// keep its stack: faults without a row must not push it out.
 func TestPageFaultsOfMany(t *testing.T) {
 	igtest.NeedRoot(t)
 	image := igtest.Import(t, "profile_pagefault")
@@ -152,7 +152,7 @@ func TestPageFaultsOfMany(t *testing.T) {
 		flags []string
 		full  bool
 	}{
-		// Some hundred processes fill these rows in a second, on any machine.
+		// On any machine, about a hundred processes fill these rows in a second.
 		{"few rows", []string{"--rows=1024", "--stack-entries=4096"}, true},
 		{"default", nil, false},
 	} {
@@ -171,7 +171,7 @@ func TestPageFaultsOfMany(t *testing.T) {
 			if tc.full {
 				require.Positive(t, homeless)
 			}
-			// In each of the seconds, the row for those without one, which has no stack.
+			// Each second has one row without a stack, for faults without a row.
 			require.LessOrEqual(t, r.accounts.noStack, 7+r.accounts.read/1000)
 		})
 	}

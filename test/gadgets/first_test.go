@@ -16,7 +16,7 @@ import (
 	"github.com/ig-otel-profiles/ig-otel-profiles/internal/receiver"
 )
 
-// block returns what a page has between its marks for a name, in a block of code.
+// block returns the code block between a page's markers of that name.
 func block(t *testing.T, page []byte, name string) string {
 	t.Helper()
 	found := regexp.MustCompile("(?s)<!-- begin " + regexp.QuoteMeta(name) + " -->\n\n```[a-z ]*\n(.*?)```\n").FindSubmatch(page)
@@ -24,7 +24,7 @@ func block(t *testing.T, page []byte, name string) string {
 	return string(found[1])
 }
 
-// TestFirstGadget builds the gadget of the page for those who write their first one, by its own commands, and runs it.
+// TestFirstGadget builds the gadget of the page for new authors, with the page's own commands, and runs it.
 func TestFirstGadget(t *testing.T) {
 	igtest.NeedRoot(t)
 	t.Parallel()
@@ -63,7 +63,7 @@ func TestFirstGadget(t *testing.T) {
 	}
 }
 
-// TestTerminal looks at what a user sees who runs a gadget.
+// TestTerminal checks the terminal output of a gadget.
 func TestTerminal(t *testing.T) {
 	igtest.NeedRoot(t)
 	t.Parallel()

@@ -16,8 +16,8 @@ import (
 	"github.com/ig-otel-profiles/ig-otel-profiles/internal/igtest"
 )
 
-// TestLibraryInTerminal runs gadgets of Inspektor Gadget, as they are and without an exporter, and finds the functions
-// of a shared library in the text that they print: its own resolver knows none of them.
+// TestLibraryInTerminal runs unchanged gadgets of Inspektor Gadget without an exporter. Their text must have the functions of a
+// shared library, which Inspektor Gadget's own resolver does not find.
 func TestLibraryInTerminal(t *testing.T) {
 	igtest.NeedRoot(t)
 	t.Parallel()
@@ -36,7 +36,7 @@ func TestLibraryInTerminal(t *testing.T) {
 			}
 			want := function + "; lib_work; main; "
 			var printed []byte
-			require.Eventually(t, func() bool { // until it had the time to take samples, and to read the files
+			require.Eventually(t, func() bool { // until it had time to sample and to read the files
 				printed = runPlain(t, ig, image)
 				return strings.Contains(string(printed), want)
 			}, 3*time.Minute, time.Millisecond, "nothing of %s is printed", want)
@@ -45,7 +45,7 @@ func TestLibraryInTerminal(t *testing.T) {
 	}
 }
 
-// runPlain runs a gadget for some seconds as a user does, and returns what it prints.
+// runPlain runs a gadget for some seconds as a user does, and returns its output.
 func runPlain(t *testing.T, ig, image string) []byte {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)

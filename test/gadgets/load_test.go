@@ -14,7 +14,7 @@ import (
 	"github.com/ig-otel-profiles/ig-otel-profiles/internal/receiver"
 )
 
-// missing are waits and their time, and what of them has no user stack.
+// missing has waits and their time, and the parts of both without a user stack.
 type missing struct{ waits, time, waitsWithout, timeWithout int64 }
 
 func (m missing) String() string {
@@ -49,9 +49,9 @@ func missingOf(r *run, thread string) missing {
 
 const timeAndSwitches = `offcpu:profiles.value-field=off_cpu_raw\,switches,offcpu:profiles.type=off_cpu\,switches,offcpu:profiles.unit=nanoseconds\,count`
 
-// TestOffCPUUnderLoad has a program wait in so many different stacks that the map of stacks forgets each of them
-// within seconds. Long waits must have theirs all the same. The program is paced: the map has room for the stacks of some
-// seconds, by which a busy machine may read it late, and for nobody else's.
+// TestOffCPUUnderLoad has a program wait in so many different stacks that the map of stacks drops each of them within seconds. Long
+// waits must still have theirs. The program is paced: the map only has room for its stacks of a few seconds, which is how late a
+// busy machine may read it.
 func TestOffCPUUnderLoad(t *testing.T) {
 	igtest.NeedRoot(t)
 	const stacks, patients = 4096, 50
@@ -84,14 +84,14 @@ func TestOffCPUUnderLoad(t *testing.T) {
 	}
 }
 
-// framePointers has a gadget count every event, and not draw some for whole stacks.
+// framePointers makes a gadget count every event, instead of drawing some for whole stacks.
 var framePointers = []string{"--unwind=frame-pointers"}
 
-// offCPUWays are the two ways in which profile_offcpu takes stacks by frame pointers.
+// offCPUWays are profile_offcpu's two ways to take stacks by frame pointers.
 var offCPUWays = []struct {
 	name  string
 	flags []string
 }{
 	{"back", framePointers},
-	{"leaving", []string{"--sched-exit=false"}}, // there the unwinder cannot be called
+	{"leaving", []string{"--sched-exit=false"}}, // here the unwinder cannot be called
 }

@@ -22,8 +22,8 @@ var forms = []struct {
 	{"ids", []string{"--format-stacks=false"}},
 }
 
-// TestEveryUser runs the gadgets on programs of a user other than root, with stacks as text and by ID. What is printed and
-// what is exported is the same.
+// TestEveryUser runs the gadgets on programs of a user other than root, with stacks as text and by ID. The printed and the exported
+// data must be the same.
 func TestEveryUser(t *testing.T) {
 	igtest.NeedRoot(t)
 	t.Parallel()
@@ -46,12 +46,12 @@ func TestEveryUser(t *testing.T) {
 	}
 }
 
-// asleep returns the samples of waits that were no waits for a CPU.
+// asleep returns the samples of waits except waits for a CPU.
 func asleep(samples []receiver.Sample) []receiver.Sample {
 	return slices.DeleteFunc(slices.Clone(samples), func(s receiver.Sample) bool { return s.Attributes["off_cpu.reason"] != "sleeping" })
 }
 
-// TestOffCPULimits has the gadget leave out the long waits, and the short ones: of those that a row adds up, each is within the limit.
+// TestOffCPULimits leaves out long and short waits. The limits apply to each wait in a row's sum.
 func TestOffCPULimits(t *testing.T) {
 	igtest.NeedRoot(t)
 	t.Parallel()

@@ -15,13 +15,13 @@ import (
 	"github.com/ig-otel-profiles/ig-otel-profiles/internal/receiver"
 )
 
-// waitsFor is the program that waits for one thing after the other.
+// waitsFor is the program that waits for one thing after another.
 const waitsFor = "waitsfor"
 
 // withoutFramePointers compiles as distributions do.
 var withoutFramePointers = []string{"-O2", "-fomit-frame-pointer"}
 
-// waitsOf has the functions of that program by what it calls them, and why each waits: off_cpu.reason and off_cpu.syscall.
+// waitsOf has, by the program's own names, its functions and the expected off_cpu.reason and off_cpu.syscall.
 var waitsOf = map[string][3]string{
 	"futex":           {"waits_in_futex", "sleeping", "futex"},
 	"sleep":           {"waits_in_sleep", "sleeping", "sleep"},
@@ -35,9 +35,9 @@ var waitsOf = map[string][3]string{
 	"preempted":       {"waits_preempted", "preempted", "no_syscall"},
 }
 
-// TestWhyThreadsWait: profile_offcpu has whole stacks of a program without frame pointers, and of each of its waits the reason, the kind of
-// system call, and the share that the program measures. Its stacks are taken in the thread that is back: make test-kernels runs this where
-// that takes a kprobe.
+// TestWhyThreadsWait: of a program without frame pointers, profile_offcpu has whole stacks. Each wait has its reason, the kind of
+// system call, and the share that the program measures. Stacks are taken when a thread returns. make test-kernels runs this on
+// kernels where that takes a kprobe.
 func TestWhyThreadsWait(t *testing.T) {
 	igtest.NeedRoot(t)
 	t.Parallel()
@@ -61,7 +61,7 @@ func TestWhyThreadsWait(t *testing.T) {
 		var ns float64
 		_, err := fmt.Sscan(line, &name, &ns)
 		require.NoError(t, err, line)
-		if spent[name] = ns; name != "preempted" && name != "disk" { // where it runs as well
+		if spent[name] = ns; name != "preempted" && name != "disk" { // in which the program also runs
 			sum += ns
 		}
 	}
@@ -86,7 +86,7 @@ func TestWhyThreadsWait(t *testing.T) {
 			switch {
 			case reason == want[1] && call == want[2]:
 				right[name] += float64(n)
-			case reason != "preempted": // which can happen anywhere
+			case reason != "preempted": // this can happen anywhere
 				wrong[name] += float64(n)
 			}
 			if why[name] == nil {
@@ -99,7 +99,7 @@ func TestWhyThreadsWait(t *testing.T) {
 		}
 	}
 	t.Logf("%.1f %% of %.0f s have whole stacks", 100*whole/all, all/1e9)
-	assert.GreaterOrEqual(t, whole, 0.9*all) // without the first moments; an emulated processor has them for seconds
+	assert.GreaterOrEqual(t, whole, 0.9*all) // the first moments are missing, which take seconds on an emulated processor
 	for name := range spent {
 		t.Logf("%-16s share %4.1f %%, by the program %4.1f %%; %v", name, 100*found[name]/known, 100*spent[name]/sum, why[name])
 		assert.Positive(t, right[name], "%s: %v", name, why[name])

@@ -12,13 +12,13 @@ import (
 	"github.com/ig-otel-profiles/ig-otel-profiles/internal/receiver"
 )
 
-// TestReturnAddresses: a signal handler's caller is the function that it returns to. What has no symbol does not get the
-// name of the function behind it, where its last instruction is a call.
+// TestReturnAddresses: a signal handler's caller is the function that it returns to. If code without a symbol ends with a call, it
+// does not get the name of the function after it.
 func TestReturnAddresses(t *testing.T) {
 	igtest.NeedRoot(t)
 	t.Parallel()
 	start(t, compileInto(t, t.TempDir(), "returns", "-static"))
-	// caller returns the frame that has called a function in a sample, if that is there.
+	// caller returns the caller's frame of a function in a sample, if there is one.
 	caller := func(s receiver.Sample, name string) (receiver.Frame, bool) {
 		i := slices.IndexFunc(s.Stack, func(f receiver.Frame) bool { return f.Name == name })
 		if i < 0 || i+1 == len(s.Stack) {

@@ -30,7 +30,7 @@ import (
 	"github.com/ig-otel-profiles/ig-otel-profiles/internal/receiver"
 )
 
-// compile compiles a program of testdata such that its stacks can be unwound.
+// compile compiles a program of testdata so that its stacks can be unwound.
 func compile(t *testing.T, name string) string {
 	t.Helper()
 	if program, ok := igtest.Prebuilt(name); ok {
@@ -45,7 +45,7 @@ func compile(t *testing.T, name string) string {
 	return program
 }
 
-// compiled has the programs of testdata that compile has made, each once.
+// compiled has the programs of testdata that compile has made.
 var compiled struct {
 	sync.Mutex
 	dir string
@@ -83,11 +83,11 @@ func start(t *testing.T, program string) *workload { return startAs(t, 0, progra
 // startAs starts a program as the user with the given ID.
 func startAs(t *testing.T, uid uint32, program string) *workload {
 	t.Helper()
-	// The scheduler shares CPUs between sessions first: one of its own has the
-	// program run, and be sampled, where much else runs.
+	// The scheduler shares CPUs between sessions first. In a session of its own, the program runs, and is sampled, on a busy
+	// machine.
 	attr := &syscall.SysProcAttr{Setsid: true}
 	if uid != 0 {
-		// The folders of a test are for nobody else.
+		// By default, only the owner can use a test's folders.
 		for dir := filepath.Dir(program); dir != os.TempDir() && dir != "/"; dir = filepath.Dir(dir) {
 			require.NoError(t, os.Chmod(dir, 0o755))
 		}
@@ -96,7 +96,7 @@ func startAs(t *testing.T, uid uint32, program string) *workload {
 	return launch(t, attr, program)
 }
 
-// startLoad starts a program in this session, where an urgent ig goes before it.
+// startLoad starts a program in this session, where an urgent ig has priority.
 func startLoad(t *testing.T, program string, args ...string) *workload {
 	t.Helper()
 	return launch(t, nil, program, args...)
@@ -115,8 +115,7 @@ func launch(t *testing.T, attr *syscall.SysProcAttr, program string, args ...str
 	return w
 }
 
-// stop ends the program and returns what it printed. It may be called more than
-// once.
+// stop ends the program and returns its output. It may be called several times.
 func (w *workload) stop(t *testing.T) string {
 	t.Helper()
 	if w.cmd.ProcessState == nil {
@@ -126,7 +125,7 @@ func (w *workload) stop(t *testing.T) string {
 	return w.stdout.String()
 }
 
-// accounts is the operator's last word on a data source.
+// accounts is the operator's closing line for a data source.
 type accounts struct {
 	source                                                                  string
 	read, exported, notExported, noStack, delivered, held, partial, dropped int64
@@ -155,7 +154,7 @@ func parseAccounts(log []byte) (accounts, error) {
 type run struct {
 	start, end time.Time
 	flags      []string
-	// rows are what the gadget printed.
+	// printed is the gadget's output.
 	printed  []byte
 	rows     []map[string]any
 	accounts accounts
@@ -169,20 +168,20 @@ type run struct {
 // options are those of a run.
 type options struct {
 	image string
-	// seconds is for how long it goes on at least, from the moment that the gadget runs.
+	// seconds is the least time that the run goes on after the gadget has started.
 	seconds int
 	flags   []string
-	// quiet has ig print no rows, and output in which form, if not JSON.
+	// quiet makes ig print no rows; output is the format if it is not JSON.
 	quiet  bool
 	output string
-	// urgent has ig run before all others. Where a test loads few CPUs as if they were many, its
-	// share of them would be too small.
+	// urgent gives ig priority over all others. It is for tests that load a few CPUs like many, where ig's share would be too
+	// small.
 	urgent bool
-	// until, unless nil, is what has to be among the samples before ig is stopped, and said what ig has to have said. On
-	// a busy machine a program may be sampled late, and the names of its functions come late among those of all others.
+	// until, unless nil, must be true of the samples before ig is stopped, and said of ig's log. On a busy machine, a program may
+	// be sampled late, and its functions may get their names late.
 	until func([]receiver.Sample) bool
 	said  string
-	// prefix, unless nil, runs ig instead of the usual way, and env is what its environment has beside this process's.
+	// prefix, unless nil, goes before ig's command. env extends this process's environment.
 	prefix, env []string
 }
 
@@ -193,11 +192,10 @@ func (o options) outputMode() string {
 	return cmp.Or(o.output, "json")
 }
 
-// patience is for how long a run waits for what it has to see.
+// patience limits a run's waits.
 const patience = 4 * time.Minute
 
-// export runs a gadget for a while, and returns what it printed and what the
-// receiver got. The error is ig's.
+// export runs a gadget for a while, and returns its output and the receiver's data. The error is ig's.
 func export(t *testing.T, o options) (*run, error) {
 	t.Helper()
 	rcv, err := receiver.Start(receiver.Options{})
@@ -256,7 +254,7 @@ func export(t *testing.T, o options) (*run, error) {
 	return r, nil
 }
 
-// stopOnce stops ig once what is waited for is there.
+// stopOnce stops ig once the samples and the log are as o wants.
 func stopOnce(process *os.Process, o options, rcv *receiver.Receiver, log *igtest.Buffer, ended <-chan struct{}) {
 	var began time.Time
 	seen := int64(-1)
@@ -278,7 +276,7 @@ func stopOnce(process *os.Process, o options, rcv *receiver.Receiver, log *igtes
 		case o.until == nil:
 			_ = process.Signal(os.Interrupt) // it may have ended
 			return
-		default: // to resolve samples takes CPU time
+		default: // resolving samples takes CPU time
 			if n := rcv.Stats().Requests; n != seen {
 				seen = n
 				if o.until(rcv.Samples()) {
@@ -289,8 +287,7 @@ func stopOnce(process *os.Process, o options, rcv *receiver.Receiver, log *igtes
 	}
 }
 
-// withoutNoise leaves out what Inspektor Gadget says about rows without a stack
-// and about programs that have ended.
+// withoutNoise leaves out Inspektor Gadget's lines about rows without a stack and about programs that have ended.
 func withoutNoise(log []byte) []byte {
 	return regexp.MustCompile(`(?m)^.*(is lost: lookup|msg="symbolizer: |signature verification).*\n`).ReplaceAll(log, nil)
 }
@@ -349,8 +346,7 @@ func number(t *testing.T, row map[string]any, path ...string) int64 {
 	return i
 }
 
-// requireSound checks what holds for the requests of any gadget: no rule of the
-// protocol is broken, and every row is accounted for.
+// requireSound checks the requests of any gadget: no rule of the protocol is broken, and every row is accounted for.
 func (r *run) requireSound(t *testing.T) {
 	t.Helper()
 	for i, f := range r.findings {
@@ -371,10 +367,10 @@ func (r *run) requireSound(t *testing.T) {
 	}
 }
 
-// tracing are functions that only the tracing has at the leaf of a stack.
+// tracing matches functions that only tracing itself has at the leaf of a stack.
 var tracing = regexp.MustCompile(`^(bpf_prog_[0-9a-f]{16}|bpf_trace_run|__bpf_trace|__traceiter_|bpf_get_stack|bpf_trampoline|trace_call_bpf)`)
 
-// marks are no functions, and so of no type. At the root they say what is missing of a stack.
+// marks are not functions, so they have no type. At the root, they say which part of a stack is missing.
 var marks = []string{"[no stack]", "[lost user stack]", "[truncated]", "[incomplete]"}
 
 func (r *run) requireSoundSample(t *testing.T, s receiver.Sample) {
@@ -397,7 +393,7 @@ func (r *run) requireSoundSample(t *testing.T, s receiver.Sample) {
 			require.NotEmpty(t, f.Type, "frame %d of %v", i, s.Stack)
 		}
 		require.False(t, f.Name == "" && f.Address == 0, "frame %d of %v says nothing", i, s.Stack)
-		// A sampler finds what other programs trace, such as an unwinder: that is the workload's time.
+		// A CPU sampler also samples other programs' tracing, such as an unwinder's. That is the workload's time.
 		if i == 0 && f.Type == "kernel" && s.PeriodType != "cpu" {
 			require.False(t, tracing.MatchString(f.Name), "the tracing is on the stack: %v", s.Stack)
 		}

@@ -32,12 +32,12 @@ import (
 	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/unwinder/wire"
 )
 
-// allocating is the user that the programs of test/vm/guest run as.
+// allocating is the user of the programs of test/vm/guest.
 const allocating = 54321
 
-// TestInspektorGadgetsProbes has the programs of Inspektor Gadget's trace_malloc, as they are, call the unwinder from user probes, and joins its
-// stacks by the IDs in their events. Inspektor Gadget itself attaches them on kernels with kprobes only: test/vm runs it. Programs in C without
-// frame pointers and in Python allocate 60, 30 and 10 % of their bytes in three functions.
+// TestInspektorGadgetsProbes makes the unchanged programs of Inspektor Gadget's trace_malloc call the unwinder from user probes. It
+// joins the stacks by the IDs in their events. Inspektor Gadget itself attaches these programs only on kernels with kprobes, where
+// test/vm runs it. Programs in C without frame pointers and in Python allocate 60, 30 and 10 % of their bytes in three functions.
 func TestInspektorGadgetsProbes(t *testing.T) {
 	igtest.NeedRoot(t)
 	program := filepath.Join(t.TempDir(), "shares")
@@ -53,14 +53,14 @@ func TestInspektorGadgetsProbes(t *testing.T) {
 
 	own, err := os.Executable()
 	require.NoError(t, err)
-	// The unwinder is looked for beside the program that starts it.
+	// A program looks for the unwinder in its own folder.
 	beside := filepath.Join(filepath.Dir(own), unwinder.Program)
 	built, err := filepath.Abs(igtest.Built(t, igtest.Bin, unwinder.Program))
 	require.NoError(t, err)
 	if err := os.Symlink(built, beside); !errors.Is(err, os.ErrExist) {
 		require.NoError(t, err)
 	}
-	if _, err := os.Stat("/sys/kernel/tracing/events"); err != nil { // ig mounts it for itself
+	if _, err := os.Stat("/sys/kernel/tracing/events"); err != nil { // ig mounts it itself
 		require.NoError(t, unix.Mount("tracefs", "/sys/kernel/tracing", "tracefs", 0, ""))
 		t.Cleanup(func() { _ = unix.Unmount("/sys/kernel/tracing", unix.MNT_DETACH) })
 	}
@@ -110,7 +110,7 @@ func TestInspektorGadgetsProbes(t *testing.T) {
 	var allocations []allocation
 	unwound := map[uint64]wire.Unwound{}
 	var record ringbuf.Record
-	// Until the programs are known, and from then on for what is counted.
+	// First it waits until the programs are known. From then on, it counts.
 	for end, counting := time.Now().Add(2*time.Minute), false; len(allocations) < 600; {
 		require.True(t, time.Now().Before(end), "%d allocations", len(allocations))
 		events.SetDeadline(time.Now().Add(100 * time.Millisecond))
@@ -175,7 +175,7 @@ func TestInspektorGadgetsProbes(t *testing.T) {
 	}
 }
 
-// receive takes the stacks that have come, and those that come within a time.
+// receive takes the stacks that have arrived, and those that arrive within a time.
 func receive(s *unwinder.Subscription, wait time.Duration) (all []wire.Unwound) {
 	for end := time.After(wait); ; {
 		select {
@@ -230,7 +230,7 @@ func symbolsIn(t *testing.T, path string) func(address uint64) string {
 	}
 }
 
-// offsetOf is the place of a member of a struct.
+// offsetOf returns the offset of a member of a struct.
 func offsetOf(t *testing.T, s *btf.Struct, path ...string) uint32 {
 	t.Helper()
 	for _, m := range s.Members {
@@ -248,7 +248,7 @@ func offsetOf(t *testing.T, s *btf.Struct, path ...string) uint32 {
 	return 0
 }
 
-// programsOf are the eBPF programs in an archive with an image, those for this machine.
+// programsOf returns the eBPF programs for this machine in an image's archive.
 func programsOf(t *testing.T, archive string) *ebpf.CollectionSpec {
 	t.Helper()
 	f, err := os.Open(archive)

@@ -27,10 +27,10 @@ import (
 	"github.com/ig-otel-profiles/ig-otel-profiles/internal/receiver"
 )
 
-// worker is a program that does all that gadgets watch. Its threads have the name comm.
+// worker is a program that does everything that gadgets watch. Its threads have the name comm.
 type worker struct {
 	language, comm string
-	// build builds it as the file program and returns its arguments.
+	// build builds it as the file program, and returns its arguments.
 	build func(t *testing.T, program string) (args []string)
 }
 
@@ -106,7 +106,7 @@ func dropping(t *testing.T) *os.File {
 	return group
 }
 
-// findings are what a gadget gave of one program.
+// findings are a gadget's results for one program.
 type findings struct {
 	rows                           int64
 	stacks, whole, frames, unnamed float64
@@ -148,8 +148,8 @@ func (f findings) String() string {
 	return fmt.Sprintf("%d: %.0f %%, %.0f %%, %s", f.rows, 100*f.stacks/float64(f.rows), 100*f.whole/float64(f.rows), named)
 }
 
-// TestInspektorGadgets runs the gadgets of Inspektor Gadget's module that have a stack as they are, without a flag for it, on a program
-// in each of three languages, and writes what they gave into the page that IG_GADGETS_DOC names.
+// TestInspektorGadgets runs the gadgets of Inspektor Gadget's module that have a stack, unchanged and without a flag for it. It
+// runs them on a program in each of three languages, and writes the results into the page that IG_GADGETS_DOC names.
 func TestInspektorGadgets(t *testing.T) {
 	igtest.NeedRoot(t)
 	if os.Getenv("IG_GADGETS_DOC") == "" {
@@ -203,7 +203,7 @@ func TestInspektorGadgets(t *testing.T) {
 	writeUpstreamPage(t, table.String(), missing.String())
 }
 
-// row writes a row of the table, and returns what the gadget gave of each program.
+// row writes a row of the table, and returns the gadget's results for each program.
 func (r *run) row(t *testing.T, table *strings.Builder, name string) (all []findings) {
 	t.Helper()
 	require.Empty(t, r.findings)
@@ -218,7 +218,7 @@ func (r *run) row(t *testing.T, table *strings.Builder, name string) (all []find
 	return all
 }
 
-// TestInspektorGadgetsRefused runs a gadget with what Inspektor Gadget would take without a word, and without effect.
+// TestInspektorGadgetsRefused runs gadgets with settings that Inspektor Gadget would accept silently, without effect.
 func TestInspektorGadgetsRefused(t *testing.T) {
 	igtest.NeedRoot(t)
 	image, err := igtest.BuildUpstream(t, "trace_open")
@@ -236,7 +236,7 @@ func TestInspektorGadgetsRefused(t *testing.T) {
 	}
 }
 
-// inVM tells whether this is the virtual machine of vm.sh.
+// inVM reports whether this is the virtual machine of vm.sh.
 func inVM() bool {
 	_, in := igtest.Prebuilt("")
 	return in
@@ -252,7 +252,7 @@ func runOnWorkers(t *testing.T, g gadget, settings ...string) (*run, error) {
 		o.prefix = append(o.prefix, "INSPEKTOR_GADGET_OPERATOR_OTEL_PROFILES_EXPORTERS_OTLP_"+s)
 	}
 	if slices.Contains(g.flags, "--verbose") {
-		o.flags = []string{"--verbose"} // it tells of user probes that were not attached nowhere else
+		o.flags = []string{"--verbose"} // only the verbose log names user probes that were not attached
 	}
 	r, err := export(t, o)
 	if failed := failedUserProbe.FindString(string(r.log)); err == nil && r.accounts.read == 0 && failed != "" {
@@ -261,7 +261,7 @@ func runOnWorkers(t *testing.T, g gadget, settings ...string) (*run, error) {
 	return r, err
 }
 
-// answerWithout runs a gadget without stacks and returns what the exporter says.
+// answerWithout runs a gadget without stacks and returns the exporter's message.
 func answerWithout(t *testing.T, name string) string {
 	t.Helper()
 	image, err := igtest.BuildUpstream(t, name)
@@ -276,7 +276,7 @@ func answerWithout(t *testing.T, name string) string {
 	return strings.ReplaceAll(string(said), `\"`, `"`)
 }
 
-// others are the gadgets of the module that are not known to have a stack.
+// others returns the gadgets of the module that are not known to have a stack.
 func others(t *testing.T, known map[string]bool) (names []string) {
 	t.Helper()
 	pages, err := filepath.Glob(filepath.Join(igtest.UpstreamModule(t), "gadgets", "*", "gadget.yaml"))

@@ -27,24 +27,24 @@ import (
 )
 
 const (
-	// durationEnv is for how long all attackers run at once.
+	// durationEnv names the variable with the time for which all attackers run at once.
 	durationEnv = "HOSTILE_DURATION"
-	// groupLimit is the memory of the control group that ig and its processes have, in bytes.
+	// groupLimit is the memory limit of the control group of ig and its processes, in bytes.
 	groupLimit = 512 << 20
-	// deafTime is how long a file system that does not answer may block the unwinder, at most.
+	// deafTime is the longest time that a file system that does not answer may block the unwinder.
 	deafTime = 90 * time.Second
-	// What samples are at the time of a restart is not judged: from beforeRestart until afterRestart.
+	// Samples around a restart, from beforeRestart until afterRestart, are not judged.
 	beforeRestart, afterRestart = 5 * time.Second, 20 * time.Second
-	// few is how many samples may be wrong where one of a hundred would be less: restarts can leave little time between them.
+	// few is how many samples may be wrong if that is more than one in a hundred. Restarts can leave little time between them.
 	few = 5
 )
 
-// group is a control group of version 1 or 2 with a limit of memory, and with CPU time of its own, as a service or a pod has: what this
-// test starts beside it has one group, too.
+// group is a control group of version 1 or 2 with a memory limit and a share of CPU time, like a service's or a pod's. Everything
+// else that this test starts has one group, too.
 type group struct {
 	dir  string
-	cpu  string // the same folder, or that of another hierarchy
-	peak string // the file that says how much it has taken at most
+	cpu  string // the same folder, or one in another hierarchy
+	peak string // the file with its peak memory
 }
 
 func newGroup(t *testing.T, limit int) group {
@@ -83,7 +83,7 @@ func join(t *testing.T, dir string, pid int) {
 	require.NoError(t, os.WriteFile(filepath.Join(dir, "cgroup.procs"), []byte(strconv.Itoa(pid)), 0))
 }
 
-// peaks returns how much memory each program in the group has taken at most so far, in bytes: "ig", "unwinder", "unwinder -read".
+// peaks adds the peak memory of each program in the group, in bytes: "ig", "unwinder", "unwinder -read".
 func (g group) peaks(into map[string]int) {
 	pids, _ := os.ReadFile(filepath.Join(g.dir, "cgroup.procs"))
 	for _, pid := range strings.Fields(string(pids)) {
@@ -100,7 +100,7 @@ func (g group) peaks(into map[string]int) {
 	}
 }
 
-// startAttackers starts all attackers as nobody, and file systems that will not answer ig once deafNow is true.
+// startAttackers starts all attackers as nobody, and file systems that do not answer ig once deafNow is true.
 func startAttackers(t *testing.T, dir, attack string, deafNow *atomic.Bool) {
 	mode := func(name string) { start(t, nobody, copied(t, attack, filepath.Join(dir, name)), name) }
 	for name, write := range map[string]func(t *testing.T, program, to string){"twonames": twoNames, "nested": nested, "lying": lyingDebug, "manyfiles": manyFiles} {
@@ -111,7 +111,7 @@ func startAttackers(t *testing.T, dir, attack string, deafNow *atomic.Bool) {
 		mode(name)
 	}
 	startLinks(t, dir, attack)
-	// FUSE, and an overlay over it. Root mounts them, as fusermount does for a user.
+	// These are a FUSE file system and an overlay over it. Root mounts them, as fusermount does for a user.
 	content, err := os.ReadFile(attack)
 	require.NoError(t, err)
 	below, over, work := filepath.Join(dir, "fuse"), filepath.Join(dir, "overlay"), filepath.Join(dir, "work")
@@ -130,8 +130,8 @@ func startAttackers(t *testing.T, dir, attack string, deafNow *atomic.Bool) {
 	}
 }
 
-// startLinks starts a program without symbols whose debug link leads to a pipe and to a file without end, and one in a root folder of its
-// own, where .build-id folders have links that lead out of it and in circles.
+// startLinks starts two programs. One has no symbols, and its debug link leads to a pipe and to an endless file. The other has a
+// root folder of its own, where links in .build-id folders lead out of it and in circles.
 func startLinks(t *testing.T, dir, attack string) {
 	links := filepath.Join(dir, "links")
 	require.NoError(t, os.MkdirAll(filepath.Join(links, ".debug"), 0o755))
@@ -154,13 +154,13 @@ func startLinks(t *testing.T, dir, attack string) {
 	}
 }
 
-// interval is what came in of a program in an interval of sending.
+// interval has the samples of a program in an exporter's interval.
 type interval struct{ all, right int64 }
 
 var endedLine = regexp.MustCompile(`restarting the (unwinder|reader of files)[^\n]*`)
 
-// TestAllAtOnce: all attackers at once, beside ig in a control group of 512 MiB. It survives, and programs beside them keep their names,
-// whole stacks and services. HOSTILE_DURATION is for how long.
+// TestAllAtOnce runs all attackers at once, beside ig in a control group of 512 MiB, for HOSTILE_DURATION. ig survives, and
+// programs beside them keep their names, whole stacks and services.
 func TestAllAtOnce(t *testing.T) {
 	igtest.NeedRoot(t)
 	duration, err := time.ParseDuration(cmp.Or(os.Getenv(durationEnv), "45s"))
@@ -172,7 +172,7 @@ func TestAllAtOnce(t *testing.T) {
 	honest := func(name string) string {
 		path := copied(t, attack, filepath.Join(dir, name))
 		pid := start(t, 0, path, "good").Process.Pid
-		require.NoError(t, syscall.Setpriority(syscall.PRIO_PROCESS, pid, -10)) // the attack is not on its CPU time
+		require.NoError(t, syscall.Setpriority(syscall.PRIO_PROCESS, pid, -10)) // this program's CPU time is not under attack
 		return path
 	}
 	first := honest("honest")
@@ -191,7 +191,7 @@ func TestAllAtOnce(t *testing.T) {
 			restarts = append(restarts, time.Now())
 		}
 	}
-	// A file system that does not answer blocks the unwinder once: it is ended, and the process left out.
+	// A file system that does not answer blocks the unwinder once. The unwinder is restarted without that process.
 	started := time.Now()
 	r.until("restart of the unwinder", func() bool {
 		look()
@@ -240,7 +240,7 @@ func TestAllAtOnce(t *testing.T) {
 	require.LessOrEqual(t, in.all-in.right, max(in.all/100, few), "outside of restarts")
 }
 
-// right counts samples, and those that have the names and the whole stack of good_work, and that service.
+// right counts the samples, and those with the names and whole stack of good_work and with that service.
 func right(samples []receiver.Sample, service string) (n interval) {
 	for _, s := range samples {
 		has := func(name string) bool {
@@ -254,7 +254,7 @@ func right(samples []receiver.Sample, service string) (n interval) {
 	return n
 }
 
-// logWrong logs the stacks of samples that are not right, the most frequent first.
+// logWrong logs the stacks of wrong samples, the most frequent first.
 func logWrong(t *testing.T, samples []receiver.Sample, service string) {
 	stacks := map[string]int64{}
 	for _, s := range samples {

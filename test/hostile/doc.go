@@ -1,4 +1,3 @@
-// Package hostile runs programs of a user without rights that work against the profiler, and looks at what ig and the
-// programs beside them make of it. README.md has the attempts. The tests have the build tag e2e and need root and what "make build
-// gadgets" builds.
+// Package hostile runs programs of an unprivileged user that attack the profiler, and checks the effect on ig and on other
+// programs. README.md lists the attacks. The tests have the build tag e2e and need root and the results of "make build gadgets".
 package hostile

@@ -15,14 +15,14 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// change is what becomes of a section of a program.
+// change replaces a section of a program.
 type change struct {
-	data  []byte // in place of its own; nil: it stays
-	size  uint64 // that it says to have; 0: that of data
+	data  []byte // nil: its own data
+	size  uint64 // in its header; 0: the length of data
 	flags elf.SectionFlag
 }
 
-// changed writes a copy of a program whose sections are other ones. It still runs: the kernel knows of segments only.
+// changed writes a copy of a program with changed sections. It still runs, because the kernel only reads segments.
 func changed(t *testing.T, program, to string, sections map[string]change) {
 	t.Helper()
 	b, err := os.ReadFile(program)
@@ -103,7 +103,7 @@ func nested(t *testing.T, program, to string) {
 	})
 }
 
-// lyingDebug has compressed debug information that unpacks to half of what it says.
+// lyingDebug has compressed debug information that unpacks to half of the stated size.
 func lyingDebug(t *testing.T, program, to string) {
 	var b bytes.Buffer
 	require.NoError(t, binary.Write(&b, binary.LittleEndian, elf.Chdr64{Type: uint32(elf.COMPRESS_ZLIB), Size: 120 << 20, Addralign: 1}))
@@ -115,7 +115,7 @@ func lyingDebug(t *testing.T, program, to string) {
 	changed(t, program, to, map[string]change{".debug_info": c, ".debug_line": c, ".debug_str": c})
 }
 
-// manyFiles has debug information of a few bytes whose table of lines says that it has 2^36 files.
+// manyFiles has debug information of a few bytes whose line table claims 2^36 files.
 func manyFiles(t *testing.T, program, to string) {
 	le := binary.LittleEndian
 	unit := func(body ...byte) []byte { return append(le.AppendUint32(nil, uint32(len(body))), body...) }

@@ -24,9 +24,9 @@ import (
 )
 
 const (
-	// nobody is the user without rights.
+	// nobody is the unprivileged user.
 	nobody = 65534
-	// most is how much memory ig may have taken at any time, in bytes.
+	// most is the highest memory that ig may take, in bytes.
 	most = 512 << 20
 )
 
@@ -86,7 +86,7 @@ func startRun(t *testing.T, gadget string, flags ...string) *run {
 
 var peakLine = regexp.MustCompile(`VmHWM:\s+(\d+)`)
 
-// until waits until ready says so, while ig has not taken several times what it may.
+// until waits for ready, and fails if ig takes several times the memory that it may.
 func (r *run) until(what string, ready func() bool) {
 	r.t.Helper()
 	r.Wait(what, func() bool {
@@ -112,7 +112,8 @@ func of(samples []receiver.Sample, path string) []receiver.Sample {
 	return slices.DeleteFunc(slices.Clone(samples), func(s receiver.Sample) bool { return s.Resource["process.executable.path"] != path })
 }
 
-// TestFilesAndNames: files made to take memory, names that lie about who they are, and names for terminals, all at the same time.
+// TestFilesAndNames runs programs with files made to take memory, names that claim another identity, and names for terminals, all
+// at once.
 func TestFilesAndNames(t *testing.T) {
 	igtest.NeedRoot(t)
 	t.Setenv("INSPEKTOR_GADGET_OPERATOR_OTEL_PROFILES_NAMES_SOURCE_LINES", "true")
@@ -123,7 +124,7 @@ func TestFilesAndNames(t *testing.T) {
 	good, victim := copied(t, attack, filepath.Join(dir, "good")), copied(t, attack, filepath.Join(bin, "victim"))
 	start(t, nobody, good, "good")
 	start(t, 0, victim, "good")
-	// The attackers.
+	// These are the attackers.
 	for name, write := range map[string]func(t *testing.T, program, to string){"twonames": twoNames, "nested": nested, "lying": lyingDebug} {
 		write(t, attack, filepath.Join(dir, name))
 		start(t, nobody, filepath.Join(dir, name), "evil")
@@ -147,7 +148,7 @@ func TestFilesAndNames(t *testing.T) {
 	t.Run("others keep their names", func(t *testing.T) {
 		for _, path := range []string{good, victim} {
 			all := of(samples, path)
-			// Files are read one after the other, with pauses after those that take long: names come some seconds after the attackers'.
+			// Files are read one after another, with pauses after expensive ones, so names come some seconds after the attackers'.
 			named := igtest.Through(all, "good_work")
 			require.NotEmpty(t, named)
 			from := slices.MinFunc(named, func(a, b receiver.Sample) int { return a.Start.Compare(b.Start) }).Start
@@ -186,7 +187,7 @@ func TestFilesAndNames(t *testing.T) {
 	require.False(t, bytes.ContainsAny(r.Log.Bytes(), "\x1b\u202e"))
 }
 
-// TestLiveEnds: the run that a program makes too dear ends by itself.
+// TestLiveEnds: a program that makes a run too expensive ends that run.
 func TestLiveEnds(t *testing.T) {
 	igtest.NeedRoot(t)
 	attack := compile(t, folder(t), "attack.c")
@@ -201,16 +202,16 @@ func TestLiveEnds(t *testing.T) {
 	require.Contains(t, r.Log.String(), "the run ends: --live must not miss an allocation")
 }
 
-// TestMallocWithoutPause: one program that allocates without pause does not take the probes of another one away, which allocates
-// 5,000 times a second.
+// TestMallocWithoutPause: a program that allocates without pause does not take the probes from another one that allocates 5,000
+// times a second.
 func TestMallocWithoutPause(t *testing.T) {
 	igtest.NeedRoot(t)
 	dir := folder(t)
 	attack := compile(t, dir, "attack.c")
 	good := copied(t, attack, filepath.Join(dir, "good"))
 	start(t, nobody, good, "allocate")
-	r := startRun(t, "profile_alloc", "--uid="+strconv.Itoa(nobody))    // in a moment, where a machine with hundreds of processes takes minutes
-	sums := func(samples []receiver.Sample, path string) (n [2]int64) { // of bytes: always, in stretches
+	r := startRun(t, "profile_alloc", "--uid="+strconv.Itoa(nobody))    // on a machine with hundreds of processes, all of them would take minutes
+	sums := func(samples []receiver.Sample, path string) (n [2]int64) { // bytes with probes always attached, and in stretches
 		for _, s := range of(samples, path) {
 			if s.Type == "alloc_space" {
 				n[map[string]int{"always": 0, "stretches": 1}[s.Attributes["alloc.attached"]]] += s.Total()

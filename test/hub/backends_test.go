@@ -22,12 +22,12 @@ func to(t *testing.T, backend, endpoint string) string {
 	line := regexp.MustCompile(`(?m)^( +endpoint): .*$`)
 	text := collectortest.Documented(t, backend)
 	require.Len(t, line.FindAllString(text, -1), 1)
-	// The name that the run asks for.
+	// The run asks for this name.
 	text = regexp.MustCompile(`(?m)^      `+backend+`:$`).ReplaceAllString(text, "      collector:")
 	return line.ReplaceAllString(text, "$1: "+endpoint)
 }
 
-// accepted checks that a backend takes and shows what it got, by the rules of its source.
+// accepted checks, by the rules of a backend's source, that it takes and shows the requests.
 func accepted(t *testing.T, backend string, requests []*collectorpb.ExportProfilesServiceRequest) {
 	t.Helper()
 	require.NotEmpty(t, requests)
@@ -41,7 +41,7 @@ func accepted(t *testing.T, backend string, requests []*collectorpb.ExportProfil
 	}, values(resolve(requests)))
 }
 
-// TestBackends sends to a receiver that reads what the backend does.
+// TestBackends sends to a receiver that checks requests like the backend.
 func TestBackends(t *testing.T) {
 	for _, backend := range []string{backends.Pyroscope, backends.Parca, backends.Devfiler} {
 		t.Run(backend, func(t *testing.T) {
@@ -74,8 +74,8 @@ func shown(t *testing.T, backend string, requests []*collectorpb.ExportProfilesS
 	}
 }
 
-// TestBackendsBehindCollector does the same through a Collector. Parca is not among them: what a Collector makes of its
-// preset is in TestDoubledFunctions, and the real one is behind a Collector in test/backends.
+// TestBackendsBehindCollector does the same through a Collector, without Parca. TestDoubledFunctions has Parca's preset behind a
+// Collector, and test/backends a real Parca.
 func TestBackendsBehindCollector(t *testing.T) {
 	for _, backend := range []string{backends.Pyroscope, backends.Devfiler, backends.Elastic} {
 		t.Run(backend, func(t *testing.T) {

@@ -24,7 +24,7 @@ import (
 	otelprofiles "github.com/ig-otel-profiles/ig-otel-profiles/operators/otel-profiles"
 )
 
-// row is what a profiler saw of a process: by the fields that Inspektor Gadget enriches it with.
+// row is a profiler's row about a process, with the fields that Inspektor Gadget enriches it with.
 type row struct {
 	fields map[string]string
 	leaf   string
@@ -42,7 +42,7 @@ func pod(namespace, deployment, labels string) map[string]string {
 	}
 }
 
-// rows are of two workloads, of the cluster's own, and of a process of the node.
+// rows are of two workloads, of the cluster's own pods, and of a process of the node.
 func rows() []row {
 	cart := pod("shop", "cart", "app=cart,team=checkout")
 	return []row{
@@ -53,7 +53,7 @@ func rows() []row {
 	}
 }
 
-// send lets our operator read the rows from a gadget without eBPF, and export them.
+// send makes our operator read the rows from a gadget without eBPF, and export them.
 func send(t *testing.T, exporter string, rows []row) {
 	t.Helper()
 	igconfig.Config = viper.New()
@@ -87,8 +87,7 @@ func send(t *testing.T, exporter string, rows []row) {
 	require.NoError(t, gc.Run(gadgettest.Params("collector")))
 }
 
-// source registers a data source as profile_cpu has it, with what Inspektor Gadget adds to a row
-// that has a mount namespace.
+// source registers a data source like profile_cpu's, with the fields that Inspektor Gadget adds to rows with a mount namespace.
 func source(gc operators.GadgetContext) (datasource.DataSource, error) {
 	ds, err := gc.RegisterDataSource(datasource.TypeArray, "samples")
 	if err != nil {

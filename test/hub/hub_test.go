@@ -1,8 +1,7 @@
 //go:build e2e
 
-// Package hub runs the Collector configurations of docs/guides as they
-// stand there: it sends profiles from the operator through a real Collector, and looks at what
-// arrives behind it.
+// Package hub runs the Collector configurations of docs/guides unchanged. It sends profiles from the operator through a real
+// Collector, and checks what arrives behind it.
 package hub
 
 import (
@@ -27,20 +26,19 @@ import (
 	"github.com/ig-otel-profiles/ig-otel-profiles/internal/receiver"
 )
 
-// TestEveryConfiguration keeps a configuration from standing in the guides as if a test ran it.
+// TestEveryConfiguration requires a test for every configuration in the guides.
 func TestEveryConfiguration(t *testing.T) {
 	var names []string
 	for _, m := range regexp.MustCompile("<!-- begin config (.*) -->").FindAllStringSubmatch(collectortest.Guides(t), -1) {
 		names = append(names, m[1])
 	}
 	require.ElementsMatch(t, []string{
-		"hub-exporter", "hub", "hub-batch", "hub-kubernetes", "tenants", "relay", "backends-exporter", "backends-collector", "pyroscope-names", // the last three: test/backends
+		"hub-exporter", "hub", "hub-batch", "hub-kubernetes", "tenants", "relay", "backends-exporter", "backends-collector", "pyroscope-names", // test/backends has the last three
 		backends.Pyroscope, backends.Parca, backends.Devfiler, backends.Elastic,
 	}, names)
 }
 
-// exporter returns the documented settings of our exporter, with the Collector's address in place
-// of the documented one.
+// exporter returns the documented settings of our exporter with the Collector's address.
 func exporter(t *testing.T, name, endpoint string) string {
 	t.Helper()
 	const placeholder = "http://collector.observability:4317"
@@ -49,18 +47,17 @@ func exporter(t *testing.T, name, endpoint string) string {
 	return strings.Replace(text, placeholder, endpoint, 1)
 }
 
-// What a Collector of v0.160 makes of a request is not up to us. It breaks these of our rules, and
-// no other.
+// A Collector of v0.160 breaks these of our rules, and no others. We cannot change that.
 var (
 	collectors = []otlpcheck.Rule{
-		otlpcheck.RuleTableZero, // attribute_table[0] gets an empty value: 2 bytes where the protocol wants none
-		otlpcheck.RuleOrphan,    // what filter has dropped stays in the dictionary
+		otlpcheck.RuleTableZero, // attribute_table[0] gets an empty value: 2 bytes, but the protocol wants none
+		otlpcheck.RuleOrphan,    // entries that only dropped profiles used stay in the dictionary
 	}
-	// Its file has the texts of resources in the string table.
+	// In its files, resources have their texts in the string table.
 	inFiles = append(slices.Clone(collectors), otlpcheck.RulePlain)
 )
 
-// check checks requests that a Collector has sent on: they may break the rules in may alone.
+// check checks requests that a Collector has forwarded: they may only break the rules in may.
 func check(t *testing.T, requests []*collectorpb.ExportProfilesServiceRequest, may []otlpcheck.Rule) {
 	t.Helper()
 	require.NotEmpty(t, requests)
@@ -82,9 +79,9 @@ func values(samples []receiver.Sample) map[string]int64 {
 	for _, s := range samples {
 		service := s.Service
 		if service == "" {
-			service = s.Attributes["service.name"] // where Elastic looks for it
+			service = s.Attributes["service.name"] // Elastic reads it here
 		}
-		// The leaf of the user's part comes behind the kernel's two frames.
+		// The leaf of the user's part comes after the kernel's two frames.
 		sum[service+" "+s.Stack[2].Name] += s.Total()
 	}
 	return sum
@@ -111,7 +108,7 @@ func TestProcessors(t *testing.T) {
 	c := collectortest.NewWithConfig(t, collectortest.Documented(t, "hub"), "BACKEND="+backend.Addr(), "BACKEND_INSECURE=true")
 	c.Start()
 	send(t, exporter(t, "hub-exporter", "http://"+c.GRPC), rows())
-	c.Stop() // sends and writes what it still has
+	c.Stop() // sends and writes the rest
 
 	for name, got := range map[string]struct {
 		requests []*collectorpb.ExportProfilesServiceRequest
@@ -150,7 +147,7 @@ func TestTwoCollectors(t *testing.T) {
 	require.Equal(t, map[string]int64{"cart main.hash": 30, "cart main.sort": 12, "search main.find": 20}, values(resolve(second.Received())))
 }
 
-// TestBatchInCollector lets the Collector's exporter make one request of several.
+// TestBatchInCollector makes the Collector's exporter merge requests.
 func TestBatchInCollector(t *testing.T) {
 	backend := start(t)
 	plain := collectortest.Documented(t, "hub")
@@ -167,8 +164,7 @@ func TestBatchInCollector(t *testing.T) {
 	require.Equal(t, map[string]int64{"cart main.hash": 90, "cart main.sort": 36, "search main.find": 60}, values(resolve(backend.Requests())))
 }
 
-// TestFullCollector shows that a Collector without memory left asks to send again, and does not
-// lose what it refuses.
+// TestFullCollector shows that a Collector without free memory asks to send again, and does not lose requests that it refuses.
 func TestFullCollector(t *testing.T) {
 	const limits = "limit_mib: 512, spike_limit_mib: 128"
 	config := collectortest.Documented(t, "hub")
@@ -180,7 +176,7 @@ func TestFullCollector(t *testing.T) {
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, conn.Close()) })
 	client := collectorpb.NewProfilesServiceClient(conn)
-	require.Eventually(t, func() bool { // it looks at its memory once a second
+	require.Eventually(t, func() bool { // it checks its memory once a second
 		_, err = client.Export(t.Context(), &collectorpb.ExportProfilesServiceRequest{ResourceProfiles: []*profilespb.ResourceProfiles{{
 			ScopeProfiles: []*profilespb.ScopeProfiles{{Profiles: []*profilespb.Profile{{Samples: []*profilespb.Sample{{Values: []int64{1}}}}}}},
 		}}})

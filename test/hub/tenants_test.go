@@ -13,7 +13,7 @@ import (
 	"github.com/ig-otel-profiles/ig-otel-profiles/internal/collectortest"
 )
 
-// texts are all that a tenant could read in requests, used or not.
+// texts returns all texts in requests that a tenant could read, used or not.
 func texts(requests []*collectorpb.ExportProfilesServiceRequest) []string {
 	var all []string
 	for _, req := range requests {
@@ -22,7 +22,7 @@ func texts(requests []*collectorpb.ExportProfilesServiceRequest) []string {
 	return all
 }
 
-// TestTenants sends the rows of two namespaces through a door of the Collector each, and one namespace through the wrong door.
+// TestTenants sends the rows of two namespaces to the Collector, each through its own endpoint, and one through the wrong endpoint.
 func TestTenants(t *testing.T) {
 	shop, search := start(t), start(t)
 	door := collectortest.FreeAddr(t)
@@ -44,8 +44,8 @@ func TestTenants(t *testing.T) {
 	require.False(t, slices.Contains(texts(search.Requests()), "main.hash"), "a name of the other tenant")
 }
 
-// TestFiltersLeaveNames is why tenants get requests of their own: the Collector's filter takes profiles away, and their functions'
-// names stay in the dictionary. When this fails, the page's warning can go.
+// TestFiltersLeaveNames shows why tenants need requests of their own: the Collector's filter drops profiles, but leaves their
+// functions' names in the dictionary. When this test fails, remove the page's warning.
 func TestFiltersLeaveNames(t *testing.T) {
 	backend := start(t)
 	c := collectortest.NewWithConfig(t, collectortest.Documented(t, "hub"), "BACKEND="+backend.Addr(), "BACKEND_INSECURE=true")

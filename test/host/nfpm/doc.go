@@ -1,2 +1,2 @@
-// Package nfpm is the place of the module that builds nfpm: see the Makefile. It holds no code.
+// Package nfpm is the folder of the module that builds nfpm: see the Makefile. It has no code.
 package nfpm

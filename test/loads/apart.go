@@ -14,7 +14,7 @@ import (
 	"strings"
 )
 
-// apart are the programs whose runtime the distribution of these tests does not have. Apart returns them.
+// apart are the programs whose runtime is not in the tests' distribution. Apart returns them.
 var apart = []Load{
 	erlang("beam-stripped", "Erlang/OTP 27, Debian 13's", false),
 	erlang("beam-map", "the same with `+JPperf map`", false, "+JPperf", "map"),
@@ -33,7 +33,7 @@ func erlang(name, what string, symbols bool, flags ...string) Load {
 	}
 }
 
-// shared makes a file or folder that several loads of one folder use, by the first that needs it.
+// shared makes a file or folder that several loads of one folder use. The first load that needs it makes it.
 func (b *builder) shared(name string, build func(path string) error) (string, error) {
 	path := filepath.Join(filepath.Dir(b.p.Dir), name)
 	if _, err := os.Stat(path); err == nil {
@@ -49,8 +49,8 @@ func (b *builder) shared(name string, build func(path string) error) (string, er
 	return path, os.Rename(half, path)
 }
 
-// buildErlang runs load.erl with the Erlang of Debian 13, in a root of its own: its C library is newer. That Erlang is
-// stripped. With symbols it has a symbol table again, with the one symbol that the unwinder looks for there.
+// buildErlang runs load.erl with the Erlang of Debian 13, in a root of its own, because its C library is newer. That Erlang is
+// stripped. With symbols, it has a symbol table with the one symbol that the unwinder looks up there.
 func buildErlang(symbols bool, flags ...string) func(*builder) error {
 	return func(b *builder) error {
 		root, err := b.shared("debian13", func(path string) error {
@@ -87,8 +87,7 @@ func buildErlang(symbols bool, flags ...string) func(*builder) error {
 				return err
 			}
 		}
-		// The root is a mount, as that of a container is. In it goes on what the script erl does, with as few threads
-		// beside the busy one as there can be.
+		// The root is a mount, like a container's. In it runs the command of the script erl, with as few other threads as possible.
 		b.p.Args = append([]string{
 			"unshare", "-m", "/bin/sh", "-c", `mount --bind "$1" "$1" && exec chroot "$@"`, "sh", root,
 			"/usr/bin/env", "ROOTDIR=/usr/lib/erlang", "BINDIR=" + bin, "EMU=beam", "PROGNAME=erl", bin + "/erlexec",
@@ -98,8 +97,8 @@ func buildErlang(symbols bool, flags ...string) func(*builder) error {
 	}
 }
 
-// addRanges adds the symbol r to a stripped Erlang: a static variable with the places of all generated code. It lies
-// right behind the variable that the exported function erts_ranges_sz reads first.
+// addRanges adds the symbol r to a stripped Erlang: a static variable with the addresses of all generated code. It is right behind
+// the variable that the exported function erts_ranges_sz reads first.
 func (b *builder) addRanges(path string) error {
 	f, err := elf.Open(path)
 	if err != nil {
@@ -130,15 +129,15 @@ func (b *builder) addRanges(path string) error {
 	return b.tool(nil, "objcopy", "--add-symbol", fmt.Sprintf("r=.bss:%#x,object,local", ranges-bss.Addr), path)
 }
 
-// A program on npm that brings the whole runtime of .NET along, whose license is MIT, and the hash that npm has of it.
+// This program on npm includes the whole .NET runtime, under the MIT license. npm states this hash for it.
 const (
 	dotnetVersion = "9.0.7"
 	dotnetPackage = "@azure/mcp-linux-x64@0.5.8"
 	dotnetSHA512  = "Jzut7k3lqR1p310Ycq0sWWeRu03YPI5giOyplk6FcyofvuXKn3K7bTipQj7SaE3COAWiGrGrtJbnqSxxireo5w=="
 )
 
-// buildDotnet compiles Load.cs, and a program that runs it as the program dotnet does. The runtime is in a folder
-// like that of an installed one, by which the unwinder knows it and its version.
+// buildDotnet compiles Load.cs, and a program that runs it like the program dotnet. The runtime is in a folder like an installed
+// one, from which the unwinder takes its version.
 func buildDotnet(b *builder) error {
 	for _, name := range []string{"dotnet.c", "Load.cs"} {
 		if _, err := b.source(name); err != nil {

@@ -13,19 +13,19 @@ import (
 //go:embed src
 var sources embed.FS
 
-// Program is a load that is built.
+// Program is a load that has been built.
 type Program struct {
 	Load
-	// Dir is the folder that it runs in.
+	// Dir is the folder in which it runs.
 	Dir string
-	// Args is its command line, without what bounds it.
+	// Args is its command line, without the limits.
 	Args []string
-	// Binary is the file with the program's own functions where that is an ELF file of its own, and Unstripped the
-	// same file with its symbol table: addresses in both are the same.
+	// Binary is the ELF file with the program's own functions, if there is one. Unstripped is the same file with its symbol table
+	// and the same addresses.
 	Binary, Unstripped string
 }
 
-// builder is a build under way.
+// builder is a build in progress.
 type builder struct {
 	ctx context.Context
 	p   *Program
@@ -47,7 +47,7 @@ func (l Load) Build(ctx context.Context, dir string) (*Program, error) {
 	return b.p, nil
 }
 
-// path is a file in the program's folder.
+// path returns a path in the program's folder.
 func (b *builder) path(name string) string { return filepath.Join(b.p.Dir, name) }
 
 // source writes a source file to the program's folder.
@@ -71,7 +71,7 @@ func (b *builder) tool(env []string, name string, args ...string) error {
 	return nil
 }
 
-// command is a program that is there already, under the load's name.
+// command is an existing program under the load's name.
 func command(path string, args ...string) func(*builder) error {
 	return func(b *builder) error {
 		path, err := exec.LookPath(path)
@@ -88,7 +88,7 @@ func command(path string, args ...string) func(*builder) error {
 	}
 }
 
-// script is a source file under its interpreter.
+// script is a source file run by its interpreter.
 func script(source, interpreter string, args ...string) func(*builder) error {
 	return func(b *builder) error {
 		path, err := b.source(source)
@@ -99,7 +99,7 @@ func script(source, interpreter string, args ...string) func(*builder) error {
 	}
 }
 
-// native is a source file through a compiler that takes -o.
+// native is a source file compiled with -o.
 func native(compiler, source string, flags ...string) func(*builder) error {
 	return func(b *builder) error {
 		path, err := b.source(source)
@@ -112,7 +112,7 @@ func native(compiler, source string, flags ...string) func(*builder) error {
 	}
 }
 
-// stripped strips what build has made.
+// stripped strips the result of build.
 func stripped(build func(*builder) error) func(*builder) error {
 	return func(b *builder) error {
 		if err := build(b); err != nil {
@@ -160,7 +160,7 @@ func buildJava(b *builder) error {
 	if err := b.tool(nil, "javac", path); err != nil {
 		return err
 	}
-	// One thread for each kind of work in the background is enough for one that is busy.
+	// One thread per kind of background work is enough beside one busy thread.
 	return command("java", "-XX:+UseSerialGC", "-XX:CICompilerCount=2", "-cp", b.p.Dir, "Load")(b)
 }
 
@@ -176,7 +176,7 @@ func buildGo(source string, flags ...string) func(*builder) error {
 	}
 }
 
-// with is what build makes, with a source file beside it.
+// with is build, with a source file beside its result.
 func with(source string, build func(*builder) error) func(*builder) error {
 	return func(b *builder) error {
 		if _, err := b.source(source); err != nil {
@@ -186,7 +186,7 @@ func with(source string, build func(*builder) error) func(*builder) error {
 	}
 }
 
-// shell is a loop of short programs. It is a child of its own and ends with "again" after the limit.
+// shell is a loop of short programs. It is a child process, and ends with "again" after the limit.
 func shell(loop string) func(*builder) error {
 	return func(b *builder) error {
 		b.p.Args = []string{"/bin/sh", "-c", `end=$(($(date +%s) + LOAD_LIMIT))
@@ -198,7 +198,7 @@ echo ready
 	}
 }
 
-// buildCompile writes C files of a realistic size, which are compiled one after the other.
+// buildCompile writes C files of a realistic size, which are compiled one after another.
 func buildCompile(b *builder) error {
 	for i := range 4 {
 		var c strings.Builder

@@ -1,12 +1,12 @@
 package loads
 
-// shares is what each program of known shares does.
+// shares are the shares of each program of known shares.
 var shares = []Share{{"heavy", 60}, {"light", 30}, {"rest", 10}}
 
-// chain is how each gets there from its entry.
+// chain are the callers of each function, from the entry on.
 func chain(entry string) []string { return []string{entry, "run", "step", "work"} }
 
-// libraryChain is the same where a shared library exports load_step.
+// libraryChain is the same for a shared library that exports load_step.
 var libraryChain = []string{"main", "run", "step", "load_step", "work"}
 
 var cPackages = []string{"gcc", "libc6-dev", "binutils"}

@@ -48,7 +48,7 @@ func TestIs(t *testing.T) {
 	require.True(t, Is("main.main", "main"))
 }
 
-// TestMakefilePackages checks that make installs what the loads need.
+// TestMakefilePackages checks that make installs the loads' packages.
 func TestMakefilePackages(t *testing.T) {
 	makefile, err := os.ReadFile("../../Makefile")
 	require.NoError(t, err)

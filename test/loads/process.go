@@ -18,18 +18,18 @@ import (
 // DefaultLimit is the CPU time after which a program ends by itself.
 const DefaultLimit = 20 * time.Minute
 
-// startTimeout is how long a program may take, on a busy machine, until it has called each of its functions.
+// startTimeout limits how long a program may take to call each of its functions, on a busy machine.
 const startTimeout = 2 * time.Minute
 
-// bounded is a shell script that runs a command in the shell's own process, for no more CPU time than its first
-// argument says, in seconds, and until the pipe that it has as its file descriptor 3 is closed: its owner has it open.
+// bounded is a shell script that runs a command in the shell's own process. The command ends after the CPU time in the first
+// argument, in seconds, or when the owner closes the pipe at file descriptor 3.
 const bounded = `{ read -r _ <&3; kill -KILL -$$; } >/dev/null 2>&1 &
 exec 3<&- && ulimit -t "$1" && shift && exec "$@"`
 
-// Process is a program that runs.
+// Process is a running program.
 type Process struct {
 	*Program
-	// PID is the program's; where the load is a loop of short programs, the loop's.
+	// PID is the program's. For a loop of short programs, it is the loop's.
 	PID int
 
 	cmd   *exec.Cmd
@@ -38,9 +38,9 @@ type Process struct {
 	cpu   time.Duration
 }
 
-// Start starts the program and returns when each of its functions has been called. It runs in a session of its own:
-// the scheduler shares CPUs between sessions first, so it gets some where much else runs. It ends with the process that
-// has started it, or after limit of CPU time, at the latest. The caller has to stop it.
+// Start starts the program and returns when each of its functions has been called. The program runs in a session of its own,
+// because the scheduler shares CPUs between sessions first. It ends with this process, or after limit of CPU time, at the latest.
+// The caller has to stop it.
 func (p *Program) Start(ctx context.Context, limit time.Duration) (*Process, error) {
 	seconds := strconv.Itoa(int(limit.Seconds()))
 	cmd := exec.Command("/bin/sh", append([]string{"-c", bounded, "sh", seconds}, p.Args...)...)
@@ -76,7 +76,7 @@ func (p *Program) Start(ctx context.Context, limit time.Duration) (*Process, err
 	return nil, fmt.Errorf("starting the load %s: it did not get to work, but said %q: %w\n%s", p.Name, line, errors.Join(err, ctx.Err()), stderr.String())
 }
 
-// CPU returns the CPU time of the program and of its children that have ended, so far, to a hundredth of a second.
+// CPU returns the CPU time so far of the program and of its ended children, to a hundredth of a second.
 func (p *Process) CPU() (time.Duration, error) {
 	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", p.PID))
 	if err != nil {
@@ -98,9 +98,8 @@ func (p *Process) CPU() (time.Duration, error) {
 	return time.Duration(ticks) * (time.Second / 100), nil
 }
 
-// Stop kills the program and its children and returns the CPU time, of user and kernel, that it has taken from its
-// start as the kernel has counted it (getrusage). Children that were running at its end are left out. Further calls
-// return the same.
+// Stop kills the program and its children. It returns the user and kernel CPU time of the program since its start, from getrusage.
+// Children that were still running do not count. Further calls return the same.
 func (p *Process) Stop() time.Duration {
 	p.stop.Do(func() {
 		_ = syscall.Kill(-p.PID, syscall.SIGKILL)

@@ -17,7 +17,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// TestRun builds and runs every load, and sees it burn CPU time and end.
+// TestRun builds and runs every load, which must use CPU time and end.
 func TestRun(t *testing.T) {
 	for _, l := range All() {
 		t.Run(l.Name, func(t *testing.T) {
@@ -42,7 +42,7 @@ func TestRun(t *testing.T) {
 	}
 }
 
-// TestStartFails starts what is no load.
+// TestStartFails starts programs that are not loads.
 func TestStartFails(t *testing.T) {
 	p := &Program{Load: Load{Name: "broken"}, Dir: t.TempDir(), Args: []string{"/bin/sh", "-c", "echo oh no >&2; exit 3"}}
 	_, err := p.Start(context.Background(), time.Minute)
@@ -50,7 +50,7 @@ func TestStartFails(t *testing.T) {
 	require.ErrorContains(t, err, "oh no")
 }
 
-// TestEndsWithOwner has a process start a load and end without stopping it.
+// TestEndsWithOwner makes a process start a load and end without stopping it.
 func TestEndsWithOwner(t *testing.T) {
 	const inside = "LOADS_TEST_OWNER"
 	l, err := Find("perl")

@@ -15,14 +15,14 @@ import (
 	"github.com/ig-otel-profiles/ig-otel-profiles/internal/receiver"
 )
 
-// seconds is how long the threads contend, sampleTime what --sample-time is: below most waits, which are then known
-// one by one. TestLock of test/e2e has the gadget's defaults, and addresses.
+// seconds is how long the threads contend. sampleTime is --sample-time: it is below most waits, so these are sampled one by one.
+// TestLock of test/e2e uses the gadget's defaults, and checks addresses.
 const (
 	seconds    = 8
 	sampleTime = 2000000
 )
 
-// waits are those of a function of the program.
+// waits are a function's waits.
 type waits struct{ ns, calls int64 }
 
 func byKind(samples []receiver.Sample) map[string]int64 {
@@ -33,7 +33,7 @@ func byKind(samples []receiver.Sample) map[string]int64 {
 	return sums
 }
 
-// TestAllFutex shows the pool as a kind of its own.
+// TestAllFutex shows the pool's waits as a kind of their own.
 func TestAllFutex(t *testing.T) {
 	igtest.NeedRoot(t)
 	t.Parallel()
@@ -42,10 +42,10 @@ func TestAllFutex(t *testing.T) {
 	pool := append(igtest.Through(delays, "wait_for_work"), igtest.Through(delays, "wait_for_job")...)
 	kinds := byKind(pool)
 	t.Logf("%.1f s of the pool, by kind: %v", float64(igtest.Total(pool))/1e9, kinds)
-	// What has not ended when the run ends is not in the sums.
+	// Waits that are unfinished at the end of the run are not in the sums.
 	require.Greater(t, kinds["user_futex"], int64(80*seconds*1e9))
 	require.Greater(t, 100*kinds["user_futex"], 99*igtest.Total(pool))
-	// A stack that was above what a CPU may take is cut below the function that waits. Its value is there.
+	// Above a CPU's budget, stacks are cut below the waiting function, but keep their value.
 	named := byKind(igtest.Through(delays, "take_mutex"))["user_mutex"]
 	cut := byKind(slices.DeleteFunc(slices.Clone(delays), func(s receiver.Sample) bool { return whole(s) || igtest.Depth(s, "take_mutex") >= 0 }))["user_mutex"]
 	t.Logf("take_mutex: %d ns, %d ns of mutexes in stacks that were cut; its own %d ns", named, cut, r.truth["take_mutex"].ns)
@@ -55,7 +55,7 @@ func TestAllFutex(t *testing.T) {
 	require.Zero(t, r.captured.Other)
 }
 
-// TestWithoutKernelLocks has only the locks of the program.
+// TestWithoutKernelLocks requires only the program's own locks.
 func TestWithoutKernelLocks(t *testing.T) {
 	igtest.NeedRoot(t)
 	t.Parallel()

@@ -26,8 +26,8 @@ type run struct {
 	captured igtest.Captured
 }
 
-// profile runs the gadget on the program. The threads begin to contend once a wait of the warmup has arrived with its
-// functions: the gadget is at work by then, and sees all of it.
+// profile runs the gadget on the program. The threads begin to contend once a wait of the warm-up has arrived with its functions.
+// By then, the gadget sees everything.
 func profile(t *testing.T, flags ...string) *run {
 	t.Helper()
 	program := exec.CommandContext(t.Context(), igtest.Compile(t, "testdata/locks.c", "gcc", "-O2", "-fomit-frame-pointer"), strconv.Itoa(seconds))
@@ -73,7 +73,7 @@ func profile(t *testing.T, flags ...string) *run {
 	return r
 }
 
-// whole tells whether nothing is missing of a stack.
+// whole reports whether a stack is complete.
 func whole(s receiver.Sample) bool {
 	return !slices.ContainsFunc(s.Stack, func(f receiver.Frame) bool {
 		return f.Name == "[truncated]" || f.Name == "[incomplete]" || f.Name == "[no stack]" || f.Name == "[lost user stack]"

@@ -35,26 +35,26 @@ func start(t *testing.T, name string) {
 func run(t *testing.T, program string) {
 	t.Helper()
 	cmd := exec.Command(program)
-	// The scheduler shares CPUs between sessions first: one of its own has the
-	// program run, and be sampled, where much else runs.
+	// The scheduler shares CPUs between sessions first. In a session of its own, the program runs, and is sampled, on a busy
+	// machine.
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
 	stdin, err := cmd.StdinPipe()
 	require.NoError(t, err)
 	require.NoError(t, cmd.Start())
 	t.Cleanup(func() {
-		require.NoError(t, stdin.Close()) // the program ends with it
+		require.NoError(t, stdin.Close()) // this ends the program
 		require.NoError(t, cmd.Wait())
 	})
 }
 
-// A gadget sends enoughRequests, and more of them, up to a limit, until what is to be checked has come. On a busy machine ig takes long to
+// A gadget sends enoughRequests, and up to a limit more until the data to check has arrived. On a busy machine, ig takes long to
 // start, and the program is rarely sampled.
 const (
 	enoughRequests = 3
 	limit          = 4 * time.Minute
 )
 
-// capture runs a gadget with an exporter for each preset until all have sent enough, and returns the requests of each as they were encoded.
+// capture runs a gadget with an exporter per preset until all have sent enough. It returns the requests of each, still encoded.
 func capture(t *testing.T, image string, presets, flags []string, enough func(preset string, bodies [][]byte) bool) (map[string][][]byte, error) {
 	t.Helper()
 	dir := t.TempDir()
@@ -110,7 +110,7 @@ func capture(t *testing.T, image string, presets, flags []string, enough func(pr
 	}
 }
 
-// read reads the requests that a file has so far, and tells whether the last one is all there.
+// read reads the requests in a file so far, and reports whether the last one is complete.
 func read(file string) (bodies [][]byte, whole bool, err error) {
 	content, err := os.ReadFile(file)
 	if errors.Is(err, os.ErrNotExist) {

@@ -1,6 +1,5 @@
-// Package matrix runs gadgets under every preset, and checks what they send against the rules of the
-// receiver that the preset is for.
+// Package matrix runs gadgets under every preset, and checks their requests against the rules of the preset's receiver.
 //
-// It needs root, and what "make build gadgets" builds. The folders are in the environment: E2E_BIN,
-// E2E_GADGETS.
+// It needs root and the results of "make build gadgets", in the folders that the environment variables E2E_BIN and E2E_GADGETS
+// name.
 package matrix

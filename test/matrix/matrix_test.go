@@ -25,21 +25,21 @@ import (
 	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/config"
 )
 
-// gadget is one that runs under every preset, in one run with an exporter for each.
+// gadget runs under every preset, in one run with an exporter for each.
 type gadget struct {
 	name string
-	// own names the gadget of this project that it is.
+	// own is the name of a gadget of this project.
 	own string
-	// upstream names the one of Inspektor Gadget's, where it is not this project's.
+	// upstream is the name of a gadget of Inspektor Gadget, if it is not this project's.
 	upstream string
 	flags    []string
-	// workload is a program of test/gadgets that the gadget sees.
+	// workload is a program of test/gadgets for the gadget to see.
 	workload string
-	// onCPU tells the only gadgets that Elastic shows.
+	// onCPU marks the only gadgets that Elastic shows.
 	onCPU bool
-	// named: under the preset of Pyroscope its samples have the profile's name, and its profiles no period.
+	// named: under Pyroscope's preset, its samples have the profile's name, and its profiles no period.
 	named bool
-	// pyroscope are the profile types there.
+	// pyroscope are the profile types in Pyroscope.
 	pyroscope []string
 }
 
@@ -66,13 +66,13 @@ func all() []gadget {
 	}
 }
 
-// enough tells whether requests hold what is checked under a preset.
+// enough reports whether requests have the data to check under a preset.
 func (g gadget) enough(preset string, burn *function, bodies [][]byte) bool {
 	c, samples := cell{burn: map[string][]uint64{}}, 0
 	for _, body := range bodies {
 		req := &collectorpb.ExportProfilesServiceRequest{}
 		if err := proto.Unmarshal(body, req); err != nil {
-			return true // check says why
+			return true // check reports why
 		}
 		c.count(req.GetDictionary())
 		samples += len(receiver.Resolve(req))
@@ -80,21 +80,21 @@ func (g gadget) enough(preset string, burn *function, bodies [][]byte) bool {
 	return samples > 0 && (!g.showsFiles(preset) || len(c.burn[burn.hash]) > 0)
 }
 
-// showsFiles tells whether the receiver takes the gadget's samples and goes by what identifies files.
+// showsFiles reports whether the receiver takes the gadget's samples and identifies files.
 func (g gadget) showsFiles(preset string) bool {
 	return g.onCPU && (preset == backends.Devfiler || preset == backends.Elastic)
 }
 
-// cell is what came of a gadget under a preset.
+// cell is the result of a gadget under a preset.
 type cell struct {
 	bodies  [][]byte
 	samples []receiver.Sample
 	broken  map[string]int // by rule, in all
 	series  map[string]backends.Series
 	hashed  int // locations with an htlhash
-	// burn are the addresses that were sent of heavy, a function of the test's Go program, by htlhash.
+	// burn has the sent addresses of heavy, a function of the test's Go program, by htlhash.
 	burn map[string][]uint64
-	// notGo: some of them are of another type.
+	// notGo: some of them have another type.
 	notGo bool
 }
 
@@ -102,9 +102,9 @@ func (c *cell) check(t *testing.T, preset string, named bool) {
 	t.Helper()
 	c.broken, c.series, c.burn = map[string]int{}, map[string]backends.Series{}, map[string][]uint64{}
 	for _, body := range c.bodies {
-		// What the protocol asks for, and what this receiver asks for.
+		// The protocol's rules come first, then this receiver's.
 		protocol := otlpcheck.CheckBytes(body)
-		switch { // they alone may depart from it, and only so
+		switch { // only these may break it, in this way
 		case preset == backends.Parca:
 			protocol = otlpcheck.CheckDoubled(body)
 		case preset == backends.Pyroscope && named:
@@ -189,7 +189,7 @@ func (g gadget) require(t *testing.T, preset string, burn *function, c *cell) {
 	t.Helper()
 	require.NotEmpty(t, c.samples, preset)
 	if preset == backends.Elastic && !g.onCPU {
-		// It takes nothing but on-CPU samples, whoever sends the others.
+		// It takes only on-CPU samples.
 		require.Equal(t, []string{"elastic-type"}, slices.Sorted(maps.Keys(c.broken)))
 		return
 	}
@@ -210,16 +210,16 @@ func (g gadget) require(t *testing.T, preset string, burn *function, c *cell) {
 		require.GreaterOrEqual(t, addr, burn.start)
 		require.LessOrEqual(t, addr, burn.end)
 	}
-	if g.own != "" { // what has a name comes with its file
+	if g.own != "" { // a frame with a name has its file
 		require.Empty(t, c.burn[""], "%s: %s without an htlhash", preset, heavy)
 		require.False(t, c.notGo, "%s: %s is of Go", preset, heavy)
 	}
 }
 
-// heavy is the function that the test's program mostly runs.
+// heavy is the function in which the test's program mostly is.
 const heavy = "main.heavy"
 
-// function is where a function is.
+// function is the place of a function.
 type function struct {
 	hash       string // of its file
 	start, end uint64

@@ -15,8 +15,7 @@ import (
 	"github.com/ig-otel-profiles/ig-otel-profiles/internal/receiver"
 )
 
-// arrived returns the samples that the Collectors have written to files since
-// the given time, by the clock of the profiles.
+// arrived returns the samples that the Collectors have written to files since the given time, by the profiles' clock.
 func (c cluster) arrived(t *testing.T, since time.Time) []receiver.Sample {
 	t.Helper()
 	files, err := c.collectorFiles()
@@ -25,7 +24,7 @@ func (c cluster) arrived(t *testing.T, since time.Time) []receiver.Sample {
 	for _, file := range files {
 		data, err := os.ReadFile(file)
 		require.NoError(t, err)
-		// The last line may be half written.
+		// The last line may be incomplete.
 		data = data[:bytes.LastIndexByte(data, '\n')+1]
 		reqs, err := receiver.ReadJSONLines(bytes.NewReader(data))
 		require.NoError(t, err, file)
@@ -40,15 +39,14 @@ func (c cluster) arrived(t *testing.T, since time.Time) []receiver.Sample {
 	return samples
 }
 
-// container is one resource in the words of the table: what its samples add up to.
+// container is a resource, with its samples added up.
 type container struct {
 	resource map[string]string
 	value    int64
 	burns    bool // burn_leaf is in a stack
 }
 
-// byContainer groups samples by pod and container name; what is in no
-// container is under "/".
+// byContainer groups samples by pod and container name. Samples outside of containers are under "/".
 func byContainer(samples []receiver.Sample) map[string]*container {
 	groups := map[string]*container{}
 	for _, s := range samples {
@@ -66,7 +64,7 @@ func byContainer(samples []receiver.Sample) map[string]*container {
 	return groups
 }
 
-// at sums the values of a pod's samples whose profile covers some of the time from start to end.
+// at sums the values of a pod's samples whose profiles overlap the time from start to end.
 func at(samples []receiver.Sample, pod string, start, end time.Time) int64 {
 	var sum int64
 	for _, s := range samples {
@@ -77,7 +75,7 @@ func at(samples []receiver.Sample, pod string, start, end time.Time) int64 {
 	return sum
 }
 
-// inventory is for people: how much has arrived of which container, in which profiles.
+// inventory describes for people how much of each container has arrived, in which profiles.
 func inventory(samples []receiver.Sample) string {
 	type window struct{ start, end time.Time }
 	sums := map[string]map[window]int64{}
@@ -105,7 +103,7 @@ func inventory(samples []receiver.Sample) string {
 	return b.String()
 }
 
-// some wants samples of a pod whose profiles cover some of the time.
+// some requires samples of a pod whose profiles overlap the time from start to end.
 func some(pod string, start, end time.Time) func([]receiver.Sample) error {
 	return func(s []receiver.Sample) error {
 		if at(s, pod, start, end) == 0 {

@@ -17,10 +17,9 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// cluster is the running test cluster: everything is done through its scripts
-// and its kubectl.
+// cluster is the running test cluster, used through its scripts and its kubectl.
 type cluster struct {
-	lab string // what build.sh has filled, with state/ of the running cluster
+	lab string // build.sh's results, and state/ of the running cluster
 	dir string // this project's test/k8s
 }
 
@@ -28,7 +27,7 @@ type cluster struct {
 func (c cluster) command(ctx context.Context, args ...string) *exec.Cmd {
 	cmd := exec.CommandContext(ctx, filepath.Join(c.dir, "cluster.sh"), append([]string{"in"}, args...)...)
 	cmd.Env = append(os.Environ(), "LAB="+c.lab)
-	// The script execs into what it runs, so that an interrupt reaches it.
+	// The script execs the command, so that an interrupt reaches it.
 	cmd.Cancel = func() error { return cmd.Process.Signal(os.Interrupt) }
 	cmd.WaitDelay = 20 * time.Second
 	return cmd
@@ -87,14 +86,14 @@ func (c cluster) release(t *testing.T, name string) {
 	require.NoError(t, os.WriteFile(filepath.Join(c.lab, "state", "release", name), nil, 0o600))
 }
 
-// daemonPod is the name and the UID of the daemon's pod that is ready.
+// daemonPod returns the name and the UID of the daemon's pod that is ready.
 func (c cluster) daemonPod(t *testing.T) (name, uid string) {
 	t.Helper()
 	c.kubectl(t, "-n", "gadget", "rollout", "status", "daemonset/gadget", "--timeout="+patience.String())
 	out := c.kubectl(t, "-n", "gadget", "get", "pods", "-l", "k8s-app=gadget",
 		"-o", `jsonpath={range .items[*]}{.metadata.name} {.metadata.uid} {.status.phase} {.metadata.deletionTimestamp}{"\n"}{end}`)
 	for line := range strings.Lines(out) {
-		// One that is on its way out has a fourth field.
+		// A pod that is being deleted has a fourth field.
 		if fields := strings.Fields(line); len(fields) == 3 && fields[2] == "Running" {
 			require.Empty(t, name, "more than one pod of the daemon: %s", out)
 			name, uid = fields[0], fields[1]
@@ -110,7 +109,7 @@ type usage struct {
 	rss int64 // bytes, now
 }
 
-// daemonProcess is the daemon's folder in /proc, found by its pod's cgroup.
+// daemonProcess returns the daemon's folder in /proc, found by its pod's cgroup.
 func (c cluster) daemonProcess(t *testing.T) string {
 	t.Helper()
 	_, uid := c.daemonPod(t)
@@ -130,7 +129,7 @@ func (c cluster) daemonProcess(t *testing.T) string {
 	return ""
 }
 
-// usageOf reads what the process with this folder in /proc uses.
+// usageOf reads the resource usage of the process with this folder in /proc.
 func usageOf(t *testing.T, proc string) usage {
 	t.Helper()
 	stat, err := os.ReadFile(filepath.Join(proc, "stat"))
@@ -147,13 +146,13 @@ func usageOf(t *testing.T, proc string) usage {
 	return usage{cpu: time.Duration(user+system) * 10 * time.Millisecond, rss: pages * int64(os.Getpagesize())}
 }
 
-// counters are the daemon's own figures by name, summed over their labels, and as lines of text.
+// counters are the daemon's own counters by name, summed over their labels, and as lines of text.
 type counters struct {
 	sum  map[string]float64
 	text string
 }
 
-// rows are those that the daemon has read, and what became of them.
+// rows returns the numbers of rows that the daemon has read, delivered and dropped.
 func (f counters) rows() (read, delivered, dropped float64) {
 	return f.sum["ig_otel_profiles_rows_read_total"], f.sum["ig_otel_profiles_rows_delivered_total"], f.sum["ig_otel_profiles_rows_dropped_total"]
 }
@@ -189,11 +188,10 @@ func (c cluster) counters(ctx context.Context) (counters, error) {
 	return all, nil
 }
 
-// patience is how long the test waits for anything. It is long, because nothing but a failure takes
-// it: a busy machine makes the test slow and not red.
+// patience limits all waits. It is long, because only a failure takes that long: a busy machine makes the test slow and not red.
 const patience = 4 * time.Minute
 
-// fatal is an error that no waiting mends.
+// fatal is an error that ends a wait.
 func fatal(err error) error { return fatalError{err} }
 
 type fatalError struct{ error }
@@ -214,7 +212,7 @@ func eventually(t *testing.T, check func() error) {
 	}
 }
 
-// collectorFiles are what the Collectors have written, oldest first.
+// collectorFiles returns the files that the Collectors have written, oldest first.
 func (c cluster) collectorFiles() ([]string, error) {
 	files, err := filepath.Glob(filepath.Join(c.lab, "state", "collector", "*.jsonl"))
 	if err != nil {

@@ -1,5 +1,4 @@
-// Package e2e tests this project's daemon in a real Kubernetes, with a real
-// Collector in the cluster: test/k8s/run.sh brings both up and runs it.
+// Package e2e tests this project's daemon in a real Kubernetes with a real Collector. test/k8s/run.sh starts both and runs it.
 package e2e
 
 import (
@@ -82,7 +81,7 @@ func TestKubernetes(t *testing.T) {
 	t.Logf("took\n%s", took.String())
 }
 
-// describe is for people who have no more than the log of a failed step.
+// describe is for people who only have the log of a failed step.
 func (c cluster) describe() string {
 	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 	defer cancel()
@@ -111,8 +110,7 @@ func (c cluster) describe() string {
 	return b.String()
 }
 
-// testDeploy brings up the Collector, the daemon with "kubectl gadget deploy",
-// and its secrets, as the Kubernetes guide describes it.
+// testDeploy brings up the Collector, the daemon with "kubectl gadget deploy", and its secrets, as the Kubernetes guide describes.
 func testDeploy(t *testing.T, c cluster) {
 	c.apply(t, "collector.yaml")
 	c.kubectl(t, "-n", "observability", "rollout", "status", "deployment/collector", "--timeout="+patience.String())
@@ -121,8 +119,8 @@ func testDeploy(t *testing.T, c cluster) {
 		"--from-literal=EXPORTERS_COLLECTOR_HEADERS=x-scope-orgid="+tenant)
 	c.kubectl(t, "-n", "gadget", "set", "env", "daemonset/gadget", "--from=secret/otel-profiles",
 		"--prefix=INSPEKTOR_GADGET_OPERATOR_OTEL_PROFILES_")
-	// Without a request the daemon gets what others leave, and fails its probes on a busy machine. On a
-	// very busy one it fails them with a request, too, and would be ended in the middle of a step.
+	// Without a request, other processes can take the daemon's CPU time, and its probes fail on a busy machine. On a very busy
+	// machine, they fail in spite of the request, and the kubelet would end the daemon in the middle of a step.
 	c.kubectl(t, "-n", "gadget", "set", "resources", "daemonset/gadget", "--requests=cpu=500m,memory=256Mi")
 	c.patchProbes(t)
 	c.daemonPod(t)
@@ -134,7 +132,7 @@ func testDeploy(t *testing.T, c cluster) {
 	c.kubectl(t, "-n", "shop", "wait", "pod", "--all", "--for=condition=Ready", "--timeout="+patience.String())
 }
 
-// patchProbes makes probes patient in fields that the manifests do not set, which a later deploy therefore leaves alone.
+// patchProbes makes probes patient in fields that the manifests do not set, so a later deploy does not change them.
 func (c cluster) patchProbes(t *testing.T) {
 	t.Helper()
 	const probes = "/spec/template/spec/containers/0/"
@@ -155,13 +153,12 @@ func (c cluster) daemonConfig(t *testing.T, name string, variables ...string) st
 func (c cluster) deploy(t *testing.T, config string, variables ...string) {
 	t.Helper()
 	path := c.daemonConfig(t, config, variables...)
-	// Not --verify-image=false: it would switch off the verification of gadgets in the config, too.
+	// --verify-image=false would also switch off the verification of gadgets in the config.
 	c.kubectl(t, "gadget", "deploy", "-q", "--image", "localhost/inspektor-gadget:test", "--image-pull-policy", "Never",
 		"--daemon-config", path)
 }
 
-// testVerification: the daemon runs a gadget that is signed with the key in
-// its config, and refuses the same gadget without a signature.
+// testVerification: the daemon runs a gadget signed with the key in its config, and refuses the same gadget without a signature.
 func testVerification(t *testing.T, c cluster) {
 	ctx, cancel := context.WithTimeout(t.Context(), patience)
 	defer cancel()
@@ -170,8 +167,7 @@ func testVerification(t *testing.T, c cluster) {
 	c.kubectl(t, "gadget", "run", image, "-n", "shop", "--timeout", "1")
 }
 
-// testCost prints what the daemon uses for the same gadget with and without
-// the exporter.
+// testCost prints the daemon's resource usage for the same gadget with and without the exporter.
 func testCost(t *testing.T, c cluster) {
 	var table bytes.Buffer
 	w := tabwriter.NewWriter(&table, 0, 0, 2, ' ', 0)
@@ -200,9 +196,8 @@ func testCost(t *testing.T, c cluster) {
 	t.Logf("what the daemon uses, streaming all rows to one client as well\n%s", table.String())
 }
 
-// testTwoClients runs the gadget for two clients at once over one exporter,
-// and for a third over HTTP, each for a pod of its own. The one that ends
-// first leaves the others alone.
+// testTwoClients runs the gadget for two clients at once over one exporter, and for a third over HTTP, each for a pod of its own.
+// When the first client ends, the others go on.
 func testTwoClients(t *testing.T, c cluster) {
 	since := time.Now()
 	pods := []string{"solo", "hostnet", "ledger-0"}
@@ -216,7 +211,7 @@ func testTwoClients(t *testing.T, c cluster) {
 	}
 	gadgets[0].stop(t)
 	firstEnded := time.Now()
-	// Two times are more than what may have been on its way when the first ended.
+	// This is more than may have been under way when the first ended.
 	gadgets[1].waitFor(t, pods[1], 2)
 	gadgets[2].waitFor(t, pods[2], 2)
 	gadgets[1].stop(t)
@@ -236,8 +231,7 @@ func testTwoClients(t *testing.T, c cluster) {
 	require.Zero(t, startedAfter(arrived, pods[0], firstEnded), inventory(arrived))
 }
 
-// testRollout changes the config: a running daemon keeps the old one until it
-// is restarted.
+// testRollout changes the config. A running daemon keeps the old one until its restart.
 func testRollout(t *testing.T, c cluster) {
 	_, before := c.daemonPod(t)
 	c.deploy(t, "daemon.yaml", "pod_labels: [tier]", "pod_labels: [tier]\n        resource: [deployment.environment.name=staging]")
@@ -261,8 +255,8 @@ func testRollout(t *testing.T, c cluster) {
 	})
 }
 
-// testHookModes starts the daemon in the modes whose hooks the image carries:
-// it copies them to the host and becomes ready.
+// testHookModes starts the daemon in the modes whose hooks the image contains. The daemon copies them to the host and becomes
+// ready.
 func testHookModes(t *testing.T, c cluster) {
 	for mode, files := range map[string][]string{
 		"nri": {"/opt/nri/bin/nrigadget", "/etc/nri/conf.json"},
@@ -283,7 +277,7 @@ func testHookModes(t *testing.T, c cluster) {
 			})
 		}
 	}
-	// /cleanup, which the manifest calls before the pod stops, takes them away again.
+	// The manifest calls /cleanup before the pod stops, which removes them again.
 	c.kubectl(t, "gadget", "undeploy")
 	eventually(t, func() error {
 		var exit *exec.ExitError

@@ -17,8 +17,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// gadget is a "kubectl gadget run" or "attach" beside the test. The rows that the daemon sends it are
-// those that the daemon's exporter gets: what it has seen of a pod, the exporter has.
+// gadget is a "kubectl gadget run" or "attach" beside the test. The daemon sends it the same rows as the exporter.
 type gadget struct {
 	args   []string
 	cmd    *exec.Cmd
@@ -31,19 +30,19 @@ type gadget struct {
 	seen  map[string]seen // by pod
 }
 
-// seen is what a gadget has shown of one pod.
+// seen is a gadget's data about one pod.
 type seen struct {
 	rows, ticks int
 	burn        int // rows with burn_leaf in their stack
 }
 
-// start runs the gadget until stop. It is stopped with the test at the latest.
+// start runs the gadget until stop, or until the test ends.
 func (c cluster) start(t *testing.T, args ...string) *gadget {
 	t.Helper()
 	return c.follow(t, append([]string{"run", image, "-o", "json"}, args...)...)
 }
 
-// follow starts "kubectl gadget" with these arguments, which make it print rows as JSON.
+// follow starts "kubectl gadget" with these arguments, and prints rows as JSON.
 func (c cluster) follow(t *testing.T, args ...string) *gadget {
 	t.Helper()
 	g := &gadget{args: args, done: make(chan struct{}), seen: map[string]seen{}}
@@ -102,14 +101,14 @@ func (g *gadget) read(stdout io.Reader) error {
 	}
 }
 
-// of is what the gadget has shown of a pod so far.
+// of returns the gadget's data about a pod so far.
 func (g *gadget) of(pod string) seen {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	return g.seen[pod]
 }
 
-// String is for people: the rows by pod.
+// String lists the rows by pod, for people.
 func (g *gadget) String() string {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -128,8 +127,8 @@ func (g *gadget) String() string {
 	return fmt.Sprintf("the daemon has sent rows %d times to \"kubectl gadget %s\", rows by pod: %s", g.ticks, strings.Join(g.args, " "), list)
 }
 
-// waitFor waits until the daemon has shown rows of the pod some more times. The first time may be of
-// what happened before now, so two are a fact about the present.
+// waitFor waits until the daemon has shown rows of the pod several more times. The first rows may be from before the call, so two
+// times show that the daemon sees the pod now.
 func (g *gadget) waitFor(t *testing.T, pod string, times int) {
 	t.Helper()
 	before := g.of(pod).ticks

@@ -19,7 +19,7 @@ import (
 	"github.com/ig-otel-profiles/ig-otel-profiles/internal/receiver"
 )
 
-// guidePage is the Kubernetes guide, fleetPage the one for many nodes, and backend what the guide's Collector sends to.
+// guidePage is the Kubernetes guide, and fleetPage the page for many nodes. The guide's Collector sends to backend.
 const (
 	guidePage = "docs/operate/install.md"
 	fleetPage = "docs/operate/fleet.md"
@@ -28,14 +28,14 @@ const (
 	backend     = "10.88.0.1:24317"
 )
 
-// pageBlock is a file that a page shows, or commands.
+// pageBlock is a file on a page, or commands.
 type pageBlock struct {
 	line       int
-	file, text string // no file: commands
+	file, text string // empty for commands
 }
 
-// pageBlocks are the files (blocks of YAML that begin with their name) and the commands marked "cluster" of a page, or of one
-// of its sections, in the page's order.
+// pageBlocks returns, in order, the files (blocks of YAML that begin with their name) and the commands marked "cluster" of a page
+// or of one of its sections.
 func pageBlocks(t *testing.T, top, page, section string) []pageBlock {
 	t.Helper()
 	data, err := os.ReadFile(filepath.Join(top, page))
@@ -62,17 +62,17 @@ func pageBlocks(t *testing.T, top, page, section string) []pageBlock {
 	return blocks
 }
 
-// guide runs pages in a folder that is like the top of a clone.
+// guide runs pages in a folder like the top of a clone.
 type guide struct {
 	cluster
 	top   string
-	made  []string        // files that the pages have made
-	wants [][2]string     // what a page says, and what stands in for it here
-	used  map[string]bool // what of it has been found on a page
+	made  []string        // files made by the pages
+	wants [][2]string     // texts of pages, and their replacements here
+	used  map[string]bool // the replaced texts
 }
 
-// newGuide prepares the stand-ins: what this cluster has in place of what a page says: a registry without TLS, an address where there is no DNS, an
-// image that is here already, the released chart from its module.
+// newGuide prepares the replacements for this cluster: a registry without TLS, an address instead of DNS, a local image, and the
+// released chart from its module.
 func newGuide(t *testing.T, c cluster) *guide {
 	t.Helper()
 	top, err := filepath.Abs("../../..")
@@ -87,7 +87,7 @@ func newGuide(t *testing.T, c cluster) *guide {
 	body := strings.Join(lines[1:len(lines)-1], "\n    ")
 	g := &guide{cluster: c, top: top, used: map[string]bool{}, wants: [][2]string{
 		{"registry.example.com/profiles", registryAddress},
-		{"kubectl gadget deploy ", "kubectl gadget deploy --timeout 10m "}, // a busy machine takes longer than its two minutes
+		{"kubectl gadget deploy ", "kubectl gadget deploy --timeout 10m "}, // two minutes are too short for a busy machine
 		{"-arch amd64,arm64", "-arch " + runtime.GOARCH},
 		{"cosign sign ", "cosign sign --allow-http-registry "},
 		{"ig image push ", "ig image push --insecure-registries " + registryAddress + " "},
@@ -105,7 +105,7 @@ func newGuide(t *testing.T, c cluster) *guide {
 	return g
 }
 
-// standIn puts what this cluster has in place of what the page says.
+// standIn replaces texts of the page for this cluster.
 func (g *guide) standIn(t *testing.T, text string) string {
 	t.Helper()
 	for _, w := range g.wants {
@@ -133,7 +133,7 @@ func (g *guide) standIn(t *testing.T, text string) string {
 	return text
 }
 
-// make notes a file that is to be removed at the end, and must not be there.
+// make notes a new file to be removed at the end.
 func (g *guide) make(t *testing.T, name string) string {
 	t.Helper()
 	path := filepath.Join(g.top, name)
@@ -148,14 +148,14 @@ func (g *guide) make(t *testing.T, name string) string {
 	return path
 }
 
-// remove takes away what the pages have made.
+// remove deletes the files that the pages have made.
 func (g *guide) remove() {
 	for _, file := range g.made {
 		_ = os.RemoveAll(file)
 	}
 }
 
-// run runs blocks as they stand on the page, up to the first for which until is true, that one included.
+// run runs blocks of the page unchanged, up to and including the first for which until is true.
 func (g *guide) run(t *testing.T, page string, blocks []pageBlock, until func(pageBlock) bool) []pageBlock {
 	t.Helper()
 	for i, b := range blocks {
@@ -165,7 +165,7 @@ func (g *guide) run(t *testing.T, page string, blocks []pageBlock, until func(pa
 		}
 		text := g.standIn(t, b.text)
 		ctx, cancel := context.WithTimeout(t.Context(), 10*time.Minute)
-		// Entering the cluster's namespaces leads to their root folder.
+		// A command in the cluster's namespaces starts in their root folder.
 		cmd := g.command(ctx, "bash", "-euo", "pipefail", "-c", "cd '"+g.top+"'\n"+text)
 		var output bytes.Buffer
 		cmd.Stdout, cmd.Stderr = &output, &output
@@ -195,7 +195,7 @@ func has(words string) func(pageBlock) bool {
 	return func(b pageBlock) bool { return strings.Contains(b.text, words) }
 }
 
-// probes is a patch for machines that are too busy for the probes of the manifests.
+// probes is a patch for machines that are too busy for the manifests' probes.
 const probes = `[
 	{"op": "add", "path": "/spec/template/spec/containers/0/livenessProbe/failureThreshold", "value": 120},
 	{"op": "add", "path": "/spec/template/spec/containers/0/startupProbe/failureThreshold", "value": 120},
@@ -207,7 +207,7 @@ func (g *guide) patientProbes(t *testing.T) {
 	g.daemonPod(t)
 }
 
-// startBackend is what the guide's Collector sends on to: one that writes what it gets where arrived looks.
+// startBackend starts the backend of the guide's Collector. It writes its input where arrived reads it.
 func (g *guide) startBackend(t *testing.T) {
 	t.Helper()
 	config := filepath.Join(t.TempDir(), "backend.yaml")
@@ -223,7 +223,7 @@ service:
 	t.Cleanup(func() { _ = cmd.Process.Signal(os.Interrupt); _ = cmd.Wait() })
 }
 
-// whole wants whole stacks of these pods.
+// whole requires whole stacks of these pods.
 func whole(pods ...string) func([]receiver.Sample) error {
 	return func(samples []receiver.Sample) error {
 		for _, pod := range pods {
@@ -235,23 +235,23 @@ func whole(pods ...string) func([]receiver.Sample) error {
 	}
 }
 
-// beforeGuide is what was on the node before the guide. The step that ends with the removal of the guide's daemon looks back at it.
+// beforeGuide are the traces on the node from before the guide. The step that removes the guide's daemon compares with them.
 var beforeGuide []string
 
-// testGuide runs the Kubernetes guide from its page, and looks whether profiles come where it says so.
+// testGuide runs the Kubernetes guide from its page, and checks that profiles arrive where it says.
 func testGuide(t *testing.T, c cluster) {
 	g := newGuide(t, c)
 	t.Cleanup(g.remove)
-	// Nothing of the other steps is to help.
+	// Nothing from other steps may help.
 	if _, err := c.try(t.Context(), "kubectl", "get", "namespace", "gadget"); err == nil {
 		c.kubectl(t, "gadget", "undeploy", "--delete-namespace")
 	}
 	c.kubectl(t, "delete", "namespace", "observability", "--ignore-not-found", "--wait")
-	c.in(t, "rm", "-rf", hookSocket, storage) // of a daemon before
+	c.in(t, "rm", "-rf", hookSocket, storage) // of an earlier daemon
 	beforeGuide = c.traces(t)
 	g.startBackend(t)
 	chart(t, c)
-	// Of an earlier run on this cluster: the page signs once, and an image with two signatures is refused.
+	// Signatures of an earlier run on this cluster have to go: the page signs once, and an image with two signatures is refused.
 	for _, gadget := range []string{"profile_cpu", "profile_alloc"} {
 		_, _ = c.try(t.Context(), "cosign", "clean", "--force", "--allow-http-registry", registryAddress+"/gadgets/"+gadget+":v1.0.0")
 	}
@@ -265,7 +265,7 @@ func testGuide(t *testing.T, c cluster) {
 	blocks := pageBlocks(t, g.top, guidePage, "")
 	pods := []string{"solo", "hostnet", "ledger-0"}
 	rest := g.run(t, guidePage, blocks, has("gadget deploy"))
-	// Without this the kubelet restarts the daemon in the middle of a command, where the machine is busy.
+	// Otherwise the kubelet restarts the daemon in the middle of a command on a busy machine.
 	c.patchProbes(t)
 	c.daemonPod(t)
 	rest = g.run(t, guidePage, rest, has("--detach"))
@@ -297,14 +297,14 @@ func testGuide(t *testing.T, c cluster) {
 	c.eventuallyArrived(t, since, whole(pods...))
 	t.Log("installed by the chart: its run sends without another command")
 	g.run(t, guidePage, rest, nil)
-	c.in(t, "rm", "-r", "/var/lib/ig-otel-profiles") // the history, which outlives its daemon
+	c.in(t, "rm", "-r", "/var/lib/ig-otel-profiles") // the history remains without its daemon
 	for _, w := range g.wants {
 		require.True(t, g.used[w[0]], "the page no longer says %q: the test does not need to replace it", w[0])
 	}
 }
 
-// fleet runs the page for many nodes on the daemon that Kustomize has patched: a declared run takes the place of the detached one, and
-// the cluster's only node is the pool that a new daemon is tried on.
+// fleet runs the page for many nodes on the daemon that Kustomize has patched. A declared run replaces the detached one. The
+// cluster's only node is the pool for trying a new daemon.
 func (g *guide) fleet(t *testing.T) {
 	t.Helper()
 	pod := g.kubectl(t, "-n", "gadget", "get", "pods", "-l", "k8s-app=gadget", "-o", "jsonpath={.items[*].metadata.uid}")
@@ -314,11 +314,11 @@ func (g *guide) fleet(t *testing.T) {
 	strategy := g.kubectl(t, "-n", "gadget", "get", "daemonset/gadget", "-o",
 		"jsonpath={.spec.updateStrategy.type} {.spec.updateStrategy.rollingUpdate.maxUnavailable} {.spec.template.spec.priorityClassName}")
 	require.Equal(t, "RollingUpdate 10% system-node-critical", strategy)
-	// The cluster's Collector is in another place than the page's.
+	// The cluster's Collector has another address than the page's.
 	g.kubectl(t, "-n", "gadget", "delete", "networkpolicy", "egress")
 }
 
-// history asks the daemon's own history, as its page does, on the daemon that Kustomize has patched.
+// history queries the history of the daemon that Kustomize has patched, as its page does.
 func (g *guide) history(t *testing.T) {
 	t.Helper()
 	rest := g.run(t, historyPage, pageBlocks(t, g.top, historyPage, "In Kubernetes"), has("--detach"))
@@ -334,7 +334,7 @@ func (g *guide) history(t *testing.T) {
 	g.kubectl(t, "gadget", "delete", "recorder")
 }
 
-// chart makes Inspektor Gadget's chart of its module, as its release does.
+// chart makes Inspektor Gadget's chart from its module, as its release does.
 func chart(t *testing.T, c cluster) {
 	t.Helper()
 	var module struct{ Dir, Version string }

@@ -16,17 +16,17 @@ import (
 	"github.com/ig-otel-profiles/ig-otel-profiles/internal/receiver"
 )
 
-// expectation is a workload of the cluster and who its profiles have to be of.
+// expectation is a workload of the cluster, and the identity that its profiles must have.
 type expectation struct {
 	kind string
-	// pod is the pod's name or, with a star at the end, how it starts.
+	// pod is the pod's name or, with a star at the end, the beginning of it.
 	pod, container string
 	owner, service string // owner as attribute=value
 	extra          map[string]string
 	pods           int
 }
 
-// The kinds that the test has to bring about.
+// These are the kinds of workload that the test must start.
 const (
 	afterInit   = "after its init"
 	endedDuring = "ended during"
@@ -55,12 +55,12 @@ var expectations = []expectation{
 	{kind: endedDuring, pod: "brief", container: "burn", service: "brief"},
 }
 
-// ownerAttributes are all that name an owner: a resource has the expected one and no other.
+// ownerAttributes are all attributes that name an owner. A resource has the expected one and no other.
 var ownerAttributes = []string{
 	"k8s.deployment.name", "k8s.replicaset.name", "k8s.statefulset.name", "k8s.daemonset.name", "k8s.job.name", "k8s.cronjob.name",
 }
 
-// problems compares a resource with what is expected of it.
+// problems compares a resource with the expectation.
 func (e expectation) problems(res map[string]string) []string {
 	var wrong []string
 	want := func(key, value string) {
@@ -103,10 +103,10 @@ func (e expectation) problems(res map[string]string) []string {
 	return wrong
 }
 
-// testIdentity runs the gadget over every kind of workload, and over a process
-// of the host, and reads from the Collector whose profiles arrived.
+// testIdentity runs the gadget on every kind of workload, and on a process of the host. It reads at the Collector which profiles
+// arrived.
 func testIdentity(t *testing.T, c cluster) {
-	// A process of the node that is in no container.
+	// This process of the node is in no container.
 	hostBurn := c.command(t.Context(), filepath.Join(c.lab, "burn"))
 	require.NoError(t, hostBurn.Start())
 	t.Cleanup(func() {
@@ -130,7 +130,7 @@ func testIdentity(t *testing.T, c cluster) {
 		return nil
 	})
 	g.stop(t)
-	// The window of this run is longer than the pod lives.
+	// The interval of this run is longer than the pod's life.
 	g = c.start(t, "-n", "shop", "--podname", "brief", "--otel-profiles-exporter=collector", "--otel-profiles-interval=30m")
 	c.apply(t, "brief.yaml")
 	g.waitForBurn(t, "brief")
@@ -169,7 +169,7 @@ func testIdentity(t *testing.T, c cluster) {
 	require.Empty(t, wrong)
 }
 
-// allOf wants samples with burn_leaf of every container of these expectations.
+// allOf requires samples with burn_leaf of every container of these expectations.
 func allOf(which func(expectation) bool) func([]receiver.Sample) error {
 	return func(s []receiver.Sample) error {
 		groups := byContainer(s)

@@ -12,8 +12,8 @@ import (
 	"github.com/ig-otel-profiles/ig-otel-profiles/internal/receiver"
 )
 
-// testLanguages: without the node's PID namespace profile_cpu with --unwind=whole, and profile_alloc, says what it lacks, and the daemon goes on; with it, as the
-// guide has it, pods have whole stacks, and those of other namespaces are absent.
+// testLanguages: without the node's PID namespace, profile_cpu with --unwind=whole and profile_alloc say what is missing, and the
+// daemon goes on. With it, as in the guide, pods have whole stacks, and pods of other namespaces are absent.
 func testLanguages(t *testing.T, c cluster) {
 	before, _ := c.daemonPod(t)
 	ctx, cancel := context.WithTimeout(t.Context(), 3*patience)
@@ -30,7 +30,7 @@ func testLanguages(t *testing.T, c cluster) {
 	since := time.Now()
 	g := c.follow(t, "run", image, "--unwind=whole", "-n", "shop", "-o", "json", "--frequency=99", "--otel-profiles-exporter=collector")
 	pods := []string{"solo", "hostnet", "ledger-0"}
-	// The run goes on until the stacks are there: a pod's first rows may be from before the unwinder knew its process.
+	// The run goes on until the stacks arrive, because a pod's first rows may be from before the unwinder knows its process.
 	c.eventuallyArrived(t, since, func(samples []receiver.Sample) error {
 		for _, pod := range pods {
 			if !wholeStack(samples, pod) {
@@ -44,21 +44,22 @@ func testLanguages(t *testing.T, c cluster) {
 		require.Equal(t, "shop", s.Resource["k8s.namespace.name"], "a sample of a namespace that the run is not about: %v", s.Resource)
 	}
 	c.requireAccounted(t)
-	// The run's closing line goes to its client, and Inspektor Gadget may lose a client's last lines: the daemon's counters say the same.
+	// The run's closing line goes to its client, and Inspektor Gadget may lose a client's last lines. The daemon's counters have
+	// the same numbers.
 	figures, err := c.counters(ctx)
 	require.NoError(t, err)
 	require.Positive(t, figures.sum["ig_otel_profiles_unwinder_samples_total"], figures.text)
 	t.Logf("the run's last words:\n%s\nthe daemon's counters:\n%s", g.stderr.String(), figures.text)
 }
 
-// shareHostPIDs gives the daemon the node's PID namespace, as the guide has it.
+// shareHostPIDs gives the daemon the node's PID namespace, as in the guide.
 func (c cluster) shareHostPIDs(t *testing.T) {
 	t.Helper()
 	c.kubectl(t, "-n", "gadget", "patch", "daemonset", "gadget", "--type=merge", "-p", `{"spec": {"template": {"spec": {"hostPID": true}}}}`)
 	c.daemonPod(t)
 }
 
-// wholeStack tells whether a pod has a stack with all of its callers.
+// wholeStack reports whether a pod has a stack with all of its callers.
 func wholeStack(samples []receiver.Sample, pod string) bool {
 	for _, s := range samples {
 		if s.Resource["k8s.pod.name"] != pod {

@@ -12,17 +12,17 @@ import (
 	"github.com/ig-otel-profiles/ig-otel-profiles/internal/receiver"
 )
 
-// What a pod of leak.yaml keeps for ever, once the test lets it: KEPT_TIMES in burn.c, and the sizes there.
+// A pod of leak.yaml keeps this for ever once the test releases it: KEPT_TIMES in burn.c, with its sizes.
 const (
 	leakTimes  = 512
 	leakMuch   = leakTimes * 6000
 	leakLittle = leakTimes * 2000
-	// freedAtOnce is the most that it has in use at a time of what it frees.
+	// freedAtOnce is the maximum in use at a time of the memory that it frees.
 	freedAtOnce = 30000
 )
 
-// testLeak: profile_alloc --live shows to the byte what one pod leaks, and next to nothing of what it frees. What a pod had in use that is
-// deleted is in use no more.
+// testLeak: profile_alloc --live shows to the byte what one pod leaks, and almost nothing of the memory that it frees. A deleted
+// pod's memory is no longer in use.
 func testLeak(t *testing.T, c cluster) {
 	c.shareHostPIDs(t)
 	start := func() {
@@ -34,10 +34,10 @@ func testLeak(t *testing.T, c cluster) {
 	defer c.remove(t, "leak.yaml")
 	start()
 	since := time.Now()
-	// Every allocation is looked at, whatever the probes cost.
+	// Every allocation is sampled, at any cost.
 	c.kubectl(t, "gadget", "run", allocImage, "-n", "shop", "--podname", "leaks", "--live", "--detach", "--name", "leak",
 		"--sample-bytes=1", "--max-cost=100", "--otel-profiles-exporter=collector")
-	// What is kept before the probes are there is not known, so that the leak begins behind them.
+	// Memory allocated before the probes is unknown, so the leak begins after them.
 	first := c.inUse(t, since, func(state inUse) error {
 		if state.bytes["leak_before"] == 0 {
 			return fmt.Errorf("nothing by leak_before, but %v", state.bytes)
@@ -55,7 +55,7 @@ func testLeak(t *testing.T, c cluster) {
 		return nil
 	}
 	c.inUse(t, since, leaked)
-	// And that is still so some profiles later, when it has allocated and freed.
+	// This is still so some profiles later, after more allocations.
 	state := c.inUse(t, time.Now().Add(10*time.Second), leaked)
 	t.Logf("container %.12s: in use %v bytes, %v allocations", state.container, state.bytes, state.objects)
 	require.Equal(t, first.container, state.container)
@@ -77,7 +77,7 @@ func testLeak(t *testing.T, c cluster) {
 	c.requireAccounted(t)
 }
 
-// inUse is what a profile says that a container has in use, by each function that is in the stack.
+// inUse is a container's memory in use in a profile, by each function on the stack.
 type inUse struct {
 	container      string
 	bytes, objects map[string]int64

@@ -19,16 +19,16 @@ import (
 
 const (
 	lifePage = "docs/operate/upgrade.md"
-	// oldImage is the daemon of before the format of stored requests changed, newImage that of this tree.
+	// oldImage is a daemon from before the format of stored requests changed, newImage one of this tree.
 	oldImage = "localhost/inspektor-gadget:old"
 	newImage = "localhost/inspektor-gadget:test"
-	// storage is where the guide's patch keeps the queue on the node.
+	// storage is the folder of the queue on the node, from the guide's patch.
 	storage = "/var/lib/otel-profiles"
-	// hookSocket is Inspektor Gadget's, which stays on the node until the page's command removes it.
+	// hookSocket is Inspektor Gadget's. It stays on the node until the page's command removes it.
 	hookSocket = "/run/hook-liveness.socket"
 )
 
-// deployWithStorage deploys a daemon with the guide's patch, of which only the queue's volume is kept, for the exporter of the test.
+// deployWithStorage deploys a daemon for the test's exporter, with the queue's volume from the guide's patch.
 func (g *guide) deployWithStorage(t *testing.T, image string) {
 	t.Helper()
 	dir := t.TempDir()
@@ -53,7 +53,7 @@ func (g *guide) deployWithStorage(t *testing.T, image string) {
 	g.patientProbes(t)
 }
 
-// book is what a daemon has read and what became of it.
+// book has the numbers of rows that a daemon has read, delivered and dropped.
 type book struct{ read, delivered, dropped float64 }
 
 func (c cluster) book(t *testing.T) book {
@@ -69,8 +69,7 @@ func (c cluster) book(t *testing.T) book {
 	return b
 }
 
-// atRest is the book once the Collector is away and all that it has taken before is counted: exporters report every
-// five seconds.
+// atRest returns the book after the Collector has gone, once its counts no longer change. Exporters report every five seconds.
 func (c cluster) atRest(t *testing.T) book {
 	t.Helper()
 	for b := c.book(t); ; {
@@ -83,7 +82,7 @@ func (c cluster) atRest(t *testing.T) book {
 	}
 }
 
-// grows waits until a daemon has read more rows than it had.
+// grows waits until a daemon has read more rows than before.
 func (c cluster) grows(t *testing.T, than float64) {
 	t.Helper()
 	eventually(t, func() error {
@@ -96,7 +95,7 @@ func (c cluster) grows(t *testing.T, than float64) {
 
 var lastWords = regexp.MustCompile(`(\d+) rows read, (\d+) exported, (\d+) not`)
 
-// replace runs what replaces the daemon's pod, and returns how many rows the old one had read, by its last words.
+// replace runs the command that replaces the daemon's pod. It returns how many rows the old daemon had read, from its closing line.
 func (c cluster) replace(t *testing.T, how ...string) float64 {
 	t.Helper()
 	name, uid := c.daemonPod(t)
@@ -122,13 +121,13 @@ func (c cluster) replace(t *testing.T, how ...string) float64 {
 	return read
 }
 
-// stored are the files of the node's queue.
+// stored returns the files of the node's queue.
 func (c cluster) stored(t *testing.T) []string {
 	t.Helper()
 	return strings.Fields(c.in(t, "find", storage, "-name", "*.msg"))
 }
 
-// settled waits until all that a daemon has read, and what it has found, is delivered or dropped: nothing is held any more.
+// settled waits until the queue is empty: all rows that a daemon has read or taken over are delivered or dropped.
 func (c cluster) settled(t *testing.T, takenOver float64) book {
 	t.Helper()
 	var b book
@@ -158,7 +157,8 @@ func (c cluster) collectorReplicas(t *testing.T, n int) {
 	c.kubectl(t, "-n", "observability", "rollout", "status", "deployment/collector", "--timeout="+patience.String())
 }
 
-// testLife upgrades the daemon, replaces its pod, rolls it back and removes it, under load, with the Collector away most of the time.
+// testLife upgrades the daemon, replaces its pod, rolls it back and removes it. It does so under load, with the Collector away most
+// of the time.
 func testLife(t *testing.T, c cluster) {
 	g := newGuide(t, c)
 	if _, err := c.try(t.Context(), "kubectl", "get", "namespace", "gadget"); err == nil {
@@ -166,7 +166,7 @@ func testLife(t *testing.T, c cluster) {
 	}
 	c.apply(t, "collector.yaml")
 	c.collectorReplicas(t, 1)
-	c.in(t, "rm", "-rf", hookSocket, storage) // of a daemon before
+	c.in(t, "rm", "-rf", hookSocket, storage) // of an earlier daemon
 	clean := c.traces(t)
 
 	since := time.Now()
@@ -174,7 +174,7 @@ func testLife(t *testing.T, c cluster) {
 	c.kubectl(t, "gadget", "run", image, "-n", "shop", "--detach", "--name", "life", "--otel-profiles-exporter=collector", "--format-stacks=false")
 	c.eventuallyArrived(t, since, some("solo", since, since.Add(time.Hour)))
 
-	// Upgrade, with rows in the queue of the old format.
+	// The upgrade finds rows in the queue in the old format.
 	c.collectorReplicas(t, 0)
 	away := time.Now()
 	c.grows(t, c.book(t).read+50)
@@ -209,7 +209,7 @@ func testLife(t *testing.T, c cluster) {
 	require.Zero(t, replaced.dropped)
 	require.Equal(t, readByOld+readByNew+replaced.read, before.delivered+atOutage.delivered+replaced.delivered, "what the three have read was delivered")
 
-	// Back: what is stored is sent first, as the page has it.
+	// Before the rollback, the stored requests are sent, as on the page.
 	c.in(t, "rm", foreign)
 	c.settled(t, held2)
 	back := time.Now()
@@ -222,7 +222,7 @@ func testLife(t *testing.T, c cluster) {
 	ids := c.programsAndMaps(t)
 	t.Logf("the daemon holds %d eBPF programs and %d maps", len(ids.programs), len(ids.maps))
 	require.NotEmpty(t, ids.programs)
-	// Removed from the cluster, nothing is left but what the page names; and then nothing.
+	// After the removal from the cluster, only the files that the page names are left. After its last commands, nothing is left.
 	remove := g.run(t, lifePage, pageBlocks(t, g.top, lifePage, "Remove"), has("undeploy"))
 	eventually(t, func() error {
 		if left := ids.left(); left != "" {
@@ -235,7 +235,7 @@ func testLife(t *testing.T, c cluster) {
 	t.Log("removed: no program, map, pin, mount or file is left that was not there before")
 }
 
-// leaves wants the node to be as it was when it had the clean traces, but for the named files and folders, which are to be there.
+// leaves requires the node to have only its clean traces, and the named files and folders, which must exist.
 func (c cluster) leaves(t *testing.T, clean []string, named ...string) error {
 	t.Helper()
 	traces := c.traces(t)
@@ -253,7 +253,7 @@ func (c cluster) leaves(t *testing.T, clean []string, named ...string) error {
 	return nil
 }
 
-// plantForeign puts a request of a format that no version knows into the node's queue.
+// plantForeign puts a request in a format that no version knows into the node's queue.
 func (c cluster) plantForeign(t *testing.T) string {
 	t.Helper()
 	file := storage + "/00000000000090000000.msg"
@@ -261,7 +261,7 @@ func (c cluster) plantForeign(t *testing.T) string {
 	return file
 }
 
-// requireKept wants the request of an unknown format to be there, and the log to name it.
+// requireKept requires that the request in an unknown format still exists, and that the log names it.
 func (c cluster) requireKept(t *testing.T, file string) {
 	t.Helper()
 	c.in(t, "test", "-s", file)
@@ -270,7 +270,7 @@ func (c cluster) requireKept(t *testing.T, file string) {
 	require.Contains(t, log, filepath.Base(file), "the log does not name it")
 }
 
-// traces are the files that a daemon could leave on its node, and the mounts. /var/lib/ig is that of ig on the machine around the
+// traces are the files that a daemon could leave on its node, and the mounts. /var/lib/ig belongs to ig on the machine around the
 // cluster: the daemon's is a volume of its pod.
 func (c cluster) traces(t *testing.T) []string {
 	t.Helper()
@@ -285,7 +285,7 @@ type kernelObjects struct{ programs, maps []uint32 }
 
 var fdinfoID = regexp.MustCompile(`(?m)^(prog_id|map_id):\s*(\d+)$`)
 
-// programsAndMaps are those that the daemon holds.
+// programsAndMaps returns the daemon's eBPF programs and maps.
 func (c cluster) programsAndMaps(t *testing.T) kernelObjects {
 	t.Helper()
 	var ids kernelObjects
@@ -309,7 +309,7 @@ func (c cluster) programsAndMaps(t *testing.T) kernelObjects {
 	return ids
 }
 
-// left lists those that the kernel still has.
+// left lists the objects that the kernel still has.
 func (k kernelObjects) left() string {
 	var left []string
 	for _, id := range k.programs {

@@ -12,11 +12,11 @@ import (
 	"github.com/ig-otel-profiles/ig-otel-profiles/internal/receiver"
 )
 
-// lockTolerance is by how much of it the time that a thread measures around its call may be above what the kernel sees of the wait.
+// lockTolerance is how much longer a thread's own measurement around its call may be than the wait in the kernel, as a fraction.
 const lockTolerance = 0.1
 
-// testLocks: profile_lock shows for how long the threads of a pod wait for which of two mutexes, as they have measured it themselves. Of
-// the same pod in another namespace it shows nothing. It does without the node's PIDs.
+// testLocks: profile_lock shows how long the threads of a pod wait for each of two mutexes, as they have measured themselves. It
+// shows nothing of the same pod in another namespace. It does not need the node's PIDs.
 func testLocks(t *testing.T, c cluster) {
 	shares := c.kubectl(t, "-n", "gadget", "get", "daemonset/gadget", "-o", "jsonpath={.spec.template.spec.hostPID}")
 	require.NotEqual(t, "true", shares, "this step is for a daemon without the node's PIDs: it comes before those that share them")
@@ -70,7 +70,7 @@ func testLocks(t *testing.T, c cluster) {
 			id = s.Resource["container.id"]
 		}
 		require.Equal(t, id, s.Resource["container.id"], "of one container")
-		// The kernel's own locks that it takes on the way, or in an interrupt, have the same user stack.
+		// Locks that the kernel takes on the way, or in an interrupt, have the same user stack.
 		if kind := s.Attributes["lock.kind"]; !strings.HasPrefix(kind, "kernel_") {
 			require.Equal(t, "user_mutex", kind)
 		}
@@ -79,7 +79,7 @@ func testLocks(t *testing.T, c cluster) {
 	c.requireAccounted(t)
 }
 
-// waited is for how many nanoseconds the threads of a pod of locks.yaml were in which function, as the pod prints it in the end.
+// waited returns how many nanoseconds the threads of a pod of locks.yaml spent in each function, from the pod's last output.
 func (c cluster) waited(t *testing.T, namespace string) map[string]float64 {
 	t.Helper()
 	var long, short float64
@@ -94,7 +94,7 @@ func (c cluster) waited(t *testing.T, namespace string) map[string]float64 {
 	return map[string]float64{"take_long": long, "take_short": short}
 }
 
-// waitsBy is how many waits for a mutex of a program have a function in their stack, and how many nanoseconds these are.
+// waitsBy returns the number of waits for a mutex with a function in their stack, and their nanoseconds.
 func waitsBy(samples []receiver.Sample, function string) (waits, delay int64) {
 	for _, s := range samples {
 		if s.Attributes["lock.kind"] != "user_mutex" || !throughAny(s, function) {
@@ -110,7 +110,7 @@ func waitsBy(samples []receiver.Sample, function string) (waits, delay int64) {
 	return waits, delay
 }
 
-// throughAny tells whether one of the functions is in the stack.
+// throughAny reports whether one of the functions is in the stack.
 func throughAny(s receiver.Sample, functions ...string) bool {
 	for _, f := range s.Stack {
 		for _, name := range functions {

@@ -11,8 +11,8 @@ import (
 	"github.com/ig-otel-profiles/ig-otel-profiles/internal/receiver"
 )
 
-// testCollectorOutage takes the Collector away during two runs, one over gRPC and one over HTTP. What was
-// gathered meanwhile arrives when it is back, under its own time, also of a pod that has come and gone.
+// testCollectorOutage takes the Collector away during two runs, one over gRPC and one over HTTP. Data from that time, including a
+// pod's that has come and gone, arrives later with its own timestamps.
 func testCollectorOutage(t *testing.T, c cluster) {
 	c.kubectl(t, "-n", "shop", "delete", "pod", "brief", "--ignore-not-found")
 	c.hold(t, "brief")
@@ -26,7 +26,7 @@ func testCollectorOutage(t *testing.T, c cluster) {
 	c.kubectl(t, "-n", "observability", "scale", "deployment/collector", "--replicas=0")
 	c.kubectl(t, "-n", "observability", "wait", "pod", "-l", "app=collector", "--for=delete", "--timeout="+patience.String())
 	down := time.Now()
-	// A pod comes and goes while nothing can be sent.
+	// A pod comes and goes while the Collector is away.
 	c.apply(t, "brief.yaml")
 	for _, g := range runs {
 		g.waitFor(t, "solo", 3)
@@ -48,8 +48,8 @@ func testCollectorOutage(t *testing.T, c cluster) {
 	c.requireAccounted(t)
 }
 
-// overBoth has the check hold for what came over gRPC and for what came over HTTP. Only the exporter
-// for gRPC has a tenant in its headers.
+// overBoth applies the check to the samples over gRPC and to those over HTTP. Only the exporter for gRPC has a tenant in its
+// headers.
 func overBoth(check func([]receiver.Sample) error) func([]receiver.Sample) error {
 	return func(samples []receiver.Sample) error {
 		var grpc, http []receiver.Sample
@@ -71,8 +71,7 @@ func overBoth(check func([]receiver.Sample) error) func([]receiver.Sample) error
 	}
 }
 
-// requireAccounted holds the daemon's own figures against each other: once all
-// gadgets have ended, every row that it read was delivered or dropped with a reason.
+// requireAccounted checks the daemon's own counters once all gadgets have ended: every row was delivered or dropped with a reason.
 func (c cluster) requireAccounted(t *testing.T) {
 	t.Helper()
 	eventually(t, func() error {
@@ -102,15 +101,15 @@ func startedAfter(samples []receiver.Sample, pod string, after time.Time) int64 
 	return sum
 }
 
-// testHeadlessAndRestart: an instance without a client goes on, also in a new
-// daemon; what the old daemon had read when it was told to stop arrives.
+// testHeadlessAndRestart: an instance without a client goes on, also in a new daemon. Rows that the old daemon had read when it was
+// stopped arrive.
 func testHeadlessAndRestart(t *testing.T, c cluster) {
 	since := time.Now()
-	// The window is still open when the daemon ends. Nobody reads what such a run prints.
+	// The interval is still open when the daemon ends. No client reads such a run's output.
 	c.kubectl(t, "gadget", "run", image, "-n", "shop", "--detach", "--name", "always-on",
 		"--otel-profiles-exporter=collector", "--otel-profiles-interval=30m", "--format-stacks=false")
 	attached := c.follow(t, "attach", "always-on", "-o", "json")
-	attached.waitFor(t, "solo", 5) // that none of them is in burn_leaf is unlikely
+	attached.waitFor(t, "solo", 5) // it is unlikely that none of them is in burn_leaf
 	name, _ := c.daemonPod(t)
 	logs := make(chan string, 1)
 	follow := c.command(t.Context(), "kubectl", "-n", "gadget", "logs", "-f", "--tail=5", name)
@@ -122,7 +121,7 @@ func testHeadlessAndRestart(t *testing.T, c cluster) {
 	c.kubectl(t, "-n", "gadget", "delete", "pod", name)
 	gone := time.Now()
 	t.Logf("the daemon's pod was gone after %.1f s; its last words:\n%s", gone.Sub(told).Seconds(), <-logs)
-	// The window that was open when the daemon was told to stop: it begins before and ends after.
+	// This is the interval that was open when the daemon was stopped: it begins before and ends after.
 	c.eventuallyArrived(t, since, func(samples []receiver.Sample) error {
 		open := 0
 		for _, s := range samples {
@@ -137,7 +136,7 @@ func testHeadlessAndRestart(t *testing.T, c cluster) {
 		return fmt.Errorf("%d samples of the window that was open at %s, none in burn_leaf", open, told.Format("15:04:05.0"))
 	})
 
-	// The new daemon takes up the instance by itself.
+	// The new daemon restarts the instance by itself.
 	c.daemonPod(t)
 	again := time.Now()
 	attached = c.follow(t, "attach", "always-on", "-o", "json")

@@ -16,21 +16,21 @@ import (
 	"github.com/ig-otel-profiles/ig-otel-profiles/test/polyglot"
 )
 
-// shortPods is how many pods the job of the watched namespace has.
+// shortPods is the number of pods of the job in the profiled namespace.
 const shortPods = 8
 
-// shortThread is how the threads of the short pods are called, which is how their pods are called.
+// shortThread matches the names of the short pods, which are also the names of their threads.
 var shortThread = regexp.MustCompile(`^(brf|asd)-[a-z0-9]{5}$`)
 
-// testShortPods: pods that live for two seconds have each their own samples, those of a namespace that is not watched have none, and no
-// sample is missing in the books.
+// testShortPods: pods that live for two seconds each have their own samples. A namespace that is not profiled has none. Every
+// sample is accounted for.
 func testShortPods(t *testing.T, c cluster) {
 	c.shareHostPIDs(t)
 	c.remove(t, "short.yaml")
 	defer c.remove(t, "short.yaml")
 	drawn := c.drawn(t)
 	since := time.Now()
-	// Detached, as the daemon's log then has its last words: of those to a client Inspektor Gadget may lose some.
+	// A detached run has its closing lines in the daemon's log, but Inspektor Gadget may lose some of those to a client.
 	c.kubectl(t, "gadget", "run", image, "--unwind=whole", "-n", "shop", "--detach", "--name", "short", "--frequency=99", "--otel-profiles-exporter=collector")
 	c.eventuallyArrived(t, since, whole("solo"))
 	c.apply(t, "short.yaml")
@@ -74,7 +74,7 @@ func testShortPods(t *testing.T, c cluster) {
 	require.GreaterOrEqual(t, now-drawn, float64(books.Drawn), "samples drawn, by the daemon's counters, and those that were lost behind that")
 }
 
-// drawn is how many events gadgets have drawn, by the daemon's counters.
+// drawn returns how many events gadgets have drawn, by the daemon's counters.
 func (c cluster) drawn(t *testing.T) float64 {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)

@@ -22,14 +22,14 @@ import (
 	"github.com/ig-otel-profiles/ig-otel-profiles/internal/receiver"
 )
 
-// testSoak profiles for a long time pods that come and go, with ever new stacks, and looks every
-// minute at what may not grow.
+// testSoak profiles short-lived pods with ever new stacks for a long time. Every minute, it checks that nothing grows that must
+// not.
 func testSoak(duration time.Duration) func(*testing.T, cluster) {
 	return func(t *testing.T, c cluster) {
 		begun := time.Now()
 		c.kubectl(t, "gadget", "run", image, "-A", "--detach", "--name", "soak", "--otel-profiles-exporter=collector",
 			"--otel-profiles-interval=10s", "--frequency=199", "--format-stacks=false")
-		// What the other steps need takes half of a small machine.
+		// The pods of the other steps take half of a small machine.
 		c.kubectl(t, "delete", "namespace", "shop", "--wait=false")
 		c.apply(t, "soak.yaml")
 		pid := c.daemonProcess(t)
@@ -41,7 +41,7 @@ func testSoak(duration time.Duration) func(*testing.T, cluster) {
 		for next := begun; time.Since(begun) < duration; {
 			time.Sleep(5 * time.Second)
 			require.NoError(t, got.read())
-			// Those that have ended go for good, and the others are replaced.
+			// Ended pods are removed for good, and the others are replaced.
 			c.soakKubectl(t, "-n", "soak", "delete", "pods", "-l", "app=churn", "--field-selector=status.phase=Succeeded", "--wait=false")
 			if time.Now().Before(next) {
 				continue
@@ -88,7 +88,7 @@ func testSoak(duration time.Duration) func(*testing.T, cluster) {
 	}
 }
 
-// soakKubectl is kubectl whose failure is no more than a line of the log: the next round mends it.
+// soakKubectl is kubectl whose failure only adds a line to the log, because the next round repairs it.
 func (c cluster) soakKubectl(t *testing.T, args ...string) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
@@ -98,7 +98,7 @@ func (c cluster) soakKubectl(t *testing.T, args ...string) {
 	}
 }
 
-// point is what the daemon holds and has counted at one time.
+// point has the daemon's sizes and counts at one time.
 type point struct {
 	at                             time.Duration
 	rss, heap, goroutines, files   int64
@@ -109,9 +109,8 @@ type point struct {
 	pods, stacks                   int // arrived so far
 }
 
-// What may not grow, with what it may vary by beside a tenth. Inspektor Gadget keeps the last 1,024
-// events of an instance without client, for those that attach, one a second: its memory grows for the
-// first 17 minutes, and the second quarter of an hour is the first that counts.
+// These must not grow, apart from a tenth and the given variation. Inspektor Gadget keeps the last 1,024 events of an instance
+// without client, one a second, for later clients. So its memory grows for the first 17 minutes, and only later measurements count.
 var growing = []growth{
 	{"resident memory in bytes", 16 << 20, func(p point) int64 { return p.rss }},
 	{"heap goal in bytes", 16 << 20, func(p point) int64 { return p.heap }},
@@ -125,7 +124,7 @@ type growth struct {
 	of    func(point) int64
 }
 
-// medians are those of the second and of the last quarter.
+// medians returns the medians of the second and of the last quarter.
 func (g growth) medians(points []point) (before, after int64) {
 	n := len(points)
 	return g.median(points[n/4 : n/2]), g.median(points[n-n/4:])
@@ -224,7 +223,7 @@ func stackEntries(t *testing.T, pid string) map[string]int64 {
 }
 
 func entries(m *ebpf.Map) int64 {
-	// A key may go while its successor is asked for, and the walk begins anew: the map's size is a bound.
+	// If a key is deleted during the walk, the walk starts again. The map's size limits that.
 	var n int64
 	key, next := make([]byte, m.KeySize()), make([]byte, m.KeySize())
 	for err := m.NextKey(nil, next); err == nil && n < int64(m.MaxEntries()); err = m.NextKey(key, next) {
@@ -234,8 +233,7 @@ func entries(m *ebpf.Map) int64 {
 	return n
 }
 
-// follower reads what the Collectors write while they write it, so that nothing is missed when they
-// begin a new file and remove an old one.
+// follower reads the Collectors' files while they write. So it misses nothing when they begin a new file and remove an old one.
 type follower struct {
 	folder string
 	name   string
@@ -250,7 +248,7 @@ type follower struct {
 func (f *follower) read() error {
 	for {
 		if f.file == nil {
-			// The one that is written to has no time in its name.
+			// The current file has no time in its name.
 			names, err := filepath.Glob(filepath.Join(f.folder, "*.jsonl"))
 			if err != nil {
 				return err
@@ -264,7 +262,7 @@ func (f *follower) read() error {
 				return err
 			}
 		}
-		// Whether it has been renamed counts as of before the read.
+		// Whether it has been renamed is checked before the read.
 		current, err := os.Stat(f.name)
 		if err != nil && !errors.Is(err, os.ErrNotExist) {
 			return err
@@ -320,7 +318,7 @@ func (f *follower) add(s receiver.Sample) {
 	}
 	f.pods[s.Resource["k8s.pod.uid"]+s.Resource["k8s.pod.name"]] = true
 	if !strings.HasPrefix(s.Attributes["thread.name"]+s.Attributes["process.executable.name"], "churn-") {
-		return // what the runtime does in the container
+		return // the runtime's own work in the container
 	}
 	f.samples++
 	h := fnv.New64a()

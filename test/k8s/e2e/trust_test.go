@@ -18,9 +18,9 @@ import (
 
 const trustPage = "docs/security.md"
 
-// testTrust: a user without the page's role may not run gadgets, with it the page's command works; the daemon has the rights that the
-// page lists; of gadgets that are signed only those run that the page's list allows. It goes on with the daemon that the guide has
-// installed by the chart, and ends with what the pages have for that daemon: back to the release before, and away.
+// testTrust: a user without the page's role may not run gadgets; with the role, the page's command works. The daemon has the rights
+// that the page lists. Of signed gadgets, only those in the page's list run. This uses the daemon that the guide has installed by
+// the chart, then rolls it back and removes it with the pages' commands.
 func testTrust(t *testing.T, c cluster) {
 	g := newGuide(t, c)
 	t.Cleanup(g.remove)
@@ -40,7 +40,7 @@ func testTrust(t *testing.T, c cluster) {
 	require.NoError(t, try(jane...))
 	g.requireRights(t, c.kubectl(t, "gadget", "deploy", "-q", "--print-only"))
 
-	// Both keys of the guide, and the list of the page with the digest of a gadget in place of its zeros.
+	// These are both keys of the guide, and the page's list with a gadget's digest in place of its zeros.
 	signature := c.in(t, "cosign", "triangulate", "--allow-http-registry", allowed+":v1.0.0")
 	digest := regexp.MustCompile(`sha256-([0-9a-f]{64})\.sig`).FindStringSubmatch(signature)
 	require.NotNil(t, digest, signature)
@@ -48,7 +48,7 @@ func testTrust(t *testing.T, c cluster) {
 		t.Helper()
 		return c.kubectl(t, "-n", "gadget", "get", "configmap", "gadget", "-o", `jsonpath={.data.config\.yaml}`)
 	}
-	// The guide's own key was removed with the guide's files: the daemon has it.
+	// The guide's own key was removed with the guide's files, but the daemon has it.
 	key := regexp.MustCompile(`(?s)-----BEGIN PUBLIC KEY-----.*?-----END PUBLIC KEY-----`).FindString(config())
 	require.NoError(t, os.WriteFile(g.make(t, "cosign.pub"), []byte(regexp.MustCompile(`(?m)^ +`).ReplaceAllString(key, "")), 0o600))
 	upgrade := []string{"helm", "upgrade", "gadget", filepath.Join(c.lab, "chart"), "-n", "gadget", "--reuse-values"}
@@ -61,7 +61,7 @@ func testTrust(t *testing.T, c cluster) {
 	c.in(t, upgrade...)
 	policy := filepath.Join(t.TempDir(), "networkpolicy.yaml")
 	require.NoError(t, os.WriteFile(policy, []byte(pageFile(t, g.top, "docs/operate/monitoring.md", "networkpolicy.yaml").text), 0o600))
-	c.kubectl(t, "apply", "-f", policy) // nothing enforces it here
+	c.kubectl(t, "apply", "-f", policy) // nothing enforces it in this cluster
 	c.kubectl(t, "-n", "gadget", "rollout", "restart", "daemonset/gadget")
 	c.daemonPod(t)
 	require.Equal(t, 2, strings.Count(config(), "BEGIN PUBLIC KEY"), config())
@@ -73,7 +73,7 @@ func testTrust(t *testing.T, c cluster) {
 
 	rest := g.run(t, lifePage, pageBlocks(t, g.top, lifePage, "With the chart"), has("helm rollback"))
 	c.daemonPod(t)
-	// The release before has no list. The gadget starts then, and may say itself that these are too many containers.
+	// The previous release has no list. So the gadget starts, and may itself report too many containers.
 	if err := try("run", gadget, "-n", "shop", "--timeout", "1"); err != nil {
 		require.ErrorContains(t, err, "the run covers more than 10 containers")
 	}
@@ -98,7 +98,7 @@ func testTrust(t *testing.T, c cluster) {
 	require.NoError(t, c.leaves(t, beforeGuide))
 }
 
-// pageFile is a file that a page shows.
+// pageFile returns a file on a page.
 func pageFile(t *testing.T, top, page, name string) pageBlock {
 	t.Helper()
 	blocks := pageBlocks(t, top, page, "")
@@ -107,10 +107,10 @@ func pageFile(t *testing.T, top, page, name string) pageBlock {
 	return blocks[at]
 }
 
-// allVerbs are what the page calls all.
+// allVerbs are the verbs that the page calls "all".
 var allVerbs = []string{"create", "delete", "deletecollection", "get", "list", "patch", "update", "watch"}
 
-// requireRights holds the page's table of what the daemon's ServiceAccount may do against the roles of the manifests.
+// requireRights compares the page's table of the ServiceAccount's rights with the roles of the manifests.
 func (g *guide) requireRights(t *testing.T, manifests string) {
 	t.Helper()
 	granted := map[string]bool{}

@@ -9,8 +9,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// testUpgrade upgrades a daemon and rolls it back by the page's commands: those for who has installed it by "kubectl gadget deploy".
-// The step after it looks at what becomes of rows meanwhile.
+// testUpgrade upgrades a daemon and rolls it back with the page's commands for a daemon installed by "kubectl gadget deploy". The
+// next step checks the rows meanwhile.
 func testUpgrade(t *testing.T, c cluster) {
 	g := newGuide(t, c)
 	t.Cleanup(g.remove)
@@ -19,7 +19,7 @@ func testUpgrade(t *testing.T, c cluster) {
 		{"kubectl gadget deploy ", "kubectl gadget deploy --timeout 10m --image-pull-policy Never "},
 		{ours + ":v1.0.0", oldImage},
 		{ours + ":v1.1.0", newImage},
-		{gadget + ":v1.0.0", image}, // the image of the old daemon has no unwinder yet
+		{gadget + ":v1.0.0", image}, // the image of the old daemon has no unwinder
 		{gadget + ":v1.1.0", image},
 	}
 	if _, err := c.try(t.Context(), "kubectl", "get", "namespace", "gadget"); err == nil {
@@ -40,7 +40,7 @@ func testUpgrade(t *testing.T, c cluster) {
 	runs := func(image string) {
 		t.Helper()
 		c.daemonPod(t)
-		// How the page's patches fare is seen in every daemon.
+		// Every daemon must have the page's patches.
 		kept := c.kubectl(t, "-n", "gadget", "get", "daemonset/gadget", "-o", "jsonpath={.spec.template.spec.hostPID} {.spec.template.spec.containers[0].image}")
 		require.Equal(t, "true "+image, kept)
 		since := time.Now()

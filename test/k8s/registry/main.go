@@ -1,4 +1,4 @@
-// registry serves an OCI registry out of memory for the test cluster.
+// registry is an in-memory OCI registry for the test cluster.
 package main
 
 import (

@@ -1,7 +1,5 @@
-// kubernetes is kube-apiserver, kube-controller-manager, kube-scheduler,
-// kube-proxy, kubelet and kubectl in one program: linking them once takes a
-// sixth of the time and of the disk. Which one it is, is the name it is started
-// under.
+// kubernetes is kube-apiserver, kube-controller-manager, kube-scheduler, kube-proxy, kubelet and kubectl in one program. Linking
+// them once takes a sixth of the time and disk space. The name by which it is started selects one.
 package main
 
 import (

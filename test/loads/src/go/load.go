@@ -1,5 +1,4 @@
-// Command load burns 60 % of its CPU time in heavy, 30 % in light and 10 % in rest: each works until its own time has
-// reached its part.
+// Command load burns 60 % of its CPU time in heavy, 30 % in light and 10 % in rest. Each works until it has its share.
 package main
 
 import (

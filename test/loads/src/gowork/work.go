@@ -1,4 +1,4 @@
-// Command work does what ordinary Go programs do, of each a bit in turn, and runs code of many packages.
+// Command work does a little of what ordinary Go programs do, in turn, and runs code of many packages.
 package main
 
 import (

@@ -29,15 +29,15 @@ var (
 // watchedCost is a run of a program under the gadget.
 type watchedCost struct {
 	spent
-	ig    float64       // CPUs of ig
-	igCPU time.Duration // what ig has used of them, for one repetition
+	ig    float64       // CPUs that ig keeps busy
+	igCPU time.Duration // ig's CPU time per repetition
 	stats map[string]programStats
 	log   string // of ig
-	// untold are events that were lost and are not in the log.
+	// untold are lost events that the log does not have.
 	untold float64
 }
 
-// programStats are what the kernel has counted of eBPF programs of a name.
+// programStats are the kernel's counts for the eBPF programs of a name.
 type programStats struct {
 	runs uint64
 	time time.Duration
@@ -75,11 +75,11 @@ func (w work) underIG(t *testing.T, how way, warm, n int) watchedCost {
 	return r
 }
 
-// settled waits until a process that has started computes little, and returns what it has used of CPUs.
+// settled waits until a process that has started uses little CPU, and returns its CPU time.
 func settled(t *testing.T, pid int) time.Duration {
 	t.Helper()
 	for before := igtest.CPUTime(t, pid); ; {
-		time.Sleep(time.Second) // files are read first
+		time.Sleep(time.Second) // it reads files first
 		now := igtest.CPUTime(t, pid)
 		if now-before < time.Second/5 {
 			return now
@@ -99,7 +99,7 @@ func statsOf(t *testing.T) map[string]programStats {
 		}
 		p, err := ebpf.NewProgramFromID(id)
 		if err != nil {
-			continue // it is gone
+			continue // ended meanwhile
 		}
 		info, infoErr := p.Info()
 		stats, err := p.Stats()
@@ -116,7 +116,7 @@ func median(list []float64) float64 {
 	return (list[len(list)/2] + list[(len(list)-1)/2]) / 2
 }
 
-// ratio writes how many times as long something takes: percent more where that is little.
+// ratio writes by which factor something takes longer, or the percentage if that is small.
 func ratio(v float64) string {
 	if v < 2 {
 		return fmt.Sprintf("%+.0f %%", 100*(v-1))
@@ -124,7 +124,7 @@ func ratio(v float64) string {
 	return fmt.Sprintf("%.1f times", v)
 }
 
-// TestCost measures the same work alone, under the gadget and under other tools, in turns.
+// TestCost measures the same work alone, under the gadget and under other tools, in turn.
 func TestCost(t *testing.T) {
 	if !*costFlag {
 		t.Skip("it takes half an hour: make cost-memory")
@@ -175,7 +175,7 @@ func TestCost(t *testing.T) {
 	writeCost(t, "cost", b.String())
 }
 
-// eachEvent measures the gadget's programs themselves, as the kernel counts their time.
+// eachEvent measures the gadget's programs by the CPU time that the kernel counts.
 func eachEvent(t *testing.T) string {
 	t.Helper()
 	on, err := ebpf.EnableStats(uint32(unix.BPF_STATS_RUN_TIME))
@@ -192,7 +192,7 @@ func eachEvent(t *testing.T) string {
 		return out
 	}
 	plain, live := mean(), mean("--live")
-	// Every allocation is drawn, and there are few enough for that to stay so.
+	// Every allocation is drawn. There are few enough for that to stay so.
 	w.command[1] = "400000"
 	w.input = func(n int) string { return fmt.Sprintln(n * 100) }
 	drawn := mean("--sample-bytes=1")

@@ -25,7 +25,7 @@ import (
 // vmRounds is how often each way is measured in the virtual machine.
 const vmRounds = 3
 
-// TestPrebuild builds what TestCostVM needs into the folder E2E_PREBUILD, for a machine that has no compiler.
+// TestPrebuild builds the files for TestCostVM into the folder E2E_PREBUILD, for a machine without a compiler.
 func TestPrebuild(t *testing.T) {
 	dir := os.Getenv("E2E_PREBUILD")
 	if dir == "" {
@@ -56,7 +56,7 @@ var (
 	probeLine = regexp.MustCompile(`a probe adds (\S+) to (\S+) to a call`)
 )
 
-// sum adds up the numbers that a log has.
+// sum adds up the numbers in a log.
 func sum(t *testing.T, line *regexp.Regexp, log string) (n float64) {
 	t.Helper()
 	for _, found := range line.FindAllStringSubmatch(log, -1) {
@@ -67,7 +67,7 @@ func sum(t *testing.T, line *regexp.Regexp, log string) (n float64) {
 	return n
 }
 
-// lostUntold returns how many events programs have lost of which ig has not told yet: it does so once a second.
+// lostUntold returns how many lost events ig has not reported yet. It reports them once a second.
 func lostUntold(t *testing.T) (n float64) {
 	t.Helper()
 	for id := ebpf.MapID(0); ; {
@@ -77,7 +77,7 @@ func lostUntold(t *testing.T) (n float64) {
 		}
 		m, err := ebpf.NewMapFromID(id)
 		if err != nil {
-			continue // it is gone
+			continue // ended meanwhile
 		}
 		if info, err := m.Info(); err == nil && strings.HasPrefix(info.Name, "events_lost") {
 			var each []uint64
@@ -108,8 +108,8 @@ func systemCall(t *testing.T) time.Duration {
 	return (now() - began) / calls
 }
 
-// TestCostVM measures profile_alloc and Inspektor Gadget's trace_malloc, which needs a kernel with kprobes: vm.sh of test/gadgets runs it
-// on one.
+// TestCostVM measures profile_alloc and Inspektor Gadget's trace_malloc, which needs a kernel with kprobes. vm.sh of test/gadgets
+// boots one.
 func TestCostVM(t *testing.T) {
 	if os.Getenv("E2E_PREBUILT") == "" {
 		t.Skip("it is for a virtual machine: make cost-memory-vm")
@@ -117,7 +117,7 @@ func TestCostVM(t *testing.T) {
 	traceMalloc, err := igtest.BuildUpstream(t, "trace_malloc")
 	require.NoError(t, err)
 	w := pairs(t)
-	w.long = 100 // its clock is steady
+	w.long = 100 // the machine's clock is steady
 	list := vmWays(traceMalloc)
 	cpus, igs, lost, calls := map[string][]float64{}, map[string][]float64{}, map[string][]float64{}, []float64{}
 	var probes [2][]float64
@@ -133,7 +133,7 @@ func TestCostVM(t *testing.T) {
 				n = w.long
 				r = w.underIG(t, how, w.warm, n)
 			case how.image != "":
-				n = 2 // it is the slowest
+				n = 2 // this is the slowest way
 				r = w.underIG(t, how, 0, n)
 			default:
 				r = w.underIG(t, how, 0, n)
@@ -150,7 +150,7 @@ func TestCostVM(t *testing.T) {
 			t.Logf("%s: wall %v, CPU %v, ig %v", how.name, r.wall, r.cpu, r.igCPU)
 			if how.image == "" {
 				if how.ig != nil {
-					readCaptured(t, r.log) // which have no loss
+					readCaptured(t, r.log) // without loss
 				}
 				continue
 			}

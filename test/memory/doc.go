@@ -1,4 +1,4 @@
-// Package memory has the gadget profile_alloc watch programs that count themselves what they allocate: with several allocators, in
-// C, C++ and Rust. Its tests have the build tag e2e and need root and what "make build gadgets" builds.
-// docs/develop/testing/allocations.md has the results.
+// Package memory runs the gadget profile_alloc on programs that count their own allocations, with several allocators, in C, C++ and
+// Rust. Its tests have the build tag e2e and need root and the results of "make build gadgets". docs/develop/testing/allocations.md
+// has the results.
 package memory

@@ -12,8 +12,8 @@ import (
 	"github.com/ig-otel-profiles/ig-otel-profiles/internal/igtest"
 )
 
-// TestEdges has allocations that are easily lost: by a thread that has not used the next page of its stack yet, and of more bytes than
-// 32 bits can count. All are larger than the step, so that each is drawn.
+// TestEdges has allocations that are easily lost: by a thread before it uses the next page of its stack, and of more bytes than 32
+// bits can count. All exceed the sampling step, so each is drawn.
 func TestEdges(t *testing.T) {
 	igtest.NeedRoot(t)
 	rcv := igtest.Receiver(t)

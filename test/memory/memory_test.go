@@ -18,7 +18,7 @@ import (
 	"github.com/ig-otel-profiles/ig-otel-profiles/internal/receiver"
 )
 
-// inUse is the newest state of what is in use in a type's samples, of those with a function on their stacks.
+// inUse returns the newest state of a sample type's memory in use with a function on the stack.
 func inUse(samples []receiver.Sample, sampleType, function string) int64 {
 	var newest time.Time
 	for _, s := range samples {
@@ -30,15 +30,15 @@ func inUse(samples []receiver.Sample, sampleType, function string) int64 {
 	return igtest.Total(through(state, sampleType, function))
 }
 
-// The programs allocate in these shares, in percent. A function's bytes may differ by four times what chance makes: most allocations of
-// the largest are drawn always, of the others some 3,000 and 1,000 by chance.
+// The programs allocate in these shares, in percent. A function's bytes may differ by four standard errors. Most allocations of the
+// largest are always drawn, those of the others at random, about 3,000 and 1,000 times.
 const (
 	share60 = 0.05
 	share30 = 0.08
 	share10 = 0.13
 )
 
-// requireTruth compares bytes, calls and shares with what the program has counted.
+// requireTruth compares bytes, calls and shares with the program's own counts.
 func (r *run) requireTruth(t *testing.T, within map[string]float64) {
 	t.Helper()
 	var all, own int64
@@ -59,7 +59,7 @@ func (r *run) requireTruth(t *testing.T, within map[string]float64) {
 
 var cShares = map[string]float64{"allocate_large": share60, "allocate_middle": share30, "leak_some": share10}
 
-// TestWithoutMain has the first thread of a process end, to which the probes belonged.
+// TestWithoutMain ends the first thread of a process, which the probes belonged to.
 func TestWithoutMain(t *testing.T) {
 	t.Parallel()
 	program := compile(t, "gcc", "-O2", "-fomit-frame-pointer", "-pthread", "-DWITHOUT_MAIN", source("allocate.c"))
@@ -70,14 +70,14 @@ func TestWithoutMain(t *testing.T) {
 	require.Greater(t, 100*igtest.Total(below), 99*igtest.Total(leaks))
 }
 
-// TestExec has a process that has memory in use run another program, which allocates nothing that counts.
+// TestExec makes a process with memory in use run another program, which has no allocations that count.
 func TestExec(t *testing.T) {
 	igtest.NeedRoot(t)
 	t.Parallel()
 	rcv := igtest.Receiver(t)
 	c := start(t, plan{program: compile(t, "gcc", "-O2", source("exec.c"))})
 	ig := profile(t, rcv, "the first probes are attached", "--pid="+strconv.Itoa(c.cmd.Process.Pid), "--live")
-	// What libc allocates for itself can be drawn as well, if rarely.
+	// Rarely, libc's own allocations are drawn as well.
 	own := func(s receiver.Sample) bool { return len(s.Stack) > 1 && s.Stack[1].Name == "main" }
 	allOwn := func() int64 {
 		return inUse(slices.DeleteFunc(rcv.Samples(), func(s receiver.Sample) bool { return !own(s) }), "inuse_space", "main")
@@ -103,14 +103,14 @@ func TestExec(t *testing.T) {
 	require.Regexp(t, `64 of ended processes`, ig.Log.String())
 }
 
-// requireEntry checks that stacks go to the program's entry. A few are cut, or by frame pointers: the unwinder learns of a file in the
-// moments after it has met it first.
+// requireEntry requires that stacks reach the program's entry. A few are cut, or by frame pointers, until the unwinder knows a new
+// file.
 func requireEntry(t *testing.T, samples []receiver.Sample, entry string) {
 	t.Helper()
 	requireReaches(t, samples, entry, 99)
 }
 
-// requireReaches wants so many percent of the values in stacks to the program's entry.
+// requireReaches requires that so many percent of the values have stacks that reach the program's entry.
 func requireReaches(t *testing.T, samples []receiver.Sample, entry string, percent int64) {
 	t.Helper()
 	whole := slices.DeleteFunc(slices.Clone(samples), func(s receiver.Sample) bool { return s.Stack[len(s.Stack)-1].Name != entry })
@@ -118,7 +118,7 @@ func requireReaches(t *testing.T, samples []receiver.Sample, entry string, perce
 	require.Greater(t, 100*igtest.Total(whole), percent*igtest.Total(samples))
 }
 
-// TestLive compares what is in use with what programs have leaked. In C++, the operators of an allocator have probes of their own.
+// TestLive compares memory in use with the programs' leaks. In C++, the operators of an allocator have probes of their own.
 func TestLive(t *testing.T) {
 	t.Parallel()
 	shop := func(t *testing.T, flags ...string) string {
@@ -145,7 +145,7 @@ func TestLive(t *testing.T) {
 			t.Logf("in use: %d bytes in %d objects; leaked %d in %d", bytes, objects, leaked.bytes, leaked.calls)
 			require.InEpsilon(t, leaked.bytes, bytes, share10)
 			require.InEpsilon(t, leaked.calls, objects, 2*share10)
-			// All else is freed: what is there is one allocation at most.
+			// Everything else is freed: at most one allocation is still in use.
 			for function := range r.truth {
 				if function != tc.leaks {
 					require.Less(t, inUse(r.samples, "inuse_space", function), int64(20000), function)
@@ -155,7 +155,7 @@ func TestLive(t *testing.T) {
 	}
 }
 
-// TestExceptions has operators of allocators throw while they have probes.
+// TestExceptions makes allocators' operators with probes throw exceptions.
 func TestExceptions(t *testing.T) {
 	igtest.NeedRoot(t)
 	t.Parallel()
@@ -173,7 +173,7 @@ func TestExceptions(t *testing.T) {
 			rcv := igtest.Receiver(t)
 			c := start(t, plan{program: tc.program, env: tc.env})
 			ig := profile(t, rcv, "the first probes are attached", append([]string{"--pid=" + strconv.Itoa(c.cmd.Process.Pid), "--live"}, watched...)...)
-			time.Sleep(2 * time.Second) // those of the other files
+			time.Sleep(2 * time.Second) // for the probes of the other files
 			_, err := c.in.Write([]byte("\n"))
 			require.NoError(t, err)
 			line, err := c.out.ReadString('\n')
@@ -184,7 +184,7 @@ func TestExceptions(t *testing.T) {
 	}
 }
 
-// TestCPlusPlus and TestRust have names, and the function that allocates is the caller of the language's own.
+// TestCPlusPlus and TestRust require names, and the program's function as the caller of the language's own.
 func TestCPlusPlus(t *testing.T) {
 	t.Parallel()
 	program := compile(t, "g++", "-O2", "-fomit-frame-pointer", "-Wall", "-Werror", source("allocate.cpp"))
@@ -198,7 +198,7 @@ func TestCPlusPlus(t *testing.T) {
 			r := watch(t, plan{program: program, env: env, pause: 1000, flags: watched})
 			r.requireTruth(t, map[string]float64{"shop::Order::Order(unsigned long)": share60, "void shop::fill<double>(unsigned long)": share30, "shop::leak()": share10})
 			for _, s := range through(r.samples, "alloc_space", "shop::leak()") {
-				// In tcmalloc new and new[] are one function.
+				// In tcmalloc, new and new[] are one function.
 				require.Regexp(t, `^operator new(\[\])?\(unsigned long\)$`, s.Stack[slices.IndexFunc(s.Stack, func(f receiver.Frame) bool { return f.Name == "shop::leak()" })-1].Name)
 			}
 			requireEntry(t, through(r.samples, "alloc_space", "shop::leak()"), "_start")
@@ -214,7 +214,7 @@ func TestRust(t *testing.T) {
 	requireEntry(t, through(r.samples, "alloc_space", "allocate::main"), "_start")
 }
 
-// TestInterpreters has functions of programs that an interpreter runs.
+// TestInterpreters requires functions of programs that an interpreter runs.
 func TestInterpreters(t *testing.T) {
 	t.Parallel()
 	for _, tc := range []struct {
@@ -222,7 +222,7 @@ func TestInterpreters(t *testing.T) {
 		env  []string
 	}{
 		{"py", nil},
-		{"php", []string{"USE_ZEND_ALLOC=0"}}, // PHP's own allocator takes memory from the kernel
+		{"php", []string{"USE_ZEND_ALLOC=0"}}, // otherwise PHP's own allocator takes memory from the kernel
 		{"rb", nil},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
@@ -234,7 +234,7 @@ func TestInterpreters(t *testing.T) {
 	}
 }
 
-// TestOtherLibraries has a C library whose file has no unwind rules, and one that is part of the program.
+// TestOtherLibraries has a C library without unwind rules in its file, and one that is linked into the program.
 func TestOtherLibraries(t *testing.T) {
 	t.Parallel()
 	t.Run("musl", func(t *testing.T) {
@@ -250,7 +250,7 @@ func TestOtherLibraries(t *testing.T) {
 	})
 }
 
-// TestStretches has more calls than the probes may cost: shares stay right, and samples say so.
+// TestStretches makes more calls than the probes may cost. Shares stay right, and samples are marked.
 func TestStretches(t *testing.T) {
 	r := watch(t, plan{program: cProgram(t), seconds: 20, pause: 50, flags: []string{"--sample-bytes=65536"}})
 	require.Contains(t, r.log, "they are attached for random stretches of")
@@ -267,7 +267,7 @@ func TestStretches(t *testing.T) {
 		own += truth.bytes
 		all += igtest.Total(through(r.samples, "alloc_space", function))
 	}
-	// A program that does nothing but allocate does less while it is watched. It never does more.
+	// A program that only allocates does less work while it is profiled, but never more.
 	require.Less(t, all, own*5/4)
 	require.Greater(t, all, own/20)
 	for function, truth := range r.truth {
@@ -275,7 +275,7 @@ func TestStretches(t *testing.T) {
 	}
 }
 
-// TestTooDear ends a run that cannot be paused.
+// TestTooDear ends a run that cannot pause its probes.
 func TestTooDear(t *testing.T) {
 	igtest.NeedRoot(t)
 	rcv := igtest.Receiver(t)
@@ -290,12 +290,12 @@ func TestTooDear(t *testing.T) {
 	require.Regexp(t, `the run ends: --live must not miss an allocation.*more than --max-cost=1 percent of a CPU`, ig.Log.String())
 }
 
-// TestLater watches a program that begins, with another one of its own, after the gadget has.
+// TestLater profiles a program, with an allocator of its own, that starts after the gadget.
 func TestLater(t *testing.T) {
 	igtest.NeedRoot(t)
 	t.Parallel()
 	rcv := igtest.Receiver(t)
-	// By the name that it has from the start: threads are chosen when they allocate.
+	// It has its name from the start, because threads are chosen when they allocate.
 	program := filepath.Join(t.TempDir(), "latecomer")
 	require.NoError(t, os.Rename(compile(t, "gcc", "-O2", "-DNAME=\"latecomer\"", source("allocate.c")), program))
 	ig := profile(t, rcv, "allocator: a probe adds", append([]string{"--comm=latecomer"}, watched...)...)
@@ -307,7 +307,7 @@ func TestLater(t *testing.T) {
 	r.requireTruth(t, map[string]float64{"allocate_large": 0.06, "allocate_middle": 0.12, "leak_some": 0.2})
 }
 
-// TestRefusals are the answers to runs that are about too much or about nothing.
+// TestRefusals checks the errors of runs with too many processes or none.
 func TestRefusals(t *testing.T) {
 	igtest.NeedRoot(t)
 	t.Parallel()

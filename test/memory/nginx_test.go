@@ -19,7 +19,7 @@ import (
 	"github.com/ig-otel-profiles/ig-otel-profiles/internal/igtest"
 )
 
-// nginxConf is one worker that puts a page together and compresses it, for each request anew. Nothing is outside of its prefix.
+// nginxConf is one worker that builds and compresses a page for each request. It uses nothing outside of its prefix.
 const nginxConf = `user root;
 worker_processes 1;
 daemon off;
@@ -45,14 +45,15 @@ http {
 }
 `
 
-// nginxRequests are in each repetition.
+// nginxRequests is the number of requests in each repetition.
 const nginxRequests = 100
 
-// nginx is a server of its own on the loopback interface, and ab asks it for pages. How often it allocates for each, profile_alloc has counted.
+// nginx is a server of its own on the loopback interface, and ab requests its pages. profile_alloc has counted how often it
+// allocates for each.
 func nginx(t *testing.T) work {
 	t.Helper()
 	dir := t.TempDir()
-	// A name that no other nginx has: processes are chosen by it.
+	// No other nginx has this name, which selects the processes.
 	program := filepath.Join(dir, "nginx-measured")
 	require.NoError(t, os.Symlink("/usr/sbin/nginx", program))
 	l, err := net.Listen("tcp", "127.0.0.1:0")
@@ -70,7 +71,7 @@ func nginx(t *testing.T) work {
 		name: "nginx, pages of parts, compressed", calls: 4180, warm: 150, long: 1000, short: 50,
 		command: []string{program, "-p", dir, "-c", "nginx.conf"},
 		choose:  []string{"--comm=nginx-measured"},
-		// It does not follow a fork without execve.
+		// it does not follow a fork without execve
 		without: []string{"heaptrack 1.4"},
 		serve: func(t *testing.T, server *exec.Cmd, n int) spent {
 			t.Helper()
@@ -93,7 +94,7 @@ func nginx(t *testing.T) work {
 	}
 }
 
-// children returns the processes that a server has started, once there are any.
+// children waits until a server has started processes, and returns them.
 func children(t *testing.T, pid int) (pids []int) {
 	t.Helper()
 	for range 100 {

@@ -22,7 +22,7 @@ import (
 	"github.com/ig-otel-profiles/ig-otel-profiles/internal/receiver"
 )
 
-// count is what a function of a program has allocated, by its own books.
+// count has the bytes and calls of allocations that a function of a program has counted.
 type count struct{ bytes, calls int64 }
 
 // run is one run of the gadget on a program.
@@ -33,22 +33,23 @@ type run struct {
 	log      string
 }
 
-// plan is a program and how it is profiled.
+// plan is a program and how to profile it.
 type plan struct {
 	program string
 	env     []string
 	seconds float64
-	rounds  int // at least; unless there are seconds, enoughRounds
+	rounds  int // at least; without seconds, it is enoughRounds
 	pause   int // microseconds between two rounds
 	flags   []string
-	// leaks is the function that leaks, where the run goes on until a state of what is in use has come after the program's work.
+	// leaks is the function that leaks. If it is set, the run goes on until a state of memory in use has arrived after the
+	// program's work.
 	leaks string
 }
 
-// enoughRounds of the programs' work make what chance does to the functions' bytes small.
+// enoughRounds of the programs' work make the random errors of the functions' bytes small.
 const enoughRounds = 7000
 
-// watched is what the tests have the probes cost: as much as they want, or values stand for more than was seen.
+// watched lets the probes cost as much as they need. Otherwise, values would be extrapolated.
 var watched = []string{"--max-cost=1000", "--sample-bytes=4096"}
 
 // source returns the path of a file of testdata.
@@ -110,7 +111,7 @@ func start(t *testing.T, p plan) *child {
 	return c
 }
 
-// work has the program do its work, and returns what it has counted. It lives on.
+// work makes the program do its work, and returns its counts. The program continues to run.
 func (c *child) work(t *testing.T) map[string]count {
 	t.Helper()
 	_, err := io.WriteString(c.in, "\n")
@@ -137,7 +138,7 @@ func watch(t *testing.T, p plan) *run {
 	c := start(t, p)
 	ig := profile(t, rcv, "the first probes are attached", append([]string{"--pid=" + strconv.Itoa(c.cmd.Process.Pid)}, p.flags...)...)
 	if p.env != nil {
-		time.Sleep(2 * time.Second) // until the other file with an allocator has its probes: what is allocated before is not seen
+		time.Sleep(2 * time.Second) // the other file with an allocator needs its probes first: earlier allocations are not seen
 	}
 	r := &run{truth: c.work(t)}
 	if p.leaks != "" {
@@ -152,7 +153,7 @@ func watch(t *testing.T, p plan) *run {
 	return r
 }
 
-// readCaptured finds what the operator captures says at the end: nothing is lost.
+// readCaptured reads the closing line of the operator captures, and requires that nothing is lost.
 func readCaptured(t *testing.T, log string) igtest.Captured {
 	t.Helper()
 	c := igtest.ReadCaptured(t, log)

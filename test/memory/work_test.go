@@ -22,41 +22,41 @@ import (
 	"github.com/ig-otel-profiles/ig-otel-profiles/internal/igtest"
 )
 
-// spent is what some work took.
+// spent is the time of some work.
 type spent struct{ wall, cpu time.Duration }
 
-// work is a program that does the same work each time, as often as its input says.
+// work is a program that repeats the same work as often as its input says.
 type work struct {
 	name    string
 	command []string
-	calls   float64 // allocations in each repetition, as heaptrack counts them
+	calls   float64 // allocations per repetition, counted by heaptrack
 	input   func(repetitions int) string
 	read    func(output string) (spent, error)
-	// warm and long are how many repetitions go before those that are measured, and how many these are where stretches
-	// decide what it costs; short ones are enough where every call costs the same.
+	// warm is the number of repetitions before the measured ones. long is the number of measured ones if stretches decide the cost.
+	// short is enough if every call costs the same.
 	warm, long, short int
-	// For servers: flags that choose them, ways that they cannot be watched in, and what has them work, instead of their input.
+	// Servers have flags that select them, ways that do not work for them, and a function in place of their input.
 	choose  []string
 	without []string
 	serve   func(t *testing.T, server *exec.Cmd, repetitions int) spent
 }
 
-// way is a way to watch a program.
+// way is a way to profile a program.
 type way struct {
 	name string
 	env  []string
-	wrap []string // goes before the command
+	wrap []string // before the command
 	ig   []string // flags; nil: without ig
 	long bool
-	base string // the way that it is compared with
-	// image is of another gadget than profile_alloc, and attached is what its log says then. With discard its rows go nowhere.
+	base string // the way to compare with
+	// image is another gadget than profile_alloc, and attached is its log line then. With discard, its rows are discarded.
 	image, attached string
 	discard         bool
 }
 
 const libraries = "/usr/lib/x86_64-linux-gnu/"
 
-// endless has the probes cost what they want.
+// endless removes the limit of the probes' cost.
 const endless = "--max-cost=1000"
 
 func ways(dir string) []way {
@@ -74,7 +74,7 @@ func ways(dir string) []way {
 	}
 }
 
-// clocks is what the program pairs says, between what a tool says.
+// clocks matches the output of the program pairs between a tool's output.
 var clocks = regexp.MustCompile(`(?m)^\d+ \d+$`)
 
 func compilePairs(t *testing.T, program string) {
@@ -102,7 +102,7 @@ func pairs(t *testing.T) work {
 			return s, err
 		},
 	}
-	// As much between two of them as makes it a million a second.
+	// This much work between two allocations makes it a million a second.
 	rounds := 500.0
 	for range 5 {
 		w.command = []string{program, strconv.Itoa(int(rounds))}
@@ -113,7 +113,7 @@ func pairs(t *testing.T) work {
 
 var timer = regexp.MustCompile(`Run Time: real (\S+) user (\S+) sys (\S+)`)
 
-// sqlite has an in-memory database.
+// sqlite uses an in-memory database.
 func sqlite(t *testing.T) work {
 	t.Helper()
 	text, err := os.ReadFile(source("work.sql"))
@@ -123,7 +123,7 @@ func sqlite(t *testing.T) work {
 		command: []string{"sqlite3", ":memory:"},
 		input:   func(n int) string { return ".timer on\n" + strings.Repeat(string(text), n) + ".print measured\n" },
 		read: func(output string) (s spent, err error) {
-			parts := strings.Split(output, "measured\n") // what goes before, what is measured, and the end
+			parts := strings.Split(output, "measured\n") // setup, measured part, and end
 			if len(parts) != 3 {
 				return s, fmt.Errorf("no times in %q", output)
 			}
@@ -142,7 +142,7 @@ func sqlite(t *testing.T) work {
 	}
 }
 
-// begin starts the program. It waits for its input.
+// begin starts the program, which waits for its input.
 func (w work) begin(t *testing.T, how way) (cmd *exec.Cmd, in io.WriteCloser, out *bytes.Buffer) {
 	t.Helper()
 	argv := slices.Concat(how.wrap, w.command)
@@ -165,8 +165,8 @@ func (w work) begin(t *testing.T, how way) (cmd *exec.Cmd, in io.WriteCloser, ou
 	return cmd, in, out
 }
 
-// prefer has a process's session go before all others, where the scheduler shares CPUs between sessions first: with a part of a CPU,
-// a program would become slower by more than by what is taken of a CPU.
+// prefer gives a process's session priority over all others, because the scheduler shares CPUs between sessions first. With a part
+// of a CPU, a program would slow down by more than the CPU time that the tool takes.
 func prefer(t *testing.T, pid int) {
 	t.Helper()
 	if !*costFlag {
@@ -175,7 +175,7 @@ func prefer(t *testing.T, pid int) {
 	file := fmt.Sprintf("/proc/%d/autogroup", pid)
 	before, err := os.ReadFile(file)
 	if err != nil {
-		return // the kernel has no such groups
+		return // the kernel has no autogroups
 	}
 	require.NoError(t, os.WriteFile(file, []byte("-20"), 0))
 	if pid == os.Getpid() {
@@ -184,7 +184,7 @@ func prefer(t *testing.T, pid int) {
 	}
 }
 
-// end has the program work, and returns what it took for one repetition.
+// end makes the program work, and returns the time of one repetition.
 func (w work) end(t *testing.T, cmd *exec.Cmd, in io.WriteCloser, out *bytes.Buffer, warm, n int) spent {
 	t.Helper()
 	if w.serve != nil {

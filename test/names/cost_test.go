@@ -18,9 +18,9 @@ import (
 	"github.com/ig-otel-profiles/ig-otel-profiles/test/loads"
 )
 
-// TestCost measures what the whole of "ig run profile_cpu" takes on a machine that compiles: C without pause, and Go
-// programs that are built anew, hence files that nobody has read, each run for a moment. COST is how long. With
-// COST_OLD, a folder like build of an older commit, that is measured as well, in turn with the new one.
+// TestCost measures the cost of "ig run profile_cpu" on a machine that compiles. It compiles C without pause, and Go programs that
+// are always new, so nobody has read their files. Each of these runs for a moment. COST is the duration. With COST_OLD, a folder
+// like build of an older commit, that one is measured in turn with the new one.
 func TestCost(t *testing.T) {
 	length := 30 * time.Second
 	if text := os.Getenv("COST"); text != "" {
@@ -48,7 +48,7 @@ func TestCost(t *testing.T) {
 	builds := []build{{"this build", igtest.Built(t, igtest.Bin, "ig"), igtest.Built(t, igtest.Gadgets, "profile_cpu.tar")}}
 	if old := os.Getenv("COST_OLD"); old != "" {
 		o := build{"COST_OLD", filepath.Join(old, "bin/ig"), filepath.Join(old, "gadgets/profile_cpu.tar")}
-		builds = []build{o, builds[0], builds[0], o} // what else runs may change slowly
+		builds = []build{o, builds[0], builds[0], o} // the load of other programs may change slowly
 	}
 	for _, b := range builds {
 		r := startIG(t, b.ig, b.gadget, frequency, 10*time.Second)
@@ -75,7 +75,7 @@ func lastLine(text string) string {
 	return text[strings.LastIndexByte(text, '\n')+1:]
 }
 
-// goBuilds builds and runs ever new Go programs until the function that it returns is called.
+// goBuilds builds and runs ever new Go programs until the returned function is called.
 func goBuilds(t *testing.T, dir string) (stop func()) {
 	t.Helper()
 	dir = filepath.Join(dir, "gobuilds")

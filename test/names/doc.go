@@ -1,4 +1,3 @@
-// Package names runs programs of many kinds under profile_cpu and compares what their frames are called with what
-// other tools say. Its tests have the build tag e2e; make
-// test-names runs them and writes docs/develop/testing/names.md.
+// Package names runs programs of many kinds under profile_cpu and compares the names of their frames with other tools. Its tests
+// have the build tag e2e. make test-names runs them and writes docs/develop/testing/names.md.
 package names

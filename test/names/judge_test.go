@@ -14,26 +14,26 @@ import (
 	"github.com/ig-otel-profiles/ig-otel-profiles/internal/receiver"
 )
 
-// verdict is what was found of a load. Frames count as often as they were sampled.
+// verdict has the findings about a load. Frames count as often as they were sampled.
 type verdict struct {
 	bars
 	shared              shared
 	what                string
 	samples             int64
 	frames, named, file int64
-	rest                map[string]int64 // frames with neither, by what they are called
+	rest                map[string]int64 // frames with neither, by their labels
 	tools               int64            // frames that other tools have a name for
-	missed              int64            // those of them that have none here
+	missed              int64            // frames that have a name there but none here
 	stripped            int64            // frames without a name in files without a symbol table
 	places              compared
-	generated           compared // names of code that is in no file
+	generated           compared // names of generated code, which is in no file
 	wrongs              []string
 }
 
-// compared are distinct addresses, or names, by what other tools say of them.
+// compared counts distinct addresses, or names, by the comparison with other tools.
 type compared struct {
 	same   int // name
-	none   int // nobody has a name
+	none   int // no name anywhere
 	more   int // a name that other tools do not have
 	missed int // no name, but other tools have one
 	wrong  int
@@ -48,7 +48,7 @@ func (v *verdict) String() string {
 		v.what, v.samples, v.percent(v.named), v.percent(v.file), v.percent(v.stripped), v.rest, v.places.all(), v.places, v.generated, v.shared)
 }
 
-// require holds a load against its bars.
+// require checks a load against its limits.
 func (v *verdict) require(t *testing.T) {
 	t.Helper()
 	require.GreaterOrEqual(t, v.samples, int64(minSamples), v.what)
@@ -65,17 +65,17 @@ func (v *verdict) require(t *testing.T) {
 	require.LessOrEqual(t, v.percent(v.missed), 2.0, "%s: frames without a name that other tools have one for", v.what)
 }
 
-// inBrackets is a name that stands for none.
+// inBrackets reports whether a name is only a placeholder.
 func inBrackets(name string) bool {
 	return strings.HasPrefix(name, "[") && strings.HasSuffix(name, "]")
 }
 
-// known tells whether a frame has a name, and whether it has a file: as a mapping, or in brackets as its name.
+// known reports whether a frame has a name, and whether it has a file: as a mapping, or in brackets as its name.
 func known(f receiver.Frame) (name, file bool) {
 	return f.Name != "" && !inBrackets(f.Name), f.Mapping != "" || inBrackets(f.Name) && f.Name != "[unknown]" && f.Name != "[generated code]"
 }
 
-// symbol is the name as the symbol table has it.
+// symbol returns the name as in the symbol table.
 func symbol(f receiver.Frame) string {
 	if f.SystemName != "" {
 		return f.SystemName
@@ -83,7 +83,7 @@ func symbol(f receiver.Frame) string {
 	return f.Name
 }
 
-// judge compares the frames of a load, of which pid is the process, with what other tools say.
+// judge compares the frames of a load with other tools. pid is the load's process.
 func judge(t *testing.T, what string, pid int, all frames) *verdict {
 	t.Helper()
 	v := &verdict{what: what, rest: map[string]int64{}}
@@ -120,7 +120,7 @@ func judge(t *testing.T, what string, pid int, all frames) *verdict {
 	return v
 }
 
-// check compares all frames in a file with what other tools say of its addresses.
+// check compares all frames in a file with other tools' names of its addresses.
 func (v *verdict) check(t *testing.T, path string, all frames) {
 	t.Helper()
 	table, err := readSymbols(t.Context(), path)
@@ -138,14 +138,14 @@ func (v *verdict) check(t *testing.T, path string, all frames) {
 	}
 	slices.Sort(addrs)
 	ofGo, ofOther := map[uint64]string{}, map[uint64]string{}
-	version, _ := exec.CommandContext(t.Context(), "go", "version", path).Output() // of others it is empty
+	version, _ := exec.CommandContext(t.Context(), "go", "version", path).Output() // empty unless it is a Go program
 	isGo := len(version) > 0
 	if isGo {
 		if ofGo, err = goNames(t.Context(), path, addrs); err != nil {
 			t.Logf("%v", err)
 		}
 	} else if len(unsure) > 0 {
-		// Functions in assembly can have no size, by which nm tells where they end.
+		// Functions in assembly can lack a size, but nm needs it for their end.
 		if ofOther, err = nearest(t.Context(), path, unsure); err != nil {
 			t.Logf("%v", err)
 		}
@@ -179,14 +179,14 @@ func (v *verdict) check(t *testing.T, path string, all frames) {
 				}
 				c = &v.places.none
 			case len(want) == 0:
-				c = &v.places.more // of compressed tables, which nm does not read
+				c = &v.places.more // from compressed tables, which nm does not read
 			case slices.Contains(want, plain(symbol(f))) || slices.Contains(want, symbol(f)):
 				c = &v.places.same
 			default:
 				c = &v.places.wrong
 				v.wrongs = append(v.wrongs, fmt.Sprintf("%s %#x is %q, not one of %q", path, addr, symbol(f), want))
 			}
-			// An address can be seen before its file was read, and again with its name: it counts once, unless it is wrong.
+			// An address can be sampled before and after its file was read. It counts once, unless it is wrong.
 			if i == 0 || c == &v.places.wrong {
 				*c++
 			}
@@ -194,7 +194,7 @@ func (v *verdict) check(t *testing.T, path string, all frames) {
 	}
 }
 
-// checkGenerated compares names of code that is in no file with the perf map of the process, and with those of the vdso.
+// checkGenerated compares names of generated code with the process's perf map and with the vdso.
 func (v *verdict) checkGenerated(t *testing.T, pid int, names map[string]bool) {
 	t.Helper()
 	there := perfMap(pid)

@@ -23,13 +23,13 @@ import (
 	"github.com/ig-otel-profiles/ig-otel-profiles/test/loads"
 )
 
-// bars are what the user frames of a load must have.
+// bars are the requirements for the user frames of a load.
 type bars struct {
-	names bool    // 98 % have a name
-	file  float64 // percent that have a name or a file
-	many  bool    // at least minAddresses distinct addresses are compared
-	// Where the shares of its functions are known, they are found. Not of a stripped file; and C++ spends its time in libstdc++, from
-	// where no caller is found without frame pointers.
+	names bool    // 98 % must have a name
+	file  float64 // percent that must have a name or a file
+	many  bool    // at least minAddresses distinct addresses must be compared
+	// The known shares of its functions must be found. This excludes stripped files, and C++, which spends its time in libstdc++.
+	// Without frame pointers, no caller is found from there.
 	shares bool
 }
 
@@ -42,7 +42,7 @@ const (
 
 var compilers = []string{"cc1", "as", "gcc", "x86_64-linux-gn"}
 
-// measured are the loads. comms are the processes of those that start others without pause.
+// measured are the loads. comms are the processes of loads that always start new ones.
 var measured = []struct {
 	load  string
 	comms []string
@@ -71,8 +71,8 @@ var measured = []struct {
 	{"compile", compilers, bars{false, barFileCompile, true, false}},
 }
 
-// Of each load minSamples of user code are taken, however long that takes a busy machine, and then more until there are
-// enough distinct addresses; or, where there are no more to be expected, hardly new ones. All that were seen are compared.
+// Each load runs until it has minSamples of user code, even on a busy machine. Then it continues until it has enough distinct
+// addresses, or until hardly any are new. All sampled addresses are compared.
 const (
 	minSamples = 500
 	longest    = 4 * time.Minute
@@ -80,7 +80,7 @@ const (
 	window     = 10 * time.Second // the default
 )
 
-// run is "ig run profile_cpu" under way, into a receiver.
+// run is a running "ig run profile_cpu" with its receiver.
 type run struct {
 	receiver *receiver.Receiver
 	log      *os.File
@@ -91,7 +91,7 @@ type run struct {
 	ended    chan error
 }
 
-// startRun starts the ig that make has built and returns when something has arrived.
+// startRun starts the built ig and returns when something has arrived.
 func startRun(t *testing.T) *run {
 	t.Helper()
 	r := startIG(t, igtest.Built(t, igtest.Bin, "ig"), igtest.Built(t, igtest.Gadgets, "profile_cpu.tar"), frequency, window)
@@ -147,7 +147,7 @@ operator:
 	return r
 }
 
-// cpu is the CPU time of all of a run that has ended.
+// cpu returns the total CPU time of a run that has ended.
 func (r *run) cpu() time.Duration { return r.state().UserTime() + r.state().SystemTime() }
 
 func (r *run) said(t *testing.T) string {
@@ -157,7 +157,7 @@ func (r *run) said(t *testing.T) string {
 	return string(text)
 }
 
-// more returns the samples that have arrived since the last call: all that runs on a machine is much.
+// more returns the samples that have arrived since the last call. A whole machine has too many to keep.
 func (r *run) more() (samples []receiver.Sample) {
 	requests := r.receiver.Requests()
 	for _, request := range requests[r.read:] {
@@ -167,7 +167,7 @@ func (r *run) more() (samples []receiver.Sample) {
 	return samples
 }
 
-// frames are distinct user frames with how often they were seen.
+// frames are distinct user frames with their numbers of samples.
 type frames map[receiver.Frame]int64
 
 func userFrames(samples []receiver.Sample) frames {
@@ -182,7 +182,7 @@ func userFrames(samples []receiver.Sample) frames {
 	return all
 }
 
-// of are the samples of a load.
+// of returns the samples of a load.
 func of(samples []receiver.Sample, pid int, comms []string) []receiver.Sample {
 	return slices.DeleteFunc(slices.Clone(samples), func(s receiver.Sample) bool {
 		if comms == nil {
@@ -192,7 +192,7 @@ func of(samples []receiver.Sample, pid int, comms []string) []receiver.Sample {
 	})
 }
 
-// addresses counts the distinct ones in files.
+// addresses counts the distinct addresses in files.
 func addresses(samples []receiver.Sample) int {
 	type place struct {
 		file string
@@ -231,7 +231,7 @@ func TestNames(t *testing.T) {
 		require.NoError(t, err)
 		process, err := program.Start(t.Context(), loads.DefaultLimit)
 		require.NoError(t, err)
-		r.more() // of what ran before
+		r.more() // of the time before
 		var mine []receiver.Sample
 		for start, before := time.Now(), 0; time.Since(start) < longest; {
 			time.Sleep(5 * time.Second)
@@ -242,7 +242,7 @@ func TestNames(t *testing.T) {
 			}
 			before = n
 		}
-		// Judged while it runs: a program's file may go with it.
+		// This judges the load while it runs, because a program's file may be deleted at its end.
 		v := judge(t, load.What, process.PID, userFrames(mine))
 		v.bars, v.samples, v.shared = m.bars, count(mine), sharesOf(load, m.shares, mine)
 		process.Stop()
@@ -261,7 +261,7 @@ func TestNames(t *testing.T) {
 	}
 }
 
-// The page has its table between these.
+// The page has its table between these markers.
 const (
 	tableBegin = "<!-- names table: begin -->"
 	tableEnd   = "<!-- names table: end -->"

@@ -15,20 +15,21 @@ import (
 )
 
 const (
-	// barShare is how many points the found share of a function may be off.
+	// barShare is how many points the found share of a function may differ.
 	barShare = 3.0
-	// minShared are the samples in functions of known shares from which these are judged: chance makes less than one point of them.
+	// minShared is the number of samples in functions of known shares from which these are judged. The random error is then below
+	// one point.
 	minShared = 5000
 )
 
-// shared are the samples of a load by the function of known share that they are in.
+// shared are the samples of a load by its functions of known share.
 type shared struct {
 	load   loads.Load
 	judged bool
 	at     map[string]int64
 }
 
-// sharesOf counts. The innermost frame by such a name counts: profile_cpu finds no callers without frame pointers.
+// sharesOf counts samples by the innermost frame with such a name, because profile_cpu finds no callers without frame pointers.
 func sharesOf(load loads.Load, judged bool, samples []receiver.Sample) shared {
 	s := shared{load: load, judged: judged && load.Known(), at: map[string]int64{}}
 	for _, sample := range samples {
@@ -50,7 +51,7 @@ func (s shared) function(stack []receiver.Frame) string {
 	return ""
 }
 
-// ofPerfMap is the function in a name such as "JS:*heavy /home/load.js:12:15", as Node writes it into its perf map.
+// ofPerfMap returns the function in a name such as "JS:*heavy /home/load.js:12:15", which Node.js writes into its perf map.
 func ofPerfMap(name string) string {
 	_, name, ok := strings.Cut(name, ":")
 	if !ok {
@@ -67,10 +68,10 @@ func (s shared) all() (n int64) {
 	return n
 }
 
-// enough says whether there is no reason to wait for more samples.
+// enough reports whether no more samples are needed.
 func (s shared) enough() bool { return !s.judged || s.all() >= minShared }
 
-// off is how many points the share that is furthest from the truth is off.
+// off returns the largest difference from the true shares in points.
 func (s shared) off() float64 {
 	worst := 0.0
 	for _, share := range s.load.Shares {
@@ -83,7 +84,7 @@ func (s shared) percent(function string) float64 {
 	return 100 * float64(s.at[function]) / float64(max(s.all(), 1))
 }
 
-// String is a cell of the table: empty of programs at work, a dash where no function has a name.
+// String is a cell of the table. It is empty for programs at work, and a dash if no function has a name.
 func (s shared) String() string {
 	if !s.load.Known() {
 		return ""
@@ -111,7 +112,7 @@ func (s shared) require(t *testing.T) {
 	require.LessOrEqual(t, s.off(), barShare, "%s: found %s", s.load.What, s)
 }
 
-// TestSharesOf wants the innermost function to count, names of perf maps to be read, and swapped names to be far off.
+// TestSharesOf: the innermost function counts, names of perf maps are read, and swapped names differ much.
 func TestSharesOf(t *testing.T) {
 	load := loads.Load{Shares: []loads.Share{{Function: "heavy", Percent: 60}, {Function: "light", Percent: 40}}}
 	sample := func(n int64, names ...string) receiver.Sample {

@@ -19,7 +19,7 @@ import (
 	"github.com/ig-otel-profiles/ig-otel-profiles/test/loads"
 )
 
-// atStart are the loads that run already when ig starts, all at once.
+// atStart are the loads that already run when ig starts.
 var atStart = []string{"c-fp", "cpp", "rust", "go-stripped", "python-work", "compile"}
 
 const (
@@ -91,10 +91,10 @@ func TestStart(t *testing.T) {
 	require.GreaterOrEqual(t, all.percent(all.named+all.file), barStart, "name or file, from the start on")
 }
 
-// barStart is for all that runs, other people's programs included, from the first window on.
+// barStart applies to all programs of the machine, from the first interval on.
 const barStart = 90.0
 
-// tally counts user frames: those with a name, and those with their file alone.
+// tally counts user frames with a name, and those with only a file.
 func tally(samples []receiver.Sample) *verdict {
 	v := &verdict{}
 	for f, n := range userFrames(samples) {
@@ -110,7 +110,7 @@ func tally(samples []receiver.Sample) *verdict {
 	return v
 }
 
-// shares says how many user frames have a name, and how many a name or a file.
+// shares describes how many user frames have a name, and how many a name or a file.
 func shares(samples []receiver.Sample) string {
 	v := tally(samples)
 	return fmt.Sprintf("%d frames %.1f/%.1f", v.frames, v.percent(v.named), v.percent(v.named+v.file))

@@ -13,22 +13,21 @@ import (
 	"strings"
 )
 
-// function is one of a file, as nm lists it.
+// function is a function of a file in nm's list.
 type function struct {
 	start, end uint64
 	name       string
 }
 
-// symbols is what other tools know of a file.
+// symbols has other tools' names of a file.
 type symbols struct {
 	functions []function // by address
 	longest   uint64     // of them
 	complete  bool       // the file has its symbol table
 }
 
-// readSymbols asks nm for the functions of a file that have a size, from both of its tables and from its debug
-// file, and objdump for the stubs of its
-// procedure linkage tables.
+// readSymbols gets functions with a size from nm, from both tables and the debug file. It gets the stubs of the procedure linkage
+// tables from objdump.
 func readSymbols(ctx context.Context, path string) (*symbols, error) {
 	if path == "[vdso]" {
 		copied, err := copyVDSO()
@@ -60,7 +59,7 @@ func readSymbols(ctx context.Context, path string) (*symbols, error) {
 		}
 	}
 	s.sort()
-	for i := range s.functions { // a stub for a function that chooses has that function's address for a name
+	for i := range s.functions { // the stub of an ifunc has its resolver's address as a name
 		f := &s.functions[i]
 		text, ok := strings.CutPrefix(f.name, "*ABS*+0x")
 		addr, err := strconv.ParseUint(strings.TrimSuffix(text, "@plt"), 16, 64)
@@ -83,7 +82,7 @@ func (s *symbols) sort() {
 	}
 }
 
-// nearest asks addr2line for the functions at addresses: the nearest one before each.
+// nearest asks addr2line for the nearest function before each address.
 func nearest(ctx context.Context, path string, addrs []uint64) (map[uint64]string, error) {
 	return addr2line(addrs, exec.CommandContext(ctx, "addr2line", "-f", "-e", path))
 }
@@ -115,9 +114,9 @@ func addr2line(addrs []uint64, cmd *exec.Cmd) (map[uint64]string, error) {
 	return names, nil
 }
 
-// perfMap returns the names in what the JIT compiler of a process has written.
+// perfMap returns the names in the perf map of a process's JIT compiler.
 func perfMap(pid int) map[string]bool {
-	text, _ := os.ReadFile(fmt.Sprintf("/tmp/perf-%d.map", pid)) // without it there are none
+	text, _ := os.ReadFile(fmt.Sprintf("/tmp/perf-%d.map", pid)) // without the file, there are no names
 	names := map[string]bool{}
 	for line := range strings.Lines(string(text)) {
 		if fields := strings.SplitN(strings.TrimRight(line, "\n"), " ", 3); len(fields) == 3 {
@@ -127,7 +126,7 @@ func perfMap(pid int) map[string]bool {
 	return names
 }
 
-// debugFile is where a distribution's package of debug symbols has those of a file.
+// debugFile returns the path of a file's debug symbols from the distribution's package.
 func debugFile(ctx context.Context, path string) string {
 	out, _ := exec.CommandContext(ctx, "readelf", "-n", path).Output() // no output, no ID
 	_, id, _ := strings.Cut(string(out), "Build ID: ")
@@ -137,7 +136,7 @@ func debugFile(ctx context.Context, path string) string {
 	return "/usr/lib/debug/.build-id/" + id[:2] + "/" + id[2:] + ".debug"
 }
 
-// copyVDSO writes what the kernel gives each process into a file.
+// copyVDSO writes the vdso, which the kernel gives each process, into a file.
 func copyVDSO() (string, error) {
 	maps, err := os.ReadFile("/proc/self/maps")
 	if err != nil {
@@ -174,7 +173,7 @@ func stubs(ctx context.Context, path string) (all []function) {
 	for _, section := range []string{".plt", ".plt.sec", ".plt.got"} {
 		out, err := exec.CommandContext(ctx, "objdump", "-d", "-j", section, path).Output()
 		if err != nil {
-			continue // there is no such section
+			continue // this section does not exist
 		}
 		for line := range strings.Lines(string(out)) {
 			at, label, ok := strings.Cut(strings.TrimSpace(line), " <")

@@ -34,8 +34,7 @@ func of(service, thread string, n int64, leafFirst ...receiver.Frame) receiver.S
 	}
 }
 
-// samples are 10 s: of the shop 4 s in hashOrder, 2 s in sortOrder, 1 s in a library without names, of the
-// search 3 s in Python.
+// samples are 10 s: the shop has 4 s in hashOrder, 2 s in sortOrder and 1 s in a library without names, the search 3 s in Python.
 func samples() []receiver.Sample {
 	main, serve := frame("go", "main.main"), frame("go", "main.serve")
 	hash := func(line int64) receiver.Frame {
@@ -53,7 +52,7 @@ func samples() []receiver.Sample {
 	}
 }
 
-// hour is six times ten minutes: of the shop 1 s each, and in the fourth 3 s more.
+// hour is six times ten minutes. The shop has 1 s in each, and 3 s more in the fourth.
 func hour() []receiver.Sample {
 	var list []receiver.Sample
 	for i := range 6 {
@@ -70,7 +69,7 @@ func hour() []receiver.Sample {
 	return list
 }
 
-// TestInBrowser writes the pages that the checks of browser.mjs are about and runs them.
+// TestInBrowser writes the pages for the checks of browser.mjs and runs these.
 func TestInBrowser(t *testing.T) {
 	modules := os.Getenv("PAGE_MODULES")
 	require.NotEmpty(t, modules, "run this with \"make test-page\"")

@@ -20,10 +20,10 @@ import (
 	"github.com/ig-otel-profiles/ig-otel-profiles/test/loads"
 )
 
-// tracefs runs a command with the file system that tracepoints are found in. ig mounts it by itself.
+// tracefs runs a command with a mounted tracefs, which ig mounts itself.
 const tracefs = `mountpoint -q /sys/kernel/tracing || mount -t tracefs nodev /sys/kernel/tracing; exec "$@"`
 
-// startAgent starts the eBPF profiler's own agent, which samples everything on the machine.
+// startAgent starts the eBPF profiler's own agent, which samples the whole machine.
 func startAgent(t *testing.T, hz string, flags ...string) *gadgetRun {
 	t.Helper()
 	run, dir := newRun(t)
@@ -38,7 +38,7 @@ func startAgent(t *testing.T, hz string, flags ...string) *gadgetRun {
 	return run
 }
 
-// TestAgentTruth shows what the eBPF profiler's own agent finds of the same programs.
+// TestAgentTruth shows the results of the eBPF profiler's own agent for the same programs.
 func TestAgentTruth(t *testing.T) {
 	judgeRun(t, "agent", startAgent(t, frequency, "-reporter-interval", "2s"), buildLoads(t, measured()))
 }
@@ -48,7 +48,7 @@ var (
 	agentProfiles = flag.String("agent-profiles", "", "folder for profiles of the profilers' own processes, after they were measured")
 )
 
-// keepProfile writes what a process burns CPU time in.
+// keepProfile writes a CPU profile of a process.
 func keepProfile(t *testing.T, dir string, pid int) {
 	t.Helper()
 	out, err := exec.CommandContext(t.Context(), igtest.Built(t, igtest.Bin, "profile"), "--pid", strconv.Itoa(pid), "--gadget", "cpu", "--gadgets", os.Getenv("E2E_GADGETS"), "--seconds", "20", "-o", dir, "--", "--frequency", "997").CombinedOutput()
@@ -56,15 +56,15 @@ func keepProfile(t *testing.T, dir string, pid int) {
 	t.Logf("%s:\n%s", dir, out)
 }
 
-// cost is what a profiler takes.
+// cost is the cost of a profiler.
 type cost struct {
-	start                time.Duration // to the first request
+	start                time.Duration // until the first request
 	samples, bytes       int64
-	user, system, kernel float64 // seconds of CPU time, kernel that of eBPF programs in whoever they interrupt
+	user, system, kernel float64 // seconds of CPU time; kernel is that of eBPF programs, in the processes that they interrupt
 	resident, maps       int64   // bytes
 }
 
-// usage is the CPU time of a process and of the children that it has, in seconds of user and of kernel.
+// usage returns the CPU time of processes and of their children, in seconds of user and of kernel time.
 func usage(t *testing.T, pids ...int) (user, system float64) {
 	t.Helper()
 	for _, pid := range pids {
@@ -81,7 +81,7 @@ func usage(t *testing.T, pids ...int) (user, system float64) {
 	return user, system
 }
 
-// bpf adds up what the file descriptors of processes say: the memory of maps, each once, and the time of programs.
+// bpf adds up the information of processes' file descriptors: the memory of maps, each once, and the time of programs.
 func bpf(t *testing.T, pids ...int) (maps int64, seconds float64) {
 	t.Helper()
 	seen := map[string]bool{}
@@ -137,7 +137,7 @@ func (c *contender) begin(t *testing.T) {
 	}
 }
 
-// look reads what it has taken so far, and adds what that is since the last look.
+// look reads the cost so far, and adds the difference to the last reading.
 func (c *contender) look(t *testing.T, first bool) {
 	t.Helper()
 	var now cost
@@ -155,10 +155,9 @@ func (c *contender) look(t *testing.T, first bool) {
 	c.last = now
 }
 
-// TestAgentCost runs the eBPF profiler's own agent and profile_cpu, without names of native functions and with them, at the same
-// time, so that all three have the same programs to sample and the same machine to do it on, at the same frequency and with the
-// same languages, and writes what each takes. It does so twice, the other way around the second time: whoever comes first in an
-// interrupt finds nothing in the CPU's caches.
+// TestAgentCost runs three profilers at the same time: the eBPF profiler's own agent, and profile_cpu with and without names of
+// native functions. So they all sample the same programs on the same machine, with the same frequency and languages. It writes the
+// cost of each. A second pass reverses the order, because the first one in an interrupt finds the CPU's caches cold.
 func TestAgentCost(t *testing.T) {
 	const hz = "49"
 	require.NoError(t, os.WriteFile("/proc/sys/kernel/bpf_stats_enabled", []byte("1"), 0))
@@ -180,7 +179,7 @@ func TestAgentCost(t *testing.T) {
 		for _, c := range order {
 			c.begin(t)
 		}
-		time.Sleep(15 * time.Second) // until the last one has read the files that the first one has
+		time.Sleep(15 * time.Second) // until the last one has read the same files as the first
 		for _, c := range order {
 			c.look(t, true)
 		}

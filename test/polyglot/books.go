@@ -7,13 +7,14 @@ import (
 	"strconv"
 )
 
-// Books is what the closing lines of a run say: what became of its samples, and what the unwinder has lost meanwhile.
+// Books has the numbers of a run's closing lines: the results of its samples, and the unwinder's losses.
 type Books struct {
-	// Drawn are all samples, Container those of a container that had gone, and Lost those whose stack did not arrive: they are delivered.
+	// Drawn counts all samples. Container counts samples of a container that had gone. Lost counts delivered samples whose stack
+	// did not arrive.
 	Drawn, Container, Lost int64
 	// These are stacks of all gadgets.
 	InUnwinder, InKernel, Crashed, Restarts int64
-	// Away is for how many seconds there was no unwinder.
+	// Away is how many seconds no unwinder ran.
 	Away float64
 }
 
@@ -24,7 +25,7 @@ var (
 	unwinderLine  = regexp.MustCompile(`unwind: of all gadgets, .*lost: (\d+) in the unwinder, (\d+) in the kernel, (\d+) in (\d+) restarts \(([\d.]+) s without it\)`)
 )
 
-// ErrNoClosingLine says that the log of a run has none.
+// ErrNoClosingLine reports that a run's log has no closing lines.
 var ErrNoClosingLine = errors.New("no closing lines of the operator unwind")
 
 // ReadBooks finds the closing lines in the log of a run.
@@ -58,8 +59,9 @@ func ReadBooks(log string) (b Books, err error) {
 	return b, nil
 }
 
-// Check reports whether a sample is missing: each that was drawn was delivered, but for those of a container that had gone. Inspektor Gadget
-// reads a gadget's rows for the last time before its timer ends: of what comes in between, one in a hundred at most, the count can differ.
+// Check reports whether a sample is missing: each drawn sample was delivered, except those of a container that had gone. Inspektor
+// Gadget reads a gadget's rows for the last time before its timer ends. So the counts can differ by samples in between, at most one
+// in a hundred.
 func (b Books) Check(delivered int64) error {
 	if missing := b.Drawn - b.Container - delivered; missing < -slack(b) || missing > slack(b) {
 		return fmt.Errorf("%d samples were drawn, and %d delivered: %+v", b.Drawn, delivered, b)

@@ -26,11 +26,11 @@ import (
 	"github.com/ig-otel-profiles/ig-otel-profiles/internal/igtest"
 )
 
-// igDaemon is "ig daemon", in which several gadgets run that share an unwinder. They export to one receiver.
+// igDaemon is "ig daemon" with several gadgets that share an unwinder and export to one receiver.
 type igDaemon struct {
 	*gadgetRun
 	client  api.GadgetManagerClient
-	metrics string // where they are
+	metrics string // their address
 }
 
 func startDaemon(t *testing.T) *igDaemon {
@@ -49,7 +49,7 @@ func startDaemon(t *testing.T) *igDaemon {
 	return &igDaemon{run, api.NewGadgetManagerClient(conn), "http://" + listen + "/metrics"}
 }
 
-// metric is the sum of a metric over the series with these labels.
+// metric returns the sum of a metric over the series with these labels.
 func (d *igDaemon) metric(name string, labels ...string) (sum float64) {
 	d.t.Helper()
 	response, err := http.Get(d.metrics)
@@ -69,7 +69,7 @@ func (d *igDaemon) metric(name string, labels ...string) (sum float64) {
 	return sum
 }
 
-// events is what events with a result stand for, in the units of the labels.
+// events returns the amount of events with a result, in the units of the labels.
 func (d *igDaemon) events(result string, labels ...string) float64 {
 	return d.metric("ig_otel_profiles_unwinder_events_value_total", append(labels, fmt.Sprintf("result=%q", result))...)
 }
@@ -130,7 +130,7 @@ func (d *igDaemon) attach(gadget string, flags map[string]string) *attached {
 	return a
 }
 
-// end ends the gadget, and returns what it has said.
+// end ends the gadget, and returns its output.
 func (a *attached) end() string {
 	a.t.Helper()
 	require.NoError(a.t, a.stream.Send(&api.GadgetControlRequest{Event: &api.GadgetControlRequest_StopRequest{StopRequest: &api.GadgetStopRequest{}}}))
@@ -156,9 +156,9 @@ func (d *igDaemon) arrived(kind string) {
 	}), "no samples of the type %s", kind)
 }
 
-// TestSecondGadget: profile_cpu runs and profile_offcpu starts, whose programs call another chain. The unwinder goes on, and profile_cpu meets
-// no event without it. profile_offcpu does before its own start is over: Inspektor Gadget attaches a gadget's programs before anybody else can
-// put the unwinder's entry into them.
+// TestSecondGadget: while profile_cpu runs, profile_offcpu starts, whose programs call another chain. The unwinder goes on, and all
+// events of profile_cpu reach it. profile_offcpu may have some without it during its start. Inspektor Gadget attaches a gadget's
+// programs before anyone else can put the unwinder's entry into them.
 func TestSecondGadget(t *testing.T) {
 	startLoads(t, find(t, "c-fp", "python"))
 	d := startDaemon(t)

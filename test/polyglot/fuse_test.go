@@ -18,8 +18,8 @@ import (
 	"github.com/ig-otel-profiles/ig-otel-profiles/test/loads"
 )
 
-// TestDeafFileSystem runs a program from a file system that does not answer the unwinder: reading its file never ends. The unwinder is found out to
-// wait, started anew without that program, and takes samples of those that start later.
+// TestDeafFileSystem runs a program from a file system that never answers the unwinder. The blocked unwinder is detected and
+// restarted without that program. It samples programs that start later.
 func TestDeafFileSystem(t *testing.T) {
 	h := startHostile(t)
 	p := buildLoads(t, find(t, "c"))[0]
@@ -28,7 +28,7 @@ func TestDeafFileSystem(t *testing.T) {
 	dir := t.TempDir()
 	require.NoError(t, os.Chmod(dir, 0o755))
 	fs := deaf.Mount(t, dir, content, func(name string) bool { return name == "unwinder" })
-	// Not directly: this process, which has to answer, cannot do so between its fork and its exec.
+	// A shell starts it: this process has to answer, and cannot do so between its own fork and exec.
 	program := exec.Command("/bin/sh", "-c", `exec "$0"`, filepath.Join(dir, "evil"))
 	program.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
 	stdout, err := program.StdoutPipe()

@@ -7,12 +7,12 @@ import (
 	"github.com/ig-otel-profiles/ig-otel-profiles/test/loads"
 )
 
-// warmUp is for how long a container of the virtual machine is new. Its processor is emulated: reading the files of a program, before which
-// its stacks have no callers, takes as many seconds there as it takes tenths elsewhere.
+// warmUp is how long a container of the virtual machine counts as new. Until a program's files are read, its stacks have no
+// callers. On an emulated processor, reading takes seconds in place of tenths.
 const warmUp = 20 * time.Second
 
-// guestParts are the samples of a container of the virtual machine: those of its first seconds, those of threads that are not the
-// program's, and what is left to be judged.
+// guestParts are the samples of a container of the virtual machine: those of its first seconds, those of the runtime's threads, and
+// the rest, which is judged.
 type guestParts struct{ early, runtime, rest []receiver.Sample }
 
 func partsOf(samples []receiver.Sample, l loads.Load) guestParts {
@@ -44,6 +44,6 @@ func total(samples []receiver.Sample) int64 {
 	return sum
 }
 
-// ofProgram reports whether a thread is the program's. Java gives names to its own, for the garbage collector, compilers and signals, and none
-// to the one that runs main.
+// ofProgram reports whether a thread is the program's. Java names its own threads, for the garbage collector, compilers and
+// signals, but not the one that runs main.
 func ofProgram(thread string, l loads.Load) bool { return l.FrameType != "jvm" || thread == "java" }

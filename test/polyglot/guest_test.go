@@ -10,7 +10,7 @@ import (
 	"github.com/ig-otel-profiles/ig-otel-profiles/test/loads"
 )
 
-// What a container's first seconds and Java's own threads have is apart, and nothing is lost between the parts.
+// Samples of a container's first seconds and of Java's own threads are separate, and none is lost between the parts.
 func TestPartsOf(t *testing.T) {
 	begin := time.Unix(1000, 0)
 	sample := func(after time.Duration, thread string, n int64) receiver.Sample {

@@ -24,10 +24,10 @@ import (
 	"github.com/ig-otel-profiles/ig-otel-profiles/test/loads"
 )
 
-// nobody is the user that hostile programs run as.
+// nobody is the user of hostile programs.
 const nobody = 65534
 
-// hostile is profile_cpu with whole stacks while a program works against it. A good program runs beside it.
+// hostile is profile_cpu with whole stacks, while a program attacks it. A good program runs beside it.
 type hostile struct {
 	t    *testing.T
 	good *loads.Process
@@ -44,7 +44,7 @@ func startHostile(t *testing.T) *hostile {
 
 func (h *hostile) of(pid int) []receiver.Sample { return ofProcess(h.run.receiver.Samples())[pid] }
 
-// finish sees samples of the good program arrive that were taken from now on, ends the run and checks the books.
+// finish waits for new samples of the good program, ends the run and checks its numbers.
 func (h *hostile) finish() ([]receiver.Sample, Books) {
 	h.t.Helper()
 	from := time.Now()
@@ -64,7 +64,7 @@ func (h *hostile) finish() ([]receiver.Sample, Books) {
 	return samples, b
 }
 
-// start starts a hostile program as a user without rights.
+// start starts a hostile program as an unprivileged user.
 func (h *hostile) start(name string, args ...string) *exec.Cmd {
 	h.t.Helper()
 	cmd := exec.Command(name, args...)
@@ -78,7 +78,7 @@ func (h *hostile) start(name string, args ...string) *exec.Cmd {
 	return cmd
 }
 
-// requireLevel checks how much more memory than before the unwinder takes. One that was started anew is waited for.
+// requireLevel checks how much more memory than before the unwinder takes. It waits for a restarted unwinder.
 func (h *hostile) requireLevel(before, more int64) {
 	h.t.Helper()
 	var after int64
@@ -91,7 +91,7 @@ func (h *hostile) requireLevel(before, more int64) {
 	require.Less(h.t, after, before+more, "the unwinder grows")
 }
 
-// folder is one that the hostile user may write to.
+// folder returns a folder in which the hostile user may write.
 func folder(t *testing.T) string {
 	t.Helper()
 	dir, err := os.MkdirTemp("", "hostile")
@@ -101,7 +101,7 @@ func folder(t *testing.T) string {
 	return dir
 }
 
-// textOffset is where a function's code stands in a file.
+// textOffset returns the offset of a function's code in a file.
 func textOffset(t *testing.T, path, function string) int64 {
 	t.Helper()
 	f, err := elf.Open(path)
@@ -122,8 +122,8 @@ func textOffset(t *testing.T, path, function string) int64 {
 	return 0
 }
 
-// TestTruncatedWhileMapped has a program that looks like Go to the unwinder take its table of functions away while it is mapped: a
-// read through a mapping would end the unwinder with SIGBUS. It goes on, and has a stack for each sample of the program.
+// TestTruncatedWhileMapped runs a program that looks like Go and truncates its own function table while it is mapped. A read
+// through a mapping would end the unwinder with SIGBUS. The unwinder must go on, with a stack for each sample of the program.
 func TestTruncatedWhileMapped(t *testing.T) {
 	dir := folder(t)
 	program, victim := igtest.CompileInto(t, dir, "testdata/truncate.c", "gcc", "-O1"), filepath.Join(dir, "victim")
@@ -162,7 +162,7 @@ func TestTruncatedWhileMapped(t *testing.T) {
 	require.Zero(t, b.InUnwinder)
 }
 
-// TestMisleadingFiles runs programs whose files lie: their tables claim sizes and places that are not there.
+// TestMisleadingFiles runs programs whose files lie: their tables claim wrong sizes and offsets.
 func TestMisleadingFiles(t *testing.T) {
 	dir := folder(t)
 	var programs []string
@@ -190,14 +190,14 @@ func TestMisleadingFiles(t *testing.T) {
 			forEachSection(t, changed, change)
 			write(load+"-"+name, changed)
 		}
-		// The content of what unwinders and symbolizers read, overwritten.
+		// This overwrites the sections that unwinders and symbolizers read.
 		for _, name := range []string{".eh_frame", ".eh_frame_hdr", ".gopclntab", ".symtab", ".strtab", ".dynsym", ".note.gnu.build-id", ".go.buildinfo"} {
 			for kind, fill := range map[string]byte{"ff": 0xff, "7f": 0x7f} {
 				changed := bytes.Clone(text)
 				found := false
 				forEachSection(t, changed, func(s elf.SectionHeader, _ []byte) {
 					if s.Name == name && s.Type != elf.SHT_NOBITS {
-						// Not the first bytes: they make it be taken for what it says.
+						// The first bytes stay, because they identify the section's content.
 						content := changed[s.Offset : s.Offset+s.Size]
 						for i := 16; i < len(content); i++ {
 							content[i] = fill
@@ -235,13 +235,13 @@ func forEachSection(t *testing.T, text []byte, change func(elf.SectionHeader, []
 	}
 }
 
-// TestFalseInterpreters runs programs that are taken for Python, Perl and others by their names, and are not.
+// TestFalseInterpreters runs programs with the names of Python, Perl and others that are not these.
 func TestFalseInterpreters(t *testing.T) {
 	dir := folder(t)
 	source := filepath.Join(dir, "false.c")
 	var symbols strings.Builder
 	symbols.WriteString("#include <stddef.h>\n")
-	// What the unwinder finds interpreters' structures by, filled with what leads anywhere.
+	// Unwinders find interpreters' structures by these symbols, which get misleading contents.
 	for _, name := range []string{
 		"_PyRuntime", "PyInterpreterState_Head", "_PyEval_EvalFrameDefault", "PyEval_EvalFrameEx", "autoTLSkey", "_Py_ID", "Py_Version",
 		"PL_thr_key", "PL_version", "Perl_runops_standard", "PL_runops_std", "ruby_version", "ruby_current_ec", "ruby_current_vm", "rb_vm_exec",
@@ -272,12 +272,12 @@ func TestFalseInterpreters(t *testing.T) {
 	require.LessOrEqual(t, b.Restarts, int64(3))
 }
 
-// lastPID is the file that says after which number the kernel looks for the next PID.
+// lastPID is the file with the last PID. The kernel looks for the next one after it.
 const lastPID = "/proc/sys/kernel/ns_last_pid"
 
-// TestManyProcesses lets thousands of processes come and go, with threads' names that are escapes for a terminal, and some that die
-// while they are looked at. From the second round on they have the PIDs of those of the first. Most are too short for a sample, so
-// some that last longer follow, again with the same PIDs, until one was met as that of two processes.
+// TestManyProcesses starts and ends thousands of processes. Their threads' names are escapes for a terminal, and some processes die
+// while they are read. From the second round on, they reuse the PIDs of the first. Most are too short for a sample, so longer ones
+// follow with the same PIDs. They continue until one PID was sampled for two processes.
 func TestManyProcesses(t *testing.T) {
 	dir := folder(t)
 	program := igtest.CompileInto(t, dir, "testdata/forks.c", "gcc", "-O1")
@@ -296,7 +296,7 @@ func TestManyProcesses(t *testing.T) {
 		require.NoError(t, cmd.Run(), "%s", out.String())
 		started += processes
 	}
-	const short, long = 5, 20 // rounds; two of the long ones are enough where all goes well
+	const short, long = 5, 20 // rounds; two long ones are usually enough
 	for n := range short {
 		round(n, 1000)
 	}
@@ -312,7 +312,8 @@ func TestManyProcesses(t *testing.T) {
 	require.NotContains(t, h.run.log.String(), "\x1b", "an escape in the log")
 }
 
-// metAgain are the PIDs of which samples have several names of hostile processes. Those do not change theirs: two are of two processes.
+// metAgain returns the PIDs whose samples have several names of hostile processes. These do not change their names, so they are of
+// two processes.
 func metAgain(samples []receiver.Sample) (pids []string) {
 	names := map[string]string{}
 	for _, s := range samples {

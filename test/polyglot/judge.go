@@ -12,27 +12,27 @@ import (
 	"github.com/ig-otel-profiles/ig-otel-profiles/test/loads"
 )
 
-// verdict is what a profile says of one load.
+// verdict is the result of a load's profile.
 type verdict struct {
 	load loads.Load
-	// samples counts hits of the timer. Of those, complete have a stack that reaches the program's entry, named have
-	// one of the program's three functions by name, and chained all of its callers by name, too, in order.
+	// samples counts hits of the timer. complete counts stacks that reach the program's entry. named counts those with one of the
+	// program's three functions by name. chained counts those that also have all of its callers by name, in order.
 	samples, complete, named, chained int64
-	// placed are those of named in which that function has the type of the language's frames, a file and a line.
+	// placed are those of named in which that function has the language's frame type, a file and a line.
 	placed int64
-	// at is how many samples each of the three functions has among its callees, by name or by address.
+	// at counts the samples by the three functions, found by name or by address.
 	at map[string]int64
-	// outermost has, for samples that are not complete, how often each outermost frame was seen, and unnamed, for those without one of the
-	// three functions, how often each thread was met with each innermost frame.
+	// outermost counts the outermost frames of samples that are not complete. unnamed counts threads and innermost frames of
+	// samples without one of the three functions.
 	outermost, unnamed map[string]int64
 }
 
-// judge weighs samples against what is known of a program.
+// judge compares samples with the known facts of a program.
 type judge struct {
 	load loads.Load
-	// entries are the places in files where execution begins: the start of a program.
+	// entries are the places in files where execution of a program begins.
 	entries []span
-	// functions are those of a stripped file, as its unstripped copy has them.
+	// functions are a stripped file's functions, from its unstripped copy.
 	functions []span
 }
 
@@ -46,10 +46,10 @@ func (s span) has(f receiver.Frame) bool {
 	return f.Mapping != "" && filepath.Base(f.Mapping) == s.file && s.start <= f.Address && f.Address < s.end
 }
 
-// entryCode is how far from its entry point a program can be found calling its main function.
+// entryCode is the maximum distance from an entry point at which a program calls its main function.
 const entryCode = 64
 
-// newJudge reads what addresses mean in the program's own files. executable is the file that runs.
+// newJudge reads the addresses in the program's own files. executable is the file that runs.
 func newJudge(p *loads.Program, executable string) (*judge, error) {
 	j := &judge{load: p.Load}
 	f, err := elf.Open(executable)
@@ -80,7 +80,7 @@ func newJudge(p *loads.Program, executable string) (*judge, error) {
 	return j, nil
 }
 
-// judge weighs the samples of one process.
+// judge judges the samples of one process.
 func (j *judge) judge(samples []receiver.Sample) verdict {
 	v := verdict{load: j.load, at: map[string]int64{}, outermost: map[string]int64{}, unnamed: map[string]int64{}}
 	for _, s := range samples {
@@ -111,7 +111,7 @@ func (j *judge) judge(samples []receiver.Sample) verdict {
 	return v
 }
 
-// userFrames are the frames that are not the kernel's.
+// userFrames returns the frames outside the kernel.
 func userFrames(stack []receiver.Frame) []receiver.Frame {
 	i := slices.IndexFunc(stack, func(f receiver.Frame) bool { return f.Type != "kernel" })
 	if i < 0 {
@@ -134,14 +134,13 @@ func outermost(stack []receiver.Frame) string {
 	return stack[len(stack)-1].Label()
 }
 
-// starts are the functions that a process, a thread or a goroutine starts in.
+// starts are the functions in which a process, a thread or a goroutine starts.
 var starts = []string{
 	"_start", "__libc_start_main", "__libc_start_call_main", "clone", "__clone", "clone3", "__clone3", "start_thread",
 	"runtime.goexit", "runtime.mstart", "runtime.mstart.abi0", "runtime.goexit.abi0", "runtime.rt0_go", "runtime.mcall", "runtime.systemstack",
 }
 
-// complete says whether a stack, leaf first, reaches the entry: that of the language, or that of the process or of a
-// thread.
+// complete reports whether a stack, leaf first, reaches the entry of the language, of the process or of a thread.
 func (j *judge) complete(stack []receiver.Frame) bool {
 	if len(stack) == 0 {
 		return false
@@ -164,7 +163,7 @@ func (j *judge) complete(stack []receiver.Frame) bool {
 	return threads && strings.HasPrefix(filepath.Base(last.Mapping), "libc.so.")
 }
 
-// functionAt is the function of a stripped file that a frame is in, empty if that is not known.
+// functionAt returns the function of a stripped file that a frame is in, or nothing if that is not known.
 func (j *judge) functionAt(f receiver.Frame) string {
 	for _, s := range j.functions {
 		if s.has(f) {
@@ -174,7 +173,7 @@ func (j *judge) functionAt(f receiver.Frame) string {
 	return ""
 }
 
-// shared says which of the three functions a name means.
+// shared returns the one of the three functions that a name means.
 func (j *judge) shared(name string) string {
 	for _, s := range j.load.Shares {
 		if loads.Is(name, s.Function) {
@@ -184,12 +183,12 @@ func (j *judge) shared(name string) string {
 	return ""
 }
 
-// named is which frame is one of the three functions by name, -1 if none is.
+// named returns the index of a frame with one of the three functions by name, or -1.
 func (j *judge) named(stack []receiver.Frame) int {
 	return slices.IndexFunc(stack, func(f receiver.Frame) bool { return j.shared(f.Name) != "" })
 }
 
-// function is the one of the three that the stack goes through, by name or by address.
+// function returns the one of the three functions that is on the stack, by name or by address.
 func (j *judge) function(stack []receiver.Frame) string {
 	for _, f := range stack {
 		if function := j.shared(f.Name); function != "" {
@@ -202,7 +201,7 @@ func (j *judge) function(stack []receiver.Frame) string {
 	return ""
 }
 
-// chained says whether the stack has one of the three functions and after it its callers out to the entry.
+// chained reports whether the stack has one of the three functions, followed by its callers out to the entry.
 func (j *judge) chained(stack []receiver.Frame) bool {
 	i := j.named(stack)
 	if i < 0 {
@@ -224,7 +223,7 @@ func percent(n, of int64) float64 {
 	return 100 * float64(n) / float64(of)
 }
 
-// inFunctions is how many samples have one of the three functions.
+// inFunctions returns the number of samples in one of the three functions.
 func (v verdict) inFunctions() int64 {
 	sum := int64(0)
 	for _, n := range v.at {
@@ -236,7 +235,7 @@ func (v verdict) inFunctions() int64 {
 // share is a function's part of the samples in the three, in percent.
 func (v verdict) share(function string) float64 { return percent(v.at[function], v.inFunctions()) }
 
-// off is how many points the share that is furthest from the truth is off.
+// off returns the largest difference from the true shares in points.
 func (v verdict) off() float64 {
 	worst := 0.0
 	for _, s := range v.load.Shares {
@@ -245,7 +244,7 @@ func (v verdict) off() float64 {
 	return worst
 }
 
-// shares is the found shares as text, or a dash where none of the functions was found.
+// shares returns the found shares as text, or a dash if none of the functions was found.
 func (v verdict) shares() string {
 	if v.inFunctions() == 0 {
 		return "-"

@@ -28,9 +28,9 @@ func TestJudge(t *testing.T) {
 	v := j.judge([]receiver.Sample{
 		sample(60, named("heavy", "work", "step", "run", "main", "_start")), // all there
 		sample(20, named("light", "step", "run", "main")),                   // a caller is missing
-		sample(8, []receiver.Frame{{Mapping: "/x/c", Address: 0x2010}}),     // by address, and the stack ends there
+		sample(8, []receiver.Frame{{Mapping: "/x/c", Address: 0x2010}}),     // by address, at the end of the stack
 		sample(2, []receiver.Frame{{Mapping: "/x/c", Address: 0x2100}, {Mapping: "/x/c", Address: 0x1020}}),
-		sample(9, append([]receiver.Frame{kernel}, named("rest")...)), // a function of the kernel is no entry
+		sample(9, append([]receiver.Frame{kernel}, named("rest")...)), // a function of the kernel is not an entry
 		sample(1, []receiver.Frame{kernel}),
 	})
 	require.EqualValues(t, 100, v.samples)
@@ -46,7 +46,7 @@ func TestJudge(t *testing.T) {
 	require.InDelta(t, 60, empty.off(), 0)
 }
 
-// A function of an interpreter counts as placed with all of type, file and line only.
+// A function of an interpreter only counts as placed with type, file and line.
 func TestJudgePlaced(t *testing.T) {
 	load, err := loads.Find("python")
 	require.NoError(t, err)

@@ -13,8 +13,8 @@ import (
 	"github.com/ig-otel-profiles/ig-otel-profiles/internal/igtest"
 )
 
-// TestFalseJVM runs programs that the unwinder takes for Java, and whose tables cannot be read: one makes it take a tebibyte of
-// memory, which ends it at once, the other keeps it at reading for days. Both are found out and left alone.
+// TestFalseJVM runs programs that the unwinder takes for Java and whose tables are unreadable. One makes the unwinder take a
+// tebibyte of memory, which ends it at once. The other makes it read for days. Both are detected and left out.
 func TestFalseJVM(t *testing.T) {
 	program := filepath.Join(folder(t), "libjvm.so")
 	igtest.Output(t, "gcc", "-O1", "-Wall", "-Werror", "-rdynamic", "-o", program, filepath.Join("testdata", "jvm.c"))
@@ -27,7 +27,7 @@ func TestFalseJVM(t *testing.T) {
 	said("out of memory", 4*time.Minute)
 	said("as at an earlier exit: samples of that process are skipped", 4*time.Minute)
 	h.start(program, "endless")
-	said("of CPU time to read the files of the process", 15*time.Minute) // half a minute of it, on a machine that others use as well
+	said("of CPU time to read the files of the process", 15*time.Minute) // half a minute of it, on a shared machine
 	_, b := h.finish()
 	require.EqualValues(t, 3, b.Restarts)
 }

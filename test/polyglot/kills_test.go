@@ -20,7 +20,7 @@ import (
 	"github.com/ig-otel-profiles/ig-otel-profiles/internal/igtest"
 )
 
-// fiveGadgets are the gadgets of TestKillsUnderFive, with the type of their samples and the line of testdata/five/five.c that says the same.
+// fiveGadgets are the gadgets of TestKillsUnderFive, with their sample types and the matching lines of testdata/five/five.c.
 var fiveGadgets = []struct {
 	name, kind, account string
 	flags               map[string]string
@@ -32,7 +32,7 @@ var fiveGadgets = []struct {
 	{"profile_alloc", "alloc_space", "alloc", map[string]string{"sample-bytes": "1", "max-cost": "1000"}},
 }
 
-// outcome finds what became of a gadget's events in its closing line: their number and share of the value.
+// outcome finds a result of a gadget's events in its closing line: their number and share of the value.
 func outcome(log, words string) (events int64, percent float64) {
 	m := regexp.MustCompile(`\d+ events sampled.*?, (\d+) ` + words + ` \(([\d.]+) %`).FindStringSubmatch(log)
 	if m == nil {
@@ -43,8 +43,8 @@ func outcome(log, words string) (events int64, percent float64) {
 	return events, percent
 }
 
-// TestKillsUnderFive kills the unwinder again and again while all five gadgets look at one program. What the program says of itself arrives: some of it
-// with stacks by frame pointers, or with none, which is counted.
+// TestKillsUnderFive kills the unwinder repeatedly while all five gadgets profile one program. The program's own counts arrive.
+// Some have stacks by frame pointers or none, and these are counted.
 func TestKillsUnderFive(t *testing.T) {
 	program := filepath.Join(t.TempDir(), "five")
 	igtest.Output(t, "gcc", "-O2", "-fno-omit-frame-pointer", "-pthread", "-o", program, "testdata/five/five.c")

@@ -21,8 +21,9 @@ import (
 
 var stacks = flag.Int("stacks", 100000, "how many stacks TestOneCPU checks")
 
-// TestOneCPU has two programs on one CPU meet the probes of four gadgets, whose programs call three chains: that of kprobes, of perf events, which
-// interrupts the others, and of raw tracepoints, which two gadgets share. No stack has functions of both programs, or of one in another order.
+// TestOneCPU runs two programs on one CPU with the probes of four gadgets. Their programs call three chains: for kprobes, for perf
+// events, which interrupt the others, and for raw tracepoints, which two gadgets share. No stack may mix functions of both
+// programs, or have them in the wrong order.
 func TestOneCPU(t *testing.T) {
 	sides := []string{"left", "right"}
 	pids := map[int]string{}
@@ -72,7 +73,7 @@ func indexOf(frames []receiver.Frame, name string) int {
 	return slices.IndexFunc(frames, func(f receiver.Frame) bool { return f.Name == name })
 }
 
-// mixed says what is wrong with a stack of a side: a function of another, or one whose caller is not where it belongs.
+// mixed describes the error in a stack of a side: a function of another side, or a wrong caller.
 func mixed(frames []receiver.Frame, side string) string {
 	callers := map[string]string{side + "_inner": side + "_middle", side + "_middle": side + "_outer", side + "_outer": "main"}
 	for i, f := range frames {
@@ -81,7 +82,7 @@ func mixed(frames []receiver.Frame, side string) string {
 				return f.Name
 			}
 		}
-		// A stack that was not unwound to its end has no more.
+		// A stack that was not unwound to its end has no further callers.
 		if caller := callers[f.Name]; caller != "" && i+1 < len(frames) && frames[i+1].Name != caller && indexOf(frames, "main") >= 0 {
 			return f.Name + " is called by " + frames[i+1].Name
 		}

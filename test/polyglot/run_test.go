@@ -24,7 +24,7 @@ import (
 	"github.com/ig-otel-profiles/ig-otel-profiles/test/loads"
 )
 
-// gadgetRun is "ig run" of a gadget, or another profiler, under way, into a receiver.
+// gadgetRun is a running "ig run" of a gadget, or another profiler, with its receiver.
 type gadgetRun struct {
 	t        *testing.T
 	receiver *receiver.Receiver
@@ -39,13 +39,13 @@ type gadgetRun struct {
 	hits   map[int][]hits // of each process
 }
 
-// hits are those of an interval.
+// hits are the samples of an interval.
 type hits struct {
 	start time.Time
 	n     int64
 }
 
-// count counts what arrives, once: to resolve all of it again and again takes more CPU than what is tested.
+// count counts each request once, because resolving all of them repeatedly takes more CPU than the tested code.
 func (r *gadgetRun) count(_ context.Context, req *collectorpb.ExportProfilesServiceRequest) (*collectorpb.ExportProfilesServiceResponse, error) {
 	by := ofProcess(receiver.Resolve(req))
 	r.mu.Lock()
@@ -61,7 +61,7 @@ func (r *gadgetRun) count(_ context.Context, req *collectorpb.ExportProfilesServ
 	return nil, nil
 }
 
-// counted returns how many samples of a process have arrived, of intervals that began at a time or later.
+// counted returns how many samples of a process have arrived, from intervals that began at a time or later.
 func (r *gadgetRun) counted(pid int, since time.Time) int64 {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -74,10 +74,10 @@ func (r *gadgetRun) counted(pid int, since time.Time) int64 {
 	return n
 }
 
-// patience is for how long a run may take until its first samples are there: two minutes at load 70 of two CPUs.
+// patience limits the wait for a run's first samples: two minutes at load 70 on two CPUs.
 const patience = 6 * time.Minute
 
-// startRun starts "ig run" with the exporter, and returns at once. The run ends with the test at the latest.
+// startRun starts "ig run" with the exporter and returns at once. The run ends with the test at the latest.
 func startRun(t *testing.T, image string, flags ...string) *gadgetRun {
 	t.Helper()
 	run, dir := newRun(t)
@@ -87,7 +87,7 @@ func startRun(t *testing.T, image string, flags ...string) *gadgetRun {
 	return run
 }
 
-// config writes the exporter truth into a folder: each sample with its process, into the run's receiver.
+// config writes the exporter truth into a folder. It sends each sample with its process to the run's receiver.
 func (r *gadgetRun) config(dir string) string {
 	config := filepath.Join(dir, "config.yaml")
 	require.NoError(r.t, os.WriteFile(config, fmt.Appendf(nil, `
@@ -116,7 +116,7 @@ func newRun(t *testing.T) (run *gadgetRun, dir string) {
 	return run, t.TempDir()
 }
 
-// start starts what samples, with what this machine needs before it.
+// start starts the profiler, with this machine's prefix.
 func (r *gadgetRun) start(command []string) {
 	r.t.Helper()
 	args := slices.Concat(igrun.Prefix(), command)
@@ -137,7 +137,7 @@ func (r *gadgetRun) start(command []string) {
 	})
 }
 
-// wait waits until done says true of what has arrived so far, and fails after the time.
+// wait waits until done is true of the samples so far, and fails after the time.
 func (r *gadgetRun) wait(what string, within time.Duration, done func() bool) bool {
 	r.t.Helper()
 	for end := time.Now().Add(within); time.Now().Before(end); {
@@ -154,7 +154,7 @@ func (r *gadgetRun) wait(what string, within time.Duration, done func() bool) bo
 	return false
 }
 
-// stop interrupts ig, waits until it has delivered what it has, and checks what arrived against the protocol.
+// stop interrupts ig, waits until it has delivered everything, and checks that against the protocol.
 func (r *gadgetRun) stop() []receiver.Sample {
 	r.t.Helper()
 	r.cancel()
@@ -170,7 +170,7 @@ func ofProcess(samples []receiver.Sample) map[int][]receiver.Sample {
 	for _, s := range samples {
 		pid, err := strconv.Atoi(s.Attributes["process.pid"])
 		if err != nil {
-			pid, err = strconv.Atoi(s.Resource["process.pid"]) // as the eBPF profiler's agent has it
+			pid, err = strconv.Atoi(s.Resource["process.pid"]) // the key of the eBPF profiler's agent
 		}
 		if err == nil {
 			by[pid] = append(by[pid], s)

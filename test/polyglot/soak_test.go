@@ -33,7 +33,7 @@ func readBooks(t *testing.T, log string) Books {
 	return b
 }
 
-// unwinderPID is the unwinder of a run, 0 while there is none. Those that read files have -read.
+// unwinderPID returns the unwinder of a run, or 0 if there is none. Unwinders that read files have -read.
 func (r *gadgetRun) unwinderPID() int {
 	stats, err := filepath.Glob("/proc/[0-9]*/stat")
 	require.NoError(r.t, err)
@@ -80,8 +80,8 @@ func startComeAndGo(t *testing.T, limit time.Duration) {
 	t.Cleanup(func() { r.Stop() })
 }
 
-// TestSoak lets short-lived processes come and go for -soak: the unwinder must not end by itself, nor ig's and its
-// memory grow, and nothing may be lost without being counted.
+// TestSoak runs short-lived processes for -soak. The unwinder must not end by itself, neither its nor ig's memory may grow, and all
+// losses must be counted.
 func TestSoak(t *testing.T) {
 	if *soak == 0 {
 		t.Skip("-soak says how long: make soak-languages SOAK=1h")
@@ -111,7 +111,7 @@ func TestSoak(t *testing.T) {
 	requireLevel(t, "ig's memory", igMemory)
 }
 
-// requireLevel compares the median of the last quarter with that of the second.
+// requireLevel compares the medians of the last and the second quarter.
 func requireLevel(t *testing.T, what string, values []int64) {
 	t.Helper()
 	n := len(values)
@@ -125,7 +125,7 @@ func requireLevel(t *testing.T, what string, values []int64) {
 	require.LessOrEqual(t, late, early+early/5+8<<20, "%s grows", what)
 }
 
-// TestKills kills the unwinder while it works, again and again: each time the run goes on, and what is lost is counted.
+// TestKills kills the unwinder repeatedly while it works. Each time, the run goes on, and losses are counted.
 func TestKills(t *testing.T) {
 	running := startLoads(t, find(t, "c-fp", "python"))
 	r := startRun(t, igtest.Import(t, "profile_cpu"), "--unwind=whole", "--frequency=49")

@@ -27,7 +27,7 @@ const (
 	longest    = 100 * time.Second
 )
 
-// limits are what upstream cannot do, found by this test: what is not asked of these programs.
+// limits are the known limits of upstream, which this test does not require of these programs.
 var limits = map[string]limit{
 	"perl":          {why: "subs declared by name have none where the unwinder looks", named: true, shares: true},
 	"beam-stripped": noErlang, "beam-map": noErlang,
@@ -38,7 +38,7 @@ var limits = map[string]limit{
 type limit struct {
 	why                            string
 	named, complete, shares, lines bool
-	least                          float64 // of a hundred samples that have to be complete and named, where it is not 95
+	least                          float64 // least percentage of complete and named samples, if it is not 95
 }
 
 var (
@@ -66,13 +66,13 @@ func measured() []loads.Load {
 // atOnce is how many programs run at a time: enough to keep CPUs busy, few enough to leave the machine usable.
 const atOnce = 3
 
-// The ways in which profile_cpu takes stacks.
+// These are profile_cpu's ways to take stacks.
 const (
 	wholeStacks   = "--unwind=whole"
 	framePointers = "--unwind=frame-pointers"
 )
 
-// profile runs profile_cpu until it has enough samples of each program, and returns what it says of each.
+// profile runs profile_cpu until it has enough samples of each program, and judges these.
 func profile(t *testing.T, programs []*loads.Program, unwind string) []verdict {
 	t.Helper()
 	r := startRun(t, igtest.Import(t, "profile_cpu"), unwind, "--frequency="+frequency)
@@ -84,8 +84,8 @@ func profile(t *testing.T, programs []*loads.Program, unwind string) []verdict {
 	return verdicts
 }
 
-// judgeRun runs programs, some at a time, until a profiler that runs has enough samples of each, ends the profiler, and
-// returns what it says of each.
+// judgeRun runs programs, some at a time, until a running profiler has enough samples of each. It ends the profiler, and judges the
+// samples.
 func judgeRun(t *testing.T, name string, r *gadgetRun, programs []*loads.Program) []verdict {
 	t.Helper()
 	require.True(t, r.wait("the first samples", patience, func() bool { return r.receiver.Stats().Samples > 0 }))
@@ -152,7 +152,7 @@ func buildLoads(t *testing.T, which []loads.Load) []*loads.Program {
 	return programs
 }
 
-// most returns the three most frequent.
+// most returns the three most frequent entries.
 func most(counts map[string]int64) string {
 	var b strings.Builder
 	left := map[string]int64{}
@@ -174,10 +174,10 @@ func most(counts map[string]int64) string {
 	return b.String()
 }
 
-// TestTable profiles all programs in both ways, writes the table and checks the part of whole stacks.
+// TestTable profiles all programs in both ways, writes the table and checks the results of whole stacks.
 func TestTable(t *testing.T) { testTable(t, measured(), "polyglot table", header(t, frequency)) }
 
-// TestApart does so with those whose runtimes come from elsewhere.
+// TestApart does so with programs whose runtimes are not in the distribution.
 func TestApart(t *testing.T) {
 	testTable(t, loads.Apart(), "apart table", written(t)+", "+frequency+" Hz.\n\n")
 }
@@ -225,7 +225,7 @@ func render(frames, whole []verdict) string {
 	return b.String()
 }
 
-// output is what a program says, for a table.
+// output returns a program's output for a table.
 func output(t *testing.T, name string, args ...string) string {
 	t.Helper()
 	out, err := exec.CommandContext(t.Context(), name, args...).CombinedOutput()
@@ -243,7 +243,7 @@ func written(t *testing.T) string {
 		time.Now().UTC().Format("2006-01-02"), commit(t), output(t, "uname", "-r"), runtime.NumCPU(), load)
 }
 
-// header says that, and the versions of what ran.
+// header adds the versions of the programs.
 func header(t *testing.T, hz string) string {
 	t.Helper()
 	run := func(name string, args ...string) string { return output(t, name, args...) }
@@ -257,7 +257,7 @@ func header(t *testing.T, hz string) string {
 		version("rustc", "--version"), runtime.Version())
 }
 
-// commit is the one that is checked out.
+// commit returns the checked-out commit.
 func commit(t *testing.T) string {
 	t.Helper()
 	out, err := exec.CommandContext(t.Context(), "git", "rev-parse", "--short", "HEAD").Output()
@@ -267,7 +267,7 @@ func commit(t *testing.T) string {
 	return strings.TrimSpace(string(out))
 }
 
-// writeTable replaces what is between two markers of a document.
+// writeTable replaces the text between two markers of a document.
 func writeTable(t *testing.T, path, marker, table string) {
 	t.Helper()
 	text, err := os.ReadFile(path)

@@ -16,13 +16,13 @@ import (
 	"github.com/ig-otel-profiles/ig-otel-profiles/test/loads"
 )
 
-// TestTwins: a copy of a program with the same name, size, head and tail, but with other names of functions and without unwind rules,
-// runs before the program. Each has its own names, and the program's stacks are whole.
+// TestTwins: before a program, a copy of it runs with the same name, size, head and tail. The copy has other function names and no
+// unwind rules. Each has its own names, and the program's stacks are whole.
 func TestTwins(t *testing.T) {
 	igtest.NeedRoot(t)
 	load, err := loads.Find("c")
 	require.NoError(t, err)
-	// A static program has names enough that they are not at its end.
+	// A static program has so many names that they are not all in its tail.
 	dir := t.TempDir()
 	path := filepath.Join(dir, "service")
 	igtest.Output(t, "gcc", "-O2", "-static", "-fomit-frame-pointer", "-o", path, "../loads/src/load.c")
@@ -67,7 +67,7 @@ func TestTwins(t *testing.T) {
 	require.Positive(t, has(first, "hoard"), "the twin's own names")
 }
 
-// makeTwin copies a program, with other names and rules. Only what is between its first and its last 4 KiB is different.
+// makeTwin copies a program, with other names and rules. Only the part between its first and its last 4 KiB differs.
 func makeTwin(t *testing.T, path, to string) {
 	t.Helper()
 	content, err := os.ReadFile(path)

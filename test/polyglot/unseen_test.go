@@ -16,8 +16,8 @@ import (
 	"github.com/ig-otel-profiles/ig-otel-profiles/test/loads"
 )
 
-// TestUnseen runs what the unwinder cannot see into: Debian's Erlang, and a program that brings .NET along and is called like neither. After
-// a minute the log tells of both, and of how many samples that is.
+// TestUnseen runs programs that the unwinder cannot unwind: Debian's Erlang, and a program with its own .NET and another name.
+// After a minute, the log names both, with their numbers of samples.
 func TestUnseen(t *testing.T) {
 	programs := buildLoads(t, find(t, "beam-stripped", "dotnet"))
 	bringAlong(t, programs[1])
@@ -47,7 +47,7 @@ func TestUnseen(t *testing.T) {
 	r.stop()
 }
 
-// bringAlong puts a program of .NET and the runtime into one folder, under a name of its own, as "dotnet publish --self-contained" does.
+// bringAlong puts a .NET program with another name into a folder with the runtime, as "dotnet publish --self-contained" does.
 func bringAlong(t *testing.T, p *loads.Program) {
 	t.Helper()
 	own, program, runtime := filepath.Join(p.Dir, "own"), "shop", p.Args[1]

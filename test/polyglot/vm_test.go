@@ -41,7 +41,7 @@ func guestContainers(t *testing.T, path string) []guestContainer {
 	return list
 }
 
-// identity is what its resource has to say.
+// identity returns the attributes that its resource must have.
 func (c guestContainer) identity() map[string]string {
 	image, _, _ := strings.Cut(c.image, ":")
 	want := map[string]string{
@@ -54,9 +54,9 @@ func (c guestContainer) identity() map[string]string {
 	return want
 }
 
-// TestVirtualMachine checks what profile_cpu has sent of containers in the virtual machine that test/vm/run.sh boots: each has its own
-// resource, those that have ended as well, that of another namespace is absent, whole stacks and true shares in three
-// languages, and no sample is missing in the books.
+// TestVirtualMachine checks profile_cpu's samples of containers in the virtual machine that test/vm/run.sh boots. Each container
+// has its own resource, also after its end. The container of another namespace is absent. Programs in three languages have whole
+// stacks and true shares. Every sample is accounted for.
 func TestVirtualMachine(t *testing.T) {
 	out := os.Getenv("VM_OUT")
 	if out == "" {
@@ -90,7 +90,7 @@ func TestVirtualMachine(t *testing.T) {
 	require.NoError(t, err)
 	arrived := map[string][]receiver.Sample{}
 	delivered := int64(0)
-	var resent receiver.Resent // a receiver that is too slow to answer gets a request twice
+	var resent receiver.Resent // a slow receiver gets a request twice
 	for _, request := range requests {
 		if resent.Is(request) {
 			continue
@@ -146,7 +146,7 @@ func TestVirtualMachine(t *testing.T) {
 		if c.load != "burn" && c.kind == "before" && v.samples < minSamples {
 			bad(c, "%d samples are too few", v.samples)
 		}
-		if v.samples == 0 && c.kind == "ended" { // it was shorter than that
+		if v.samples == 0 && c.kind == "ended" { // it was too short
 			continue
 		}
 		if percent(v.complete, v.samples) < 95 || percent(v.named, v.samples) < 95 {
@@ -171,7 +171,7 @@ func prefixed(s, with string) string {
 	return s + with
 }
 
-// quality is how many samples there are, and which parts of them are complete and named, for the table.
+// quality returns the number of samples, and the complete and named parts, for the table.
 func quality(v verdict) string {
 	if v.samples == 0 {
 		return "0 | |"
@@ -179,7 +179,7 @@ func quality(v verdict) string {
 	return fmt.Sprintf("%d | %.0f %% | %.0f %%", v.samples, percent(v.complete, v.samples), percent(v.named, v.samples))
 }
 
-// judgeGuest weighs a container's samples against what is known of its program.
+// judgeGuest prepares the judge of a container's program.
 func judgeGuest(t *testing.T, c guestContainer) *judge {
 	t.Helper()
 	if c.load == "burn" {

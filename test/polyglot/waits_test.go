@@ -22,17 +22,17 @@ import (
 	"github.com/ig-otel-profiles/ig-otel-profiles/test/loads"
 )
 
-// accountable is a program that does something in three functions, 60, 30 and 10 % of it, and says itself how much. Its only argument is how
-// many rounds it makes.
+// accountable is a program that does 60, 30 and 10 % of its work in three functions, and reports how much. Its only argument is the
+// number of rounds.
 type accountable struct {
 	name    string
 	entry   string   // the language's outermost function
 	frames  string   // the type of the language's frames
-	build   []string // {} is the folder of what is built
+	build   []string // {} is the output folder
 	command []string
-	call    string  // the kind of system call that it waits in
-	named   float64 // the least share that has to be named, in percent, where it is not 93
-	// mixed: the runtime does the same, and not for the program.
+	call    string  // the kind of system call in which it waits
+	named   float64 // the least named share in percent, if it is not 93
+	// mixed: the runtime does the same on its own behalf.
 	mixed bool
 	// nameless: the unwinder finds no names of the language's functions.
 	nameless bool
@@ -66,12 +66,13 @@ var touchingPrograms = []accountable{
 	{name: "Java", entry: "main", frames: "jvm", build: []string{"javac", "-nowarn", "-d", "{}", "Touch.java"}, command: []string{"java", "-cp", "{}", "Touch"}, named: 88, mixed: true},
 }
 
-// accountableUser is whom the programs run as: only they are looked at, or the budget of stacks goes to whatever else runs on this machine.
+// accountableUser is the programs' user. Only this user is profiled; otherwise other programs on this machine would use the budget
+// of stacks.
 const accountableUser = 54321
 
 var accountableFunctions = []string{"heavy", "light", "rest"}
 
-// accounting is an accountable program that runs.
+// accounting is a running accountable program.
 type accounting struct {
 	pid   int
 	judge *judge
@@ -79,7 +80,7 @@ type accounting struct {
 	ended chan error
 }
 
-// buildFrom builds a program whose sources are in a folder, elsewhere: its user may not be allowed to read that.
+// buildFrom builds a program from sources in a folder elsewhere, because its user may not be allowed to read that folder.
 func (a accountable) buildFrom(t *testing.T, sources string) accountable {
 	t.Helper()
 	dir := t.TempDir()
@@ -105,13 +106,13 @@ func (a accountable) buildFrom(t *testing.T, sources string) accountable {
 	return a
 }
 
-// start starts a program that was built, for a number of rounds.
+// start starts a built program for a number of rounds.
 func (a accountable) start(t *testing.T, rounds int) *accounting {
 	t.Helper()
 	r := &accounting{said: &igtest.Buffer{}, ended: make(chan error, 1)}
 	cmd := exec.CommandContext(t.Context(), a.command[0], append(slices.Clone(a.command[1:]), strconv.Itoa(rounds))...)
 	cmd.Dir, cmd.Stdout, cmd.Stderr = a.folder, r.said, os.Stderr
-	// Allocators that give large pieces back at once have fresh memory for each.
+	// Allocators that return large blocks at once have fresh memory for each.
 	cmd.Env = append(os.Environ(), "MALLOC_MMAP_THRESHOLD_=131072", "USE_ZEND_ALLOC=0")
 	cmd.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: accountableUser, Gid: accountableUser}}
 	require.NoError(t, cmd.Start())
@@ -128,7 +129,7 @@ func (a accountable) start(t *testing.T, rounds int) *accounting {
 	return r
 }
 
-// end waits for a program's end, and returns what it says of its three functions.
+// end waits for a program's end, and returns its report on its three functions.
 func (r *accounting) end(t *testing.T) (own [3]int64, sum int64) {
 	t.Helper()
 	err := <-r.ended
@@ -139,7 +140,7 @@ func (r *accounting) end(t *testing.T) (own [3]int64, sum int64) {
 	return own, own[0] + own[1] + own[2]
 }
 
-// names tells whether a sample has the program's functions, or, if these have no names, its entry.
+// names reports whether a sample has the program's functions or, if these have no names, its entry.
 func (a accountable) names(s receiver.Sample) bool {
 	if a.nameless {
 		return through(s, a.entry)
@@ -151,8 +152,8 @@ func through(s receiver.Sample, function string) bool {
 	return slices.ContainsFunc(s.Stack, func(f receiver.Frame) bool { return loads.Is(f.Name, function) })
 }
 
-// TestWaits: of programs that wait in several languages, profile_offcpu has whole and named stacks, and the time that they measure. A round takes
-// 0.3 seconds. It has so few waits that a CPU's budget of stacks has room for nearly all of them.
+// TestWaits: for programs that wait in several languages, profile_offcpu has whole, named stacks and the times that they measure. A
+// round takes 0.3 seconds. It has few waits, so a CPU's budget of stacks covers nearly all of them.
 func TestWaits(t *testing.T) {
 	sleeping := func(s receiver.Sample) bool { return s.Attributes["off_cpu.reason"] == "sleeping" }
 	arrived := testAccounts(t, "profile_offcpu", "waits", waitingPrograms, 200, sleeping)
@@ -168,18 +169,20 @@ func TestWaits(t *testing.T) {
 	}
 }
 
-// TestFaults: of programs that touch fresh memory, profile_pagefault has whole and named stacks, and as many faults as they touch pages. So
-// many rounds take a minute and more: of one program some thousand faults are drawn in that, and sums vary by little more than 1 %.
+// TestFaults: for programs that touch fresh memory, profile_pagefault has whole, named stacks and one fault per touched page. So
+// many rounds take a minute or more. Some thousand faults of each program are drawn, so sums vary by little more than 1 %.
 func TestFaults(t *testing.T) {
 	testAccounts(t, "profile_pagefault", "faults", touchingPrograms, 1500,
 		func(s receiver.Sample) bool { return s.Attributes["page_fault.access"] == "write" })
 }
 
-// testAccounts compares what a gadget says of programs with what they say themselves. kind says which samples have to be whole and named. The
-// sources are in a folder of testdata, by which the table in POLYGLOT_DOC is called, too. It returns the samples by program.
+// testAccounts compares a gadget's results with the programs' own reports. kind selects the samples that have to be whole and
+// named. folder is a folder of testdata with the sources, and the name of the table in POLYGLOT_DOC. It returns the samples by
+// program.
 func testAccounts(t *testing.T, gadget, folder string, programs []accountable, rounds int, kind func(receiver.Sample) bool) map[string][]receiver.Sample {
 	run := startRun(t, igtest.Import(t, gadget), "--unwind=whole", fmt.Sprintf("--uid=%d", accountableUser))
-	// The unwinder reads the files of a program when it first meets it. So others of the same files run before those that count.
+	// The unwinder reads a program's files when it first sees it. So other processes with the same files run before those that
+	// count.
 	programs, before := slices.Clone(programs), map[int]accountable{}
 	for i, p := range programs {
 		programs[i] = p.buildFrom(t, filepath.Join("testdata", folder))

@@ -17,13 +17,13 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// checkAt says how each run is sampled.
+// These are the settings for sampling each run.
 const (
 	checkSeconds   = "20"
 	checkFrequency = "4000"
 	checkRule      = "share>+5%"
-	// checkRuns of each side show how much the program differs by itself. Samples that come close together on a busy machine are alike,
-	// so a single run would be taken for more than it is.
+	// checkRuns is the number of runs of each side, which show the program's normal variation. On a busy machine, neighbouring
+	// samples are alike, so a single run would seem more certain than it is.
 	checkRuns = 3
 )
 
@@ -43,7 +43,7 @@ func sampleCheck(t *testing.T, program, dir string, slower int) error {
 	return err
 }
 
-// judgement is what profile check writes in JSON, as far as this test reads it.
+// judgement is the part of profile check's JSON that this test reads.
 type judgement struct {
 	Before, After struct{ Samples float64 }
 	Tested        int
@@ -68,18 +68,18 @@ func judged(t *testing.T, code int, args ...string) (j judgement) {
 	return j
 }
 
-// against gives the runs of two sides as profile check takes them.
+// against returns the arguments of profile check for the runs of two sides.
 func against(before, after []string) []string {
 	return slices.Concat(before, []string{"--"}, after)
 }
 
-// TestCheck: profile check finds the function that was made slower, and no other, and nothing in a program that has not changed. With
-// CHECK_PAIRS it counts how often.
+// TestCheck: profile check finds the function that was made slower and no other, and nothing in an unchanged program. With
+// CHECK_PAIRS, it counts how often.
 func TestCheck(t *testing.T) {
 	dir := t.TempDir()
 	program := filepath.Join(dir, "shop")
 	compiler(t, "build", "-o", program, "./testdata/check")
-	pairs, slower := 1, []int{0, 80} // far from what chance makes of these samples
+	pairs, slower := 1, []int{0, 80} // far beyond these samples' random error
 	counted := os.Getenv("CHECK_PAIRS") != ""
 	if counted {
 		var err error
@@ -90,7 +90,7 @@ func TestCheck(t *testing.T) {
 	var base, changed []string // of the last pair
 	found, others, samples, least := make([]int, len(slower)), make([]int, len(slower)), 0.0, 0.0
 	for pair := range pairs {
-		sides := make([][]string, 1+len(slower)) // before, then each of slower
+		sides := make([][]string, 1+len(slower)) // before, then one for each of slower
 		errs := make([]error, len(sides)*checkRuns)
 		var group sync.WaitGroup
 		for i := range errs {
@@ -136,7 +136,7 @@ func TestCheck(t *testing.T) {
 		t.Logf("%d %% slower: price named in %d, another function in %d", percent, found[i], others[i])
 	}
 	if counted {
-		return // the page says how many
+		return // the page has the numbers
 	}
 	require.Zero(t, found[0]+others[0], "an unchanged program")
 	require.Equal(t, pairs, found[len(found)-1])
@@ -146,7 +146,7 @@ func TestCheck(t *testing.T) {
 		run(t, true, append([]string{"check", "--format", format}, against(base, changed)...)...)
 	}
 	missing := command(t.Context(), t, "check", base[0], filepath.Join(dir, "missing"))
-	said, _ := missing.CombinedOutput() // its exit code says more
+	said, _ := missing.CombinedOutput() // its exit code is checked below
 	require.Contains(t, string(said), "no such file")
 	require.Equal(t, 2, missing.ProcessState.ExitCode())
 }

@@ -17,10 +17,11 @@ import (
 	"github.com/ig-otel-profiles/ig-otel-profiles/internal/igtest"
 )
 
-// delivered is in the line that ig ends with.
+// delivered matches the closing line of ig.
 var delivered = regexp.MustCompile(`exporter \\?"history\\?": (\d+) delivered, 0 held.* 0 dropped`)
 
-// TestHistory: a history of a real run answers while it is recorded and after its end, with the rows that ig says it has delivered.
+// TestHistory: the history of a real run answers while it is recorded and after its end. It has the rows that ig reports as
+// delivered.
 func TestHistory(t *testing.T) {
 	igtest.NeedRoot(t)
 	image := igtest.Import(t, "profile_cpu")

@@ -16,7 +16,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// compiler runs Go's toolchain in this folder, and returns what it says.
+// compiler runs Go's toolchain in this folder, and returns its output.
 func compiler(t *testing.T, args ...string) string {
 	t.Helper()
 	cmd := exec.CommandContext(t.Context(), "go", args...)
@@ -33,7 +33,7 @@ func calls(t *testing.T, profile string) map[string]int64 {
 	compiler(t, "tool", "preprofile", "-i", profile, "-o", file)
 	text, err := os.ReadFile(file)
 	require.NoError(t, err)
-	lines := strings.Split(strings.TrimSpace(string(text)), "\n")[1:] // without the head
+	lines := strings.Split(strings.TrimSpace(string(text)), "\n")[1:] // without the header
 	weights := map[string]int64{}
 	for ; len(lines) >= 3; lines = lines[3:] {
 		var line, weight int64
@@ -45,7 +45,7 @@ func calls(t *testing.T, profile string) map[string]int64 {
 	return weights
 }
 
-// hot returns the calls that Go's compiler takes for hot, which have 99 % of the weight, and that weight.
+// hot returns the calls that Go's compiler considers hot, which have 99 % of the weight, and that weight.
 func hot(weights map[string]int64) (calls []string, sum int64) {
 	total := int64(0)
 	for _, w := range weights {
@@ -60,8 +60,8 @@ func hot(weights map[string]int64) (calls []string, sum int64) {
 	return calls, sum
 }
 
-// TestPGO: of the hot calls that the compiler takes from the CPU profile which a Go program writes of itself, by weight nine of ten are hot
-// in what we sample meanwhile, in the file as it is and merged. And the compiler does with it what it is for.
+// TestPGO: the compiler takes hot calls from the CPU profile that a Go program writes of itself. By weight, nine of ten of them are
+// hot in our samples, in the original file and after merging. The compiler then inlines and devirtualizes them.
 func TestPGO(t *testing.T) {
 	dir := t.TempDir()
 	program, own := filepath.Join(dir, "pgo"), filepath.Join(dir, "own.pb.gz")

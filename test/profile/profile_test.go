@@ -1,6 +1,6 @@
 //go:build e2e
 
-// Package profile runs the command profile on programs whose profile is known, through the real kernel.
+// Package profile runs the command profile on programs with known profiles, through the real kernel.
 package profile
 
 import (
@@ -39,7 +39,7 @@ func command(ctx context.Context, t *testing.T, args ...string) *exec.Cmd {
 	return cmd
 }
 
-// run returns what a command says, and fails unless it ends as wanted.
+// run returns a command's output, and fails unless it ends as expected.
 func run(t *testing.T, succeeds bool, args ...string) string {
 	t.Helper()
 	output, err := command(t.Context(), t, args...).CombinedOutput()
@@ -52,7 +52,7 @@ func run(t *testing.T, succeeds bool, args ...string) string {
 	return string(output)
 }
 
-// runUntil interrupts a run once it has written enough into a folder, and returns what it says.
+// runUntil interrupts a run once it has written enough into a folder, and returns its output.
 func runUntil(t *testing.T, dir string, enough func([]receiver.Sample) bool, args ...string) string {
 	t.Helper()
 	cmd := command(t.Context(), t, append(args, "--seconds", "600", "-o", dir)...)
@@ -60,7 +60,7 @@ func runUntil(t *testing.T, dir string, enough func([]receiver.Sample) bool, arg
 	cmd.Stdout, cmd.Stderr = &said, &said
 	require.NoError(t, cmd.Start())
 	t.Cleanup(func() {
-		_ = cmd.Wait() // the test's end has ended it
+		_ = cmd.Wait() // ended by the test
 		if t.Failed() {
 			t.Logf("profile said:\n%s", said.String())
 		}
@@ -69,7 +69,7 @@ func runUntil(t *testing.T, dir string, enough func([]receiver.Sample) bool, arg
 	require.Eventually(t, func() bool {
 		written, _ := os.ReadFile(filepath.Join(dir, "profiles.jsonl")) // it may not be there yet
 		written = written[:bytes.LastIndexByte(written, '\n')+1]
-		if len(written) == size { // to resolve it takes CPU time
+		if len(written) == size { // resolving takes CPU time
 			return false
 		}
 		size = len(written)
@@ -89,7 +89,7 @@ func runUntil(t *testing.T, dir string, enough func([]receiver.Sample) bool, arg
 	return said.String()
 }
 
-// start runs a program whose shares are known, and returns its process's number.
+// start runs a program whose shares are known, and returns its PID.
 func start(t *testing.T, name string) (loads.Load, string) {
 	t.Helper()
 	load, err := loads.Find(name)
@@ -102,7 +102,7 @@ func start(t *testing.T, name string) (loads.Load, string) {
 	return load, fmt.Sprint(process.PID)
 }
 
-// self returns what the table says that a function took itself, in percent; 0 if it is not there.
+// self returns a function's own share in the table, in percent; 0 if it is not there.
 func self(t *testing.T, table, function string) (percent float64) {
 	t.Helper()
 	m := regexp.MustCompile(`(?m)^ *([0-9.]+)%(?: ±\d+)? +[0-9.]+% +[0-9.]+ +\d+  .*` + regexp.QuoteMeta(function) + `(\(.*\))?( .*)?$`).FindStringSubmatch(table)
@@ -114,7 +114,7 @@ func self(t *testing.T, table, function string) (percent float64) {
 	return percent
 }
 
-// TestOwnService: the table of a C, a Go and a Python program names its functions, in the order of their shares.
+// TestOwnService: the tables of C, Go and Python programs name their functions, in the order of their shares.
 func TestOwnService(t *testing.T) {
 	t.Parallel()
 	for _, tc := range []struct{ name, gadget string }{{"c-fp", "cpu"}, {"go", "cpu"}, {"python", "cpu"}} {
@@ -122,7 +122,7 @@ func TestOwnService(t *testing.T) {
 			t.Parallel()
 			load, pid := start(t, tc.name)
 			dir := filepath.Join(t.TempDir(), "result")
-			// As many that the larger of 50 and 30 % is the larger one.
+			// With so many samples, 50 % are more than 30 % for certain.
 			table := runUntil(t, dir, func(samples []receiver.Sample) bool {
 				n := int64(0)
 				for _, s := range samples {
@@ -145,7 +145,7 @@ func TestOwnService(t *testing.T) {
 	}
 }
 
-// TestDefaultGadget is one that can run here.
+// TestDefaultGadget requires a default gadget that can run here.
 func TestDefaultGadget(t *testing.T) {
 	t.Parallel()
 	_, pid := start(t, "c-fp")
@@ -154,10 +154,10 @@ func TestDefaultGadget(t *testing.T) {
 	require.NotContains(t, said, "not available here")
 }
 
-// TestNothing: what matched nothing is an error with its reason.
+// TestNothing: a run that matches nothing is an error with its reason.
 func TestNothing(t *testing.T) {
 	t.Parallel()
-	// It is busy while the gadget starts, and stands still from then on.
+	// It is busy while the gadget starts, and stopped from then on.
 	_, pid := start(t, "c-fp")
 	dir := filepath.Join(t.TempDir(), "result")
 	cmd := command(t.Context(), t, "--pid", pid, "--seconds", "2", "--gadget", "cpu", "-o", dir)
@@ -184,7 +184,7 @@ func TestNothing(t *testing.T) {
 	}
 }
 
-// TestInterrupt: what was seen until Ctrl-C is reported. Then the result is compared and served.
+// TestInterrupt: samples until Ctrl-C are reported. Then the result is compared and served.
 func TestInterrupt(t *testing.T) {
 	t.Parallel()
 	_, pid := start(t, "c-fp")

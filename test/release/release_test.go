@@ -1,6 +1,6 @@
 //go:build e2e
 
-// Package release checks what a release attaches, in the folder that RELEASE names: see "make test-release".
+// Package release checks a release's files in the folder that RELEASE names: see "make test-release".
 package release
 
 import (
@@ -31,7 +31,7 @@ var (
 	programs = []string{"gadgetctl", "ig", "profile", "unwinder"}
 )
 
-// files are the names of what is attached.
+// files returns the names of the release's files.
 func files(t *testing.T) []string {
 	t.Helper()
 	dir := os.Getenv("RELEASE")
@@ -47,7 +47,7 @@ func files(t *testing.T) []string {
 
 func attached(name string) string { return filepath.Join(os.Getenv("RELEASE"), name) }
 
-// only returns the one name that begins and ends so.
+// only returns the one name with this prefix and suffix.
 func only(t *testing.T, prefix, suffix string) string {
 	t.Helper()
 	var found []string
@@ -60,7 +60,7 @@ func only(t *testing.T, prefix, suffix string) string {
 	return found[0]
 }
 
-// TestChecksums holds the sums against the files, and wants one for every file.
+// TestChecksums checks the files' checksums, and requires one for every file.
 func TestChecksums(t *testing.T) {
 	sums, err := os.Open(attached("SHA256SUMS"))
 	require.NoError(t, err)
@@ -77,21 +77,21 @@ func TestChecksums(t *testing.T) {
 	}
 	want := slices.DeleteFunc(files(t), func(name string) bool { return name == "SHA256SUMS" })
 	require.ElementsMatch(t, want, summed)
-	// An archive, a deb, an rpm and four SBOMs for each architecture, and the images of the gadgets.
+	// There are an archive, a deb, an rpm and four SBOMs for each architecture, and the images of the gadgets.
 	gadgets, err := filepath.Glob("../../gadgets/*/gadget.yaml")
 	require.NoError(t, err)
 	require.Len(t, summed, len(machines)*(3+len(programs))+len(gadgets))
 }
 
-// TestNames wants names that GitHub's release page does not change.
+// TestNames requires names that GitHub's release page does not change.
 func TestNames(t *testing.T) {
 	for _, name := range files(t) {
 		require.Regexp(t, `^[A-Za-z0-9][A-Za-z0-9._-]*[A-Za-z0-9]$`, name)
 	}
 }
 
-// TestVersions wants a release candidate to be a version below the release, for deb and for rpm, and the packages to have
-// the version that they were made with.
+// TestVersions requires, for deb and for rpm, that a release candidate's version is below the release. The packages must have the
+// version that they were made with.
 func TestVersions(t *testing.T) {
 	dir := t.TempDir()
 	git := func(args ...string) {
@@ -101,7 +101,7 @@ func TestVersions(t *testing.T) {
 	require.NoError(t, err)
 	versionOf := func() string {
 		cmd := exec.CommandContext(t.Context(), "make", "-s", "--no-print-directory", "-C", dir, "-f", makefile, "package-version")
-		// Not what the make that runs this test has set.
+		// This removes the settings of the make that runs this test.
 		cmd.Env = slices.DeleteFunc(os.Environ(), func(v string) bool {
 			return strings.HasPrefix(v, "MAKE") || strings.HasPrefix(v, "MFLAGS") || strings.HasPrefix(v, "PACKAGE_VERSION=")
 		})
@@ -137,7 +137,7 @@ func TestVersions(t *testing.T) {
 	}
 }
 
-// TestArchives unpacks the archives: static programs for their architecture, and those of this machine run.
+// TestArchives unpacks the archives. Their programs must be static and for their architecture, and those for this machine must run.
 func TestArchives(t *testing.T) {
 	for arch, machine := range machines {
 		t.Run(arch, func(t *testing.T) {
@@ -168,14 +168,14 @@ func TestArchives(t *testing.T) {
 			require.Regexp(t, `(?m)^ig-otel-profiles \S+$`, version)
 			help, err := igrun.Command(t.Context(), filepath.Join(dir, "ig"), "run", "--help").CombinedOutput()
 			require.NoError(t, err, "%s", help)
-			require.Contains(t, string(help), "--verify-image")                                                // the flags of operators come with a gadget
+			require.Contains(t, string(help), "--verify-image")                                                // the flags of operators are only in the help of a gadget
 			usage, _ := exec.CommandContext(t.Context(), filepath.Join(dir, "profile"), "-h").CombinedOutput() // it exits with 2
 			require.Contains(t, string(usage), "--seconds")
 		})
 	}
 }
 
-// requireNotices wants every module that Go has put down in a program in the notices.
+// requireNotices requires that the notices have every module that Go lists in a program.
 func requireNotices(t *testing.T, program, notices string) {
 	t.Helper()
 	info, err := buildinfo.ReadFile(program)
@@ -190,7 +190,7 @@ func requireNotices(t *testing.T, program, notices string) {
 	}
 }
 
-// requireSBOM wants the modules that Go has put down in a program, no fewer and no more, with their versions.
+// requireSBOM requires that the SBOM has exactly the modules that Go lists in a program, with their versions.
 func requireSBOM(t *testing.T, program, sbom string) {
 	t.Helper()
 	info, err := buildinfo.ReadFile(program)
@@ -218,7 +218,7 @@ func requireSBOM(t *testing.T, program, sbom string) {
 	require.ElementsMatch(t, want, has, "%s", sbom)
 }
 
-// TestPackages wants both packages of each architecture to say that they are of it, and to hold the programs of the archive.
+// TestPackages requires that both packages of each architecture name it, and contain the programs of the archive.
 func TestPackages(t *testing.T) {
 	const lib = "usr/lib/ig-otel-profiles"
 	for arch, rpmArch := range map[string]string{"amd64": "x86_64", "arm64": "aarch64"} {

@@ -1,8 +1,7 @@
 //go:build e2e
 
-// Package scale lets a thousand simulated nodes send to one real OpenTelemetry Collector: real
-// requests of the size that a node makes, over connections of their own, at their jittered
-// intervals.
+// Package scale lets a thousand simulated nodes send to one real OpenTelemetry Collector. They send real requests of a node's size,
+// over connections of their own, at jittered intervals.
 package scale
 
 import (
@@ -37,8 +36,8 @@ var (
 	out      = flag.String("out", "", "write the table to this file")
 )
 
-// A node: 40 containers and, with the defaults, 16 CPUs that are half busy, sampled 49 times a second: some 3,900 samples
-// in a window of 10 s, which are of some 1,200 distinct stacks.
+// This is a node with 40 containers and, by default, 16 half-busy CPUs, sampled 49 times a second. A window of 10 s has about 3,900
+// samples with about 1,200 distinct stacks.
 const (
 	containers = 40
 	stacks     = 1200
@@ -109,8 +108,7 @@ func TestThousandNodes(t *testing.T) {
 	quiet := logrus.New()
 	quiet.SetOutput(io.Discard)
 
-	// The windows of some nodes are replayed by all: what a request costs the Collector does not
-	// depend on whose it is.
+	// All nodes replay the windows of some: the cost of a request does not depend on its node.
 	windows := make([]profile.Message, 20)
 	for i := range windows {
 		windows[i] = window(t, i)
@@ -126,7 +124,7 @@ func TestThousandNodes(t *testing.T) {
 		require.NoError(t, err)
 		exporters[n] = e
 		wg.Go(func() {
-			// A random part of the first interval, then one window each.
+			// A random part of the first interval passes, then each takes one window.
 			next := began.Add(rand.N(*interval))
 			for {
 				select {

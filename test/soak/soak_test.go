@@ -1,7 +1,7 @@
 //go:build e2e
 
-// Package soak runs the operator through many batch windows of a busy node on which containers and
-// their stacks come and go, and checks that nothing grows with time.
+// Package soak runs the operator through many batch windows of a busy node with short-lived containers and stacks, and checks that
+// nothing grows with time.
 package soak
 
 import (
@@ -23,14 +23,13 @@ import (
 	otelprofiles "github.com/ig-otel-profiles/ig-otel-profiles/operators/otel-profiles"
 )
 
-// A window of 20 ms stands for one of 10 s: 12 s are 600 windows, as many as an hour and 40 minutes
-// have.
+// A window of 20 ms stands for one of 10 s: 12 s are 600 windows, as in an hour and 40 minutes.
 var duration = flag.Duration("soak", 12*time.Second, "how long to run")
 
 const window = 20 * time.Millisecond
 
 func TestContainersComeAndGo(t *testing.T) {
-	// The receiver keeps little of what it gets.
+	// The receiver keeps few of its requests.
 	r, err := receiver.Start(receiver.Options{MaxBytes: 1 << 20})
 	require.NoError(t, err)
 	defer func() { require.NoError(t, r.Close()) }()
@@ -74,7 +73,7 @@ func TestContainersComeAndGo(t *testing.T) {
 			if err := g.Source.EmitAndRelease(p); err != nil {
 				panic(err)
 			}
-			// The dictionary lives for 60 windows: after 150 it has been renewed twice.
+			// The dictionary lives for 60 windows, so after 150 it has been renewed twice.
 			if elapsed := time.Since(began); elapsed > 150*window && tick%50 == 0 {
 				h := heap()
 				if elapsed < 300*window {

@@ -18,7 +18,7 @@ import (
 	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/symbols/symtab"
 )
 
-// addr2line returns the functions at each address, the innermost first, by a tool of that name.
+// addr2line returns the functions at each address, the innermost first, from the named tool.
 func addr2line(t *testing.T, tool, path string, addrs []uint64) [][]symtab.Symbol {
 	t.Helper()
 	var input strings.Builder
@@ -56,7 +56,7 @@ func spread(all []truth, step uint64) (addrs []uint64) {
 	return addrs
 }
 
-// Go's lines and inlined functions, from .gopclntab, next to what llvm-addr2line reads from the debug information.
+// TestGoInlined compares Go's lines and inlined functions, from .gopclntab, with llvm-addr2line's from the debug information.
 func TestGoInlined(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "program")
 	run(t, "", "go", "build", "-o", path, file(t, "main.go", "package main\n\nimport \"fmt\"\n\nfunc main() { fmt.Println(\"hello\") }\n"))
@@ -76,7 +76,7 @@ func TestGoInlined(t *testing.T) {
 		}
 		have := chain(got)
 		for i := range have {
-			have[i].Name = strings.ReplaceAll(have[i].Name, "·", ".") // as debug information has it
+			have[i].Name = strings.ReplaceAll(have[i].Name, "·", ".") // as in the debug information
 			have[i].File = filepath.Clean(have[i].File)
 		}
 		require.Equal(t, want, have, "%#x", addrs[i])
@@ -90,7 +90,7 @@ func TestGoInlined(t *testing.T) {
 	require.Greater(t, inlined, 1000)
 }
 
-// chain returns the functions at an address, the innermost first, without where that is known from.
+// chain returns the functions at an address, the innermost first, without their source.
 func chain(s symtab.Symbol) []symtab.Symbol {
 	all := append([]symtab.Symbol{s}, s.Callers...)
 	for i := range all {
@@ -99,8 +99,8 @@ func chain(s symtab.Symbol) []symtab.Symbol {
 	return all
 }
 
-// Lines and inlined functions of other languages' debug information, in the versions and places that there are, next to
-// what addr2line reads from it.
+// TestLines compares lines and inlined functions from other languages' debug information, in all versions and places, with
+// addr2line.
 func TestLines(t *testing.T) {
 	cpp := file(t, "main.cpp", `#include <algorithm>
 #include <map>
@@ -142,7 +142,7 @@ int main(int argc, char **argv) {
 			addrs := spread(all, 5)
 			for i, want := range addr2line(t, "llvm-addr2line", path, addrs) {
 				got, state := lookup(addrs[i])
-				if want[0].File == "" || want[0].Line == 0 { // code that the compiler has made up
+				if want[0].File == "" || want[0].Line == 0 { // code added by the compiler
 					continue
 				}
 				require.Equal(t, symtab.Named, state)
@@ -172,7 +172,7 @@ int main(int argc, char **argv) {
 	}
 }
 
-// lines reads a file with its debug information, by a Store that finds separate ones.
+// lines reads a file with its debug information, using a Store that finds separate files.
 func lines(t *testing.T, path string, inlined bool) func(uint64) (symtab.Symbol, symtab.State) {
 	t.Helper()
 	s := symbols.NewStore(symbols.Options{Reader: parse.Here{}, Lines: true, Inlined: inlined, HostRoot: t.TempDir()})

@@ -1,7 +1,6 @@
 //go:build e2e
 
-// Package symbols compares the names that pkg/symbols finds in programs and libraries as distributions ship
-// them with what other tools say of the same files.
+// Package symbols compares the names that pkg/symbols finds in a distribution's programs and libraries with those of other tools.
 package symbols
 
 import (
@@ -26,7 +25,7 @@ import (
 	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/symbols/symtab"
 )
 
-// run returns what a program prints.
+// run returns a program's output.
 func run(t *testing.T, input, name string, args ...string) string {
 	t.Helper()
 	cmd := exec.Command(name, args...)
@@ -54,19 +53,19 @@ func read(t *testing.T, path string, inlined bool) *symtab.Table {
 	st, err := f.Stat()
 	require.NoError(t, err)
 	limits := symtab.DefaultLimits()
-	limits.Names *= 2 // all functions of the largest programs: samples are never of as many
+	limits.Names *= 2 // all functions of the largest programs; samples never have so many
 	table, err := parse.ReadTable(context.Background(), f, st.Size(), symtab.Reading{Limits: limits, Inlined: inlined})
 	require.NoError(t, err)
 	return table
 }
 
-// truth is what nm says: the functions with a size.
+// truth is a function with a size, from nm.
 type truth struct {
 	start, end uint64
 	name       string
 }
 
-// functions asks nm for the functions of a file, by address: those with a size, and all that begins in the code.
+// functions returns a file's functions from nm, by address: those with a size, and all symbols in the code.
 func functions(t *testing.T, path string, flags ...string) (all, unsized []truth) {
 	t.Helper()
 	e, err := elf.Open(path)
@@ -110,8 +109,8 @@ func covering(all []truth, longest, addr uint64) []string {
 	return names
 }
 
-// compare looks the first, the middle and the last byte of each function up, and as many addresses anywhere in the
-// code, and counts names that nm does not have there, and those that are missing.
+// compare looks up the first, the middle and the last byte of each function, and as many random addresses in the code. It counts
+// names that nm does not have there, and missing names.
 func compare(t *testing.T, path string, table *symtab.Table, all, unsized []truth) (checked, named int) {
 	t.Helper()
 	require.NotEmpty(t, all)
@@ -157,8 +156,7 @@ func compare(t *testing.T, path string, table *symtab.Table, all, unsized []trut
 	return checked, named
 }
 
-// isUnsized tells whether a name is that of a function without a size, and nothing else begins between it and the
-// address.
+// isUnsized reports whether a name is that of a function without a size, and no other symbol begins between it and the address.
 func isUnsized(s symtab.Symbol, addr uint64, want []string, all, unsized []truth) bool {
 	if len(want) > 0 || s.Source != symtab.SourceSymtab {
 		return false
@@ -178,7 +176,7 @@ func isUnsized(s symtab.Symbol, addr uint64, want []string, all, unsized []truth
 
 const library = "/usr/lib/x86_64-linux-gnu/"
 
-// llvm is the largest library at hand.
+// llvm returns the largest installed library.
 func llvm(t *testing.T) string {
 	t.Helper()
 	paths, err := filepath.Glob(library + "libLLVM-*.so.1")
@@ -187,7 +185,7 @@ func llvm(t *testing.T) string {
 	return paths[0]
 }
 
-// What Debian ships has no symbol table but for what it exports.
+// Debian's binaries only have a symbol table of exported symbols.
 func TestExported(t *testing.T) {
 	for _, path := range []string{
 		library + "libc.so.6", library + "libstdc++.so.6", library + "libcrypto.so.3", library + "libm.so.6", library + "libsqlite3.so.0",
@@ -207,7 +205,7 @@ func TestExported(t *testing.T) {
 	}
 }
 
-// Programs with a symbol table, by compilers of several languages.
+// TestSymbolTables uses programs with a symbol table from compilers of several languages.
 func TestSymbolTables(t *testing.T) {
 	cpp := file(t, "main.cpp", `#include <map>
 #include <string>
@@ -236,7 +234,7 @@ int main() { std::map<std::string, int> m; m["a"] = 1; std::cout << m.size() << 
 	}
 }
 
-// The stubs of the procedure linkage table, next to what objdump calls them.
+// TestStubs compares the stubs of the procedure linkage table with objdump.
 func TestStubs(t *testing.T) {
 	c := file(t, "main.c", "#include <stdio.h>\n#include <stdlib.h>\nint main(int n, char **a) { puts(a[0]); atexit((void (*)(void))abort); return printf(\"%d\", n); }\n")
 	dir := t.TempDir()
@@ -267,7 +265,7 @@ func TestStubs(t *testing.T) {
 		for _, section := range []string{".plt", ".plt.sec", ".plt.got"} {
 			out, err := exec.Command(tool, "-d", "-j", section, path).Output()
 			if err != nil {
-				continue // there is no such section
+				continue // this section does not exist
 			}
 			for line := range strings.Lines(string(out)) {
 				at, label, ok := strings.Cut(strings.TrimSpace(line), " <")
@@ -280,7 +278,7 @@ func TestStubs(t *testing.T) {
 				switch {
 				case state != symtab.Named:
 					nameless++
-				case strings.HasPrefix(name, "*ABS*+"): // a function that chooses: objdump has its address only
+				case strings.HasPrefix(name, "*ABS*+"): // an ifunc: objdump only has its address
 					require.Equal(t, symtab.SourcePLT, got.Source)
 					right++
 				default:
@@ -297,8 +295,8 @@ func TestStubs(t *testing.T) {
 	require.Greater(t, total, 2000)
 }
 
-// Every function of the largest Go program at hand, next to what go tool addr2line says; and the same program
-// without its symbol table says the same.
+// TestGo compares every function of the largest Go program here with go tool addr2line. The same program without its symbol table
+// has the same names.
 func TestGo(t *testing.T) {
 	ig := filepath.Join(os.Getenv("E2E_BIN"), "ig")
 	all, _ := functions(t, ig)
@@ -328,7 +326,7 @@ func TestGo(t *testing.T) {
 		}
 		require.Equal(t, symtab.Named, state)
 		require.Equal(t, got, without)
-		// Its name is that of the function that others are inlined into, its position that of the innermost.
+		// The name is the outermost function's, and the position the innermost's.
 		outer := got
 		if n := len(got.Callers); n > 0 {
 			outer = got.Callers[n-1]
@@ -345,7 +343,7 @@ func TestGo(t *testing.T) {
 	require.Greater(t, inlined, 1000)
 }
 
-// Debug files of a container, found by build ID and by debug link, and .gnu_debugdata.
+// TestSeparate finds a container's debug files, by build ID and by debug link, and .gnu_debugdata.
 func TestSeparate(t *testing.T) {
 	c := file(t, "main.c", `#include <stdio.h>
 #include <stdlib.h>
@@ -400,7 +398,7 @@ int main(int n, char **a) { return printf("%d", shown(n)); }
 	found = named(stripped)
 	require.Equal(t, symtab.SourceDebugFile, found["hidden"])
 	require.Equal(t, symtab.SourceDebugFile, found["shown"])
-	// One of another program does not count.
+	// Another program's debug file is ignored.
 	other := filepath.Join(t.TempDir(), "other")
 	run(t, "", "gcc", "-O1", "-g", "-Wl,--build-id=sha1", "-DX", "-O0", c, "-o", other)
 	run(t, "", "objcopy", "--only-keep-debug", other, byID)

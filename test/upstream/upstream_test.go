@@ -1,7 +1,7 @@
 //go:build upstream
 
-// Package upstream shows defects of Inspektor Gadget by its public packages alone: see README.md. Each test fails as long as the defect
-// is there.
+// Package upstream shows defects of Inspektor Gadget with only its public packages: see README.md. Each test fails while the defect
+// exists.
 package upstream
 
 import (
@@ -61,7 +61,7 @@ func TestResolve(t *testing.T) {
 	all.Wait()
 }
 
-// stored is a store of detached runs. As every node's, it has those of other nodes, too.
+// stored is a store of detached runs. Like every node's, it also has those of other nodes.
 type stored struct {
 	api.UnimplementedGadgetInstanceManagerServer
 }

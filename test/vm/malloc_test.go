@@ -22,9 +22,9 @@ type allocation struct {
 	Ustack    struct{ Symbols string }
 }
 
-// TestTraceMalloc: Inspektor Gadget's trace_malloc, which knows nothing of this project, has whole and named stacks of a C program without
-// frame pointers and of one in Python, which allocate 60, 30 and 10 % of their bytes in three functions. Emulated, the unwinder takes half a
-// minute to load and to read the programs' files: a program counts from its first whole stack on.
+// TestTraceMalloc: Inspektor Gadget's trace_malloc, which does not know this project, has whole and named stacks. One program is in
+// C without frame pointers, the other in Python. Both allocate 60, 30 and 10 % of their bytes in three functions. In emulation, the
+// unwinder takes half a minute to load and to read the programs' files, so a program counts from its first whole stack on.
 func TestTraceMalloc(t *testing.T) {
 	out := os.Getenv("VM_OUT")
 	if out == "" {
@@ -102,7 +102,7 @@ func TestTraceMalloc(t *testing.T) {
 	}
 }
 
-// functionOf is the one of the three functions that a stack as text has.
+// functionOf returns the one of the three functions in a stack as text.
 func functionOf(symbols string) string {
 	for _, name := range []string{"heavy", "light", "rest"} {
 		if strings.Contains("; "+symbols, "; "+name+"; ") {
@@ -114,7 +114,7 @@ func functionOf(symbols string) string {
 
 func percent(part, all int64) float64 { return 100 * float64(part) / float64(max(all, 1)) }
 
-// requireShares: at least 93 % are whole and named, and the three functions have their shares of those.
+// requireShares requires that at least 93 % are whole and named, and that the three functions have their shares of these.
 func requireShares(t *testing.T, bytes map[string]int64, whole, all int64) {
 	t.Helper()
 	require.Positive(t, all)
@@ -137,7 +137,7 @@ func readAllocations(t *testing.T, path string) (rows []allocation) {
 	return rows
 }
 
-// readSamples reads what arrived, once where a request came twice.
+// readSamples reads the samples that arrived. A repeated request counts once.
 func readSamples(t *testing.T, out string) (samples []receiver.Sample) {
 	t.Helper()
 	f, err := os.Open(filepath.Join(out, "profiles.jsonl"))

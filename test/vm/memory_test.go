@@ -13,7 +13,7 @@ import (
 	"github.com/ig-otel-profiles/ig-otel-profiles/internal/receiver"
 )
 
-// book is a line of what a program has written of itself: guest/allocate.c.
+// book is a line of a program's own report: guest/allocate.c.
 type book struct{ sum, calls int64 }
 
 func readBooks(t *testing.T, path string) map[string]book {
@@ -31,8 +31,8 @@ func readBooks(t *testing.T, path string) map[string]book {
 	return books
 }
 
-// TestMemoryAndLocks: of three containers of one image the two that were named show what they allocate and what they wait for, one
-// of which has started later; the third one shows nothing, and no probe was ever in it.
+// TestMemoryAndLocks: two of three containers of one image are profiled, and show their allocations and waits for locks. One of the
+// two starts later. The third container shows nothing, and never had a probe.
 func TestMemoryAndLocks(t *testing.T) {
 	out := os.Getenv("VM_OUT")
 	if out == "" {
@@ -67,10 +67,10 @@ func TestMemoryAndLocks(t *testing.T) {
 			much, little := books["allocate_much"], books["allocate_little"]
 			bytes, calls := through(of, "alloc_space", ""), through(of, "alloc_objects", "")
 			t.Logf("%d bytes in %d allocations; its own %d in %d", bytes, calls, much.sum+little.sum, much.calls+little.calls)
-			// The probes are there some moments before the first allocation counts, and after the last one does.
+			// The probes exist shortly before the first allocation that counts, and after the last.
 			require.InEpsilon(t, much.sum+little.sum, bytes, 0.25)
 			require.InEpsilon(t, much.calls+little.calls, calls, 0.25)
-			// Names are read beside the gadget: the first samples can lack them.
+			// Names are read in parallel, so the first samples can lack them.
 			m, l := through(of, "alloc_space", "allocate_much"), through(of, "alloc_space", "allocate_little")
 			t.Logf("of these, %d by allocate_much and %d by allocate_little", m, l)
 			require.InDelta(t, 75, 100*float64(m)/float64(m+l), 5, "percent of allocate_much")
@@ -85,7 +85,7 @@ func TestMemoryAndLocks(t *testing.T) {
 	require.Empty(t, samples, "of something that nobody has asked for")
 }
 
-// through is the sum of a type of values with a function in their stack; "" is any.
+// through returns the sum of a type of values with a function in their stack; "" is any.
 func through(samples []receiver.Sample, kind, function string) int64 {
 	sum := int64(0)
 	for _, s := range samples {

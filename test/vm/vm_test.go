@@ -1,4 +1,4 @@
-// Package vm checks what arrived from the virtual machine that run.sh boots.
+// Package vm checks the data from the virtual machine that run.sh boots.
 package vm
 
 import (
@@ -19,7 +19,7 @@ import (
 	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/stack"
 )
 
-// container is a line of the guest's list of what it has run.
+// container is a line in the guest's list of its containers.
 type container struct {
 	kind, name, id, image, namespace, pod string
 }
@@ -41,7 +41,7 @@ func readContainers(t *testing.T, path string) []container {
 	return list
 }
 
-// row is what the gadget prints.
+// row is a printed row of the gadget.
 type row struct {
 	Samples int64
 	Runtime struct{ ContainerID, ContainerName string }
@@ -61,7 +61,7 @@ func readRows(t *testing.T, path string) []row {
 	return rows
 }
 
-// expected is the identity of a container's resource.
+// expected returns the attributes of a container's resource.
 func (c container) expected() map[string]string {
 	name, tag, _ := strings.Cut(c.image, ":")
 	want := map[string]string{
@@ -99,7 +99,7 @@ func TestContainersInVM(t *testing.T) {
 	findings, err := os.ReadFile(filepath.Join(out, "findings"))
 	require.NoError(t, err)
 	for finding := range strings.Lines(string(findings)) {
-		// The name of frames of which nothing is known, such as the zero at the end of some stacks.
+		// Frames without any information have this name, such as the zero at the end of some stacks.
 		require.Contains(t, finding, strconv.Quote(stack.Unknown))
 	}
 
@@ -115,7 +115,7 @@ func TestContainersInVM(t *testing.T) {
 		burns    bool
 	}
 	arrived := map[string]*arrival{} // by container ID
-	var resent receiver.Resent       // a receiver that is too slow to answer gets a request twice
+	var resent receiver.Resent       // a slow receiver gets a request twice
 	for _, req := range requests {
 		if resent.Is(req) {
 			continue
@@ -177,12 +177,12 @@ func TestContainersInVM(t *testing.T) {
 	t.Logf("whose profiles arrived from the virtual machine\n%s", table.String())
 	require.False(t, failed)
 	for id, a := range arrived {
-		// The pauses of pods may show up when they start; nothing else runs in containers.
+		// Pause containers may appear when they start. Other containers must not.
 		require.NotContains(t, a.resource["container.name"], "elsewhere", id)
 	}
 }
 
-// The command profile shows the one container that it was asked for, and says why it shows nothing of another.
+// The command profile shows only the selected container, and says why it shows nothing of another.
 func TestProfileOfAContainer(t *testing.T) {
 	out := os.Getenv("VM_OUT")
 	if out == "" {

@@ -30,19 +30,19 @@ import (
 	"github.com/ig-otel-profiles/ig-otel-profiles/test/loads"
 )
 
-// seconds is how long each look samples.
+// seconds is how long each run samples.
 const seconds = 10
 
-// account is what the functions of a shop did, by question.
+// account has the work of a shop's functions, by question.
 type account map[string]map[string]float64
 
-// entry is an account so far, and when it was asked for.
+// entry is an account with the time of its request.
 type entry struct {
 	at time.Time
 	account
 }
 
-// askEvery is how often a shop is asked for its account.
+// askEvery is the interval between requests for a shop's account.
 const askEvery = 200 * time.Millisecond
 
 // shop is a running service.
@@ -65,7 +65,7 @@ func open(t *testing.T, args ...string) *shop {
 	s.in, s.out = in, bufio.NewScanner(out)
 	require.NoError(t, s.cmd.Start())
 	t.Cleanup(func() {
-		_ = in.Close() // it ends with its input
+		_ = in.Close() // the shop ends with its input
 		_ = s.cmd.Wait()
 	})
 	return s
@@ -95,7 +95,7 @@ func (s *shop) watch(done <-chan struct{}) (entries []entry, err error) {
 	}
 }
 
-// amounts returns what each function did until a moment. Between two accounts it is in proportion.
+// amounts returns the work of each function until a moment. Between two accounts, it interpolates.
 func amounts(entries []entry, question string, until time.Time) map[string]float64 {
 	i := slices.IndexFunc(entries, func(e entry) bool { return e.at.After(until) })
 	switch i {
@@ -112,20 +112,20 @@ func amounts(entries []entry, question string, until time.Time) map[string]float
 	return did
 }
 
-// look is a run of profile beside the account of its time.
+// look is a run of profile, with the account of the same time.
 type look struct {
 	said string
 	err  error
 	// took is the time of the command, with the gadget's start and end.
 	took time.Duration
-	// truth is what the shop did in a second of the sampling, by function.
+	// truth is the shop's work per second of the sampling, by function.
 	truth   map[string]float64
 	samples []receiver.Sample
 }
 
 var sampling = regexp.MustCompile(`… (\d+) of \d+ s`)
 
-// profile looks at a shop, with the result in dir.
+// profile profiles a shop, with the result in dir.
 func (s *shop) profile(t *testing.T, dir, question string, flags ...string) look {
 	t.Helper()
 	args := append(igrun.Prefix(), igtest.Built(t, igtest.Bin, "profile"), "--pid", fmt.Sprint(s.cmd.Process.Pid), "--gadget", question, "--seconds", fmt.Sprint(seconds), "-o", dir)
@@ -159,7 +159,7 @@ func (s *shop) profile(t *testing.T, dir, question string, flags ...string) look
 	require.NoError(t, <-watched)
 	l.said += stderr.String()
 	t.Logf("%s", l.said)
-	if text, err := os.ReadFile(filepath.Join(dir, "run.json")); err == nil { // there is none without samples
+	if text, err := os.ReadFile(filepath.Join(dir, "run.json")); err == nil { // without samples, the file does not exist
 		run := struct{ Started time.Time }{}
 		require.NoError(t, json.Unmarshal(text, &run))
 		from = run.Started
@@ -185,13 +185,13 @@ func (s *shop) profile(t *testing.T, dir, question string, flags ...string) look
 	return l
 }
 
-// measured are the types that answer the questions, and whether their tables are by the program's own functions.
+// measured are the types that answer the questions, and whether their tables show the program's own functions.
 var measured = map[string]struct {
 	typ string
 	own bool
 }{"cpu": {"samples", false}, "offcpu": {"off_cpu", true}, "lock": {"delay", true}, "alloc": {"alloc_space", true}, "pagefault": {"page_faults", true}}
 
-// answer returns what profile shows for functions in a second, in the words of its table, and the row that its table begins with.
+// answer returns profile's amounts of functions per second, in the units of its table, and the table's first row.
 func (l look) answer(question string, functions []string) (amounts map[string]float64, first string) {
 	samples := slices.DeleteFunc(report.Fold(l.samples), func(s receiver.Sample) bool { return s.Type != measured[question].typ })
 	amounts = map[string]float64{}
@@ -224,16 +224,16 @@ func (l look) answer(question string, functions []string) (amounts map[string]fl
 type step struct {
 	question string
 	flags    []string
-	// only are the functions that the gadget can see, all of them if there are none; note says what it cannot see, in the words of profile.
+	// only are the functions that the gadget can see, or all if empty. note names what it cannot see, in profile's words.
 	only []string
 	note string
-	// empty says that the gadget sees none of it, by its nature.
+	// empty says that the gadget cannot see any of it.
 	empty bool
-	// picture says that the page of the documentation shows this look's flame graph.
+	// picture says that the documentation shows this run's flame graph.
 	picture bool
 }
 
-// steps are the five questions, some of them as a language has them.
+// steps are the five questions, some of them replaced for a language.
 func steps(other ...step) []step {
 	list := []step{{question: "cpu"}, {question: "offcpu"}, {question: "lock"}, {question: "alloc"}, {question: "pagefault"}}
 	for _, s := range other {
@@ -272,11 +272,11 @@ func TestWalk(t *testing.T) {
 			step{question: "alloc", note: "objects of the Java heap are not shown", only: []string{"loadCatalogue", "loadPrices"}})},
 		{"Node.js", []string{"node", source("shop.js")}, steps(
 			step{question: "lock", note: "JavaScript has no locks", empty: true},
-			// The unwinder does not get from V8's constructors to the functions that call them, as Buffer.alloc does.
+			// The unwinder cannot get from V8's constructors to their callers, as in Buffer.alloc.
 			step{question: "alloc", note: "objects of V8's heap are not shown", only: []string{"keepBasket", "keepReceipt"}, picture: true})},
 		{"Python", []string{"python3", source("shop.py")}, steps(
 			step{question: "offcpu", picture: true},
-			// Its callers have waits for the GIL, too.
+			// Its callers also wait for the GIL.
 			step{question: "lock", flags: []string{"--", "--all-futex"}, note: "Python's GIL"},
 			step{question: "alloc", note: "Python's objects of up to 512 bytes"})},
 	}
@@ -299,7 +299,7 @@ func TestWalk(t *testing.T) {
 	writePage(t, rows)
 }
 
-// check compares a look with the truth, and returns the cells of the page's table for it.
+// check compares a run with the truth, and returns the cells of the page's table for it.
 func (s step) check(t *testing.T, l look) string {
 	t.Helper()
 	require.Contains(t, l.said, s.note)
@@ -316,7 +316,7 @@ func (s step) check(t *testing.T, l look) string {
 	for _, sample := range l.samples {
 		samples += float64(sample.Total())
 	}
-	// What a timer has sampled is off by chance. The account has a function's amount when it returns.
+	// Sampled values have a random error. The account gets a function's amount when it returns.
 	chance := 0.0
 	if s.question == "cpu" {
 		chance = 5 / math.Sqrt(samples)
@@ -376,7 +376,7 @@ func picture(t *testing.T, language, page string) {
 	igtest.Output(t, "chromium", "--headless", "--no-sandbox", "--disable-gpu", "--hide-scrollbars", "--window-size=1200,640", "--screenshot="+file, "file://"+page)
 }
 
-// writePage writes the table into the page that WALK_DOC names. The rows of languages that were not asked now stay.
+// writePage writes the table into the page that WALK_DOC names. Rows of languages that are not part of this run stay.
 func writePage(t *testing.T, rows map[string]string) {
 	t.Helper()
 	page := os.Getenv("WALK_DOC")

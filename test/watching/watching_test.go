@@ -32,15 +32,15 @@ import (
 const (
 	folder = "../../operators/otel-profiles/watching"
 	page   = "../../docs/operate/monitoring.md"
-	// runbook is where that page says what to do about an alert.
+	// runbook is the page's section with the actions for an alert.
 	runbook = "https://github.com/ig-otel-profiles/ig-otel-profiles/blob/main/docs/operate/monitoring.md#alerts-and-what-to-do"
 	// metricsPage lists every metric with its unit.
 	metricsPage = "../../docs/reference/metrics.md"
-	// patience is how long anything may take on a busy machine.
+	// patience limits all waits on a busy machine.
 	patience = 4 * time.Minute
 )
 
-// rules writes what a plain Prometheus takes of the PrometheusRule into dir, and returns the alerts with their expressions.
+// rules writes the parts of the PrometheusRule for a plain Prometheus into dir, and returns the alerts with their expressions.
 func rules(t *testing.T, dir string) (string, map[string]string) {
 	t.Helper()
 	text, err := os.ReadFile(filepath.Join(folder, "alerts.yaml"))
@@ -123,7 +123,7 @@ func TestAlerts(t *testing.T) {
 	}
 }
 
-// TestScrapeConfiguration has promtool check the configuration of the page.
+// TestScrapeConfiguration checks the page's configuration with promtool.
 func TestScrapeConfiguration(t *testing.T) {
 	text, err := os.ReadFile(page)
 	require.NoError(t, err)
@@ -135,7 +135,7 @@ func TestScrapeConfiguration(t *testing.T) {
 	tool(t, dir, "check", "config", "prometheus.yaml")
 }
 
-// documented are the names under which Prometheus sees the metrics of the page, without those of Inspektor Gadget.
+// documented returns the names of the page's metrics in Prometheus, without those of Inspektor Gadget.
 func documented(t *testing.T) map[string]bool {
 	t.Helper()
 	text, err := os.ReadFile(metricsPage)
@@ -156,7 +156,7 @@ func documented(t *testing.T) map[string]bool {
 	return known
 }
 
-// dashboard is what the test reads of Grafana's.
+// dashboard is the part of Grafana's dashboard that the test reads.
 type dashboard struct {
 	Panels []struct {
 		ID          int
@@ -177,10 +177,10 @@ func readDashboard(t *testing.T) dashboard {
 
 var metricNames = regexp.MustCompile(`\big_[a-z_]+\b`)
 
-// TestNames finds queries for metrics that do not exist, which would be silent for ever.
+// TestNames finds queries for metrics that do not exist, which would never fail visibly.
 func TestNames(t *testing.T) {
 	known := documented(t)
-	known["ig_gadgets_running"] = true // Inspektor Gadget's: TestRealMetrics sees it
+	known["ig_gadgets_running"] = true // Inspektor Gadget's, which TestRealMetrics checks
 	_, alerts := rules(t, t.TempDir())
 	queries := slices.Collect(maps.Values(alerts))
 	for _, p := range readDashboard(t).Panels {
@@ -200,8 +200,8 @@ func TestNames(t *testing.T) {
 	}
 }
 
-// TestRealMetrics runs two gadgets into a Collector that comes late, has a Prometheus read their metrics, and asks it every
-// query of the dashboard and every alert.
+// TestRealMetrics runs two gadgets into a Collector that starts late. A Prometheus reads their metrics, and is asked every query of
+// the dashboard and every alert.
 func TestRealMetrics(t *testing.T) {
 	bin := os.Getenv("E2E_BIN")
 	require.NotEmpty(t, bin, "run make test-watching")
@@ -236,7 +236,7 @@ func TestRealMetrics(t *testing.T) {
 	prometheus.requireRules(t)
 }
 
-// burn keeps a CPU busy with a program that has something to be sampled.
+// burn keeps a CPU busy with a program to sample.
 func burn(t *testing.T) {
 	t.Helper()
 	cmd := exec.Command("python3", "-c", "def work():\n    while True: sum(range(1000))\nwork()")
@@ -276,7 +276,7 @@ func runGadget(t *testing.T, ig []string, gadget, listen, collector string) {
 	})
 }
 
-// server is a Prometheus that runs.
+// server is a running Prometheus.
 type server struct{ address string }
 
 func startPrometheus(t *testing.T, dir string, targets []string) server {
@@ -337,7 +337,7 @@ func (s server) get(ctx context.Context, path string, query url.Values, data any
 	return nil
 }
 
-// eventually waits until a query has an answer that is a number, and returns the number of series and the first.
+// eventually waits until a query has a number as its answer, and returns the number of series and the first.
 func (s server) eventually(t *testing.T, what, query string) (int, string) {
 	t.Helper()
 	var last error
@@ -364,7 +364,7 @@ func (s server) eventually(t *testing.T, what, query string) (int, string) {
 	return 0, ""
 }
 
-// requireRules wants every rule to have been evaluated without an error.
+// requireRules requires that every rule was evaluated without an error.
 func (s server) requireRules(t *testing.T) {
 	t.Helper()
 	require.EventuallyWithT(t, func(c *assert.CollectT) {

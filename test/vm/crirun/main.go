@@ -1,6 +1,5 @@
-// crirun starts a pod with one container through a runtime's CRI socket, with
-// the labels that a kubelet sets, and prints the container's ID. The pod is in
-// the host's network, so that no network plugin is needed.
+// crirun starts a pod with one container through a runtime's CRI socket, with a kubelet's labels. It prints the container's ID. The
+// pod uses the host's network, so it needs no network plugin.
 //
 //	crirun SOCKET NAMESPACE POD CONTAINER IMAGE COMMAND...
 package main
@@ -47,7 +46,7 @@ func run(socket, namespace, pod, container, image string, command []string) (str
 		"io.kubernetes.pod.uid":       uid,
 	}
 	podLabels := maps.Clone(labels)
-	podLabels["app"] = pod // a kubelet sets the pod's own labels on the sandbox only
+	podLabels["app"] = pod // a kubelet sets the pod's own labels only on the sandbox
 	sandbox := &cri.PodSandboxConfig{
 		Metadata:     &cri.PodSandboxMetadata{Name: pod, Namespace: namespace, Uid: uid},
 		Labels:       podLabels,

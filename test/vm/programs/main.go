@@ -1,9 +1,8 @@
-// programs builds programs of known shares (package loads) for the virtual machine, and writes beside each how it is
-// started there.
+// programs builds programs of known shares (package loads) for the virtual machine, and writes each one's command line beside it.
 //
 //	programs FOLDER PLACE NAME...
 //
-// FOLDER/NAME has the program, which is to stand at PLACE/NAME in the machine, and FOLDER/NAME/args its command line.
+// FOLDER/NAME has the program for PLACE/NAME in the machine, and FOLDER/NAME/args its command line.
 package main
 
 import (
@@ -38,7 +37,7 @@ func build(folder, place, name string) error {
 	if err != nil {
 		return err
 	}
-	// An interpreter is started by the name of its file: links of this machine are not there.
+	// Interpreters are started by the names of their files, because this machine's links do not exist there.
 	args := append([]string(nil), p.Args...)
 	if args[0], err = filepath.EvalSymlinks(args[0]); err != nil {
 		return fmt.Errorf("finding the program of the load %s: %w", name, err)

@@ -1,2 +1,2 @@
-// Package prometheus is the place of the module that builds Prometheus and promtool: see the Makefile. It holds no code.
+// Package prometheus is the folder of the module that builds Prometheus and promtool: see the Makefile. It has no code.
 package prometheus

@@ -1,4 +1,4 @@
-// As touch.c, in Go.
+// Like touch.c, in Go.
 package main
 
 import (

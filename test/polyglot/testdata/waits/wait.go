@@ -1,4 +1,4 @@
-// As wait.c, in Go: time.Sleep would let another goroutine have the thread.
+// Like wait.c, in Go. time.Sleep would give the thread to another goroutine.
 package main
 
 import (
@@ -14,7 +14,7 @@ var spent [3]time.Duration
 //go:noinline
 func wait(which int, d time.Duration) {
 	begin := time.Now()
-	for left := d; left > 0; left = d - time.Since(begin) { // signals of the runtime end it early
+	for left := d; left > 0; left = d - time.Since(begin) { // the runtime's signals end a wait early
 		t := syscall.NsecToTimespec(left.Nanoseconds())
 		_ = syscall.Nanosleep(&t, nil)
 	}

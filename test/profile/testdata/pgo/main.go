@@ -1,5 +1,5 @@
-// pgo prices orders. It has what profile-guided optimization is for: an interface with one hot implementation, and functions that are
-// called so often that the call itself costs. It works until it is interrupted, and writes its own CPU profile into the file that it is given.
+// pgo prices orders. It suits profile-guided optimization: it has an interface with one hot implementation, and functions called so
+// often that the calls themselves cost time. It works until it is interrupted, and writes its own CPU profile into the given file.
 package main
 
 import (

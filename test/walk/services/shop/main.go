@@ -1,4 +1,4 @@
-// Shop keeps an account of what each of its functions does: see test/walk/doc.go.
+// Shop keeps an account of the work of each of its functions: see test/walk/doc.go.
 package main
 
 import (
@@ -64,12 +64,12 @@ func renderInvoice() {
 // askBank waits in a system call, because a parked goroutine has no waiting thread.
 func askBank() {
 	t := syscall.Timespec{Nsec: 30_000_000}
-	_ = syscall.Nanosleep(&t, nil) // interrupted, it waits for less
+	_ = syscall.Nanosleep(&t, nil) // interrupted, it waits for a shorter time
 }
 
 func askStock() {
 	timeout := syscall.Timeval{Usec: 10_000}
-	_, _ = syscall.Select(0, nil, nil, nil, &timeout) // interrupted, it waits for less
+	_, _ = syscall.Select(0, nil, nil, nil, &timeout) // interrupted, it waits for a shorter time
 }
 
 func takeLock(name string) {

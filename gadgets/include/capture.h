@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: GPL-2.0 */
 /*
- * Events are drawn by their amount, in bytes or nanoseconds. Each goes with its stack through the
- * ring buffer unwound to the operator captures. That operator classifies it by the functions on the
- * stack, and adds it to the rows. The unwinder takes
- * the stack (unwind.h). Where it cannot, frame pointers do.
+ * Events are drawn by their amount, in bytes or nanoseconds. Each is sent with its stack through
+ * the ring buffer unwound to the operator captures. That operator classifies it by the functions on
+ * the stack, and adds it to the rows. Stacks come from the unwinder (unwind.h), or else from frame
+ * pointers.
  *
- * A gadget declares what it sends, a key and a value of its map rows behind the head,
- * both without gaps and multiples of 8 bytes long:
+ * A gadget declares its captures: the head, and a key and a value of its map rows. Both must have
+ * no gaps and a size in multiples of 8 bytes:
  *
  *	struct my_capture {
  *		struct profiles_capture head;
@@ -14,7 +14,7 @@
  *		struct my_value value;
  *	};
  *
- * and asks for the operator in its gadget.yaml. The key has the members user_stack_key and
+ * It requests the operator in its gadget.yaml. The key has the members user_stack_key and
  * unwound_id. In a program:
  *
  *	weight = draw(amount, step);		how much the event stands for, 0: nothing
@@ -38,19 +38,19 @@
 struct profiles_capture {
 	__u64 time; /* bpf_ktime_get_boot_ns */
 	__u64 id; /* never 0, and unique */
-	__u64 stack_id; /* the ID of its stack in the unwinder; UNWIND_FELL_BACK; 0: the unwinder was not called */
-	__u32 stretch; /* capture_settings.stretch of its time */
+	__u64 stack_id; /* stack ID in the unwinder, or UNWIND_FELL_BACK; 0: the unwinder was not called */
+	__u32 stretch; /* capture_settings.stretch at its time */
 	__u32 __padding;
 };
 
 /* Settings from the operator for the programs. */
 struct capture_settings {
-	__u64 step; /* see draw; 0: as the gadget's parameter says */
+	__u64 step; /* see draw; 0: use the gadget's parameter */
 	__u32 stretch; /* a number that captures carry */
 	__u32 closed; /* not 0: nothing is drawn */
 };
 
-/* The settings of all processes, and those of permanent sampling while other processes have stretches. */
+/* The settings for all processes, and those for permanent sampling while others have stretches. */
 #define SETTINGS_OF_ALL 0
 #define SETTINGS_ALWAYS 1
 
@@ -64,7 +64,7 @@ struct {
 /* Counts of the programs for the operator, per CPU. */
 struct capture_counts {
 	__u64 events; /* calls of draw */
-	__u64 lost; /* captures without room, and their weight */
+	__u64 lost; /* captures without room, and their total weight */
 	__u64 lost_weight;
 	__u64 lost_events;
 	__u64 full; /* for the gadget's own use: entries without room elsewhere */
@@ -111,11 +111,10 @@ static __always_inline void count_full(void)
 }
 
 /*
- * Draws events by their amount, be it bytes or nanoseconds: one of step or more always,
- * a smaller one with a chance of amount/step, and then it stands for step. So
- * the sum of what is returned is right in the mean, whatever the sizes are, and
- * there are no more captures than the sum has steps. The step is the one of the
- * operator, or the gadget's. Returns 0 for an event that is not drawn.
+ * Draws events by their amount, in bytes or nanoseconds. An event of step or more is always drawn.
+ * A smaller one is drawn with the probability amount/step, and represents step. So the sum of the
+ * results is right on average, with at most one capture per step. The step is the operator's, or
+ * else the gadget's. Returns 0 for an event that is not drawn.
  */
 static __always_inline __u64 draw_by(__u32 settings, __u64 amount, __u64 step)
 {
@@ -141,8 +140,8 @@ static __always_inline __u64 draw(__u64 amount, __u64 step)
 }
 
 /*
- * Returns how many events of amount a drawn event with this weight stands for. The remainder is
- * rounded at random, so that the sum is right.
+ * Returns how many events of amount a drawn event with this weight represents. The remainder is
+ * rounded at random, so that sums are right on average.
  */
 static __always_inline __u64 drawn_events(__u64 amount, __u64 weight)
 {
@@ -166,7 +165,7 @@ static __always_inline void begin_capture_by(__u32 settings,
 	__u64 now = bpf_ktime_get_boot_ns();
 
 	head->time = now;
-	/* Two CPUs can have one time, and a CPU none twice. */
+	/* Two CPUs can have the same time, but one CPU never has it twice. */
 	head->id = now << 12 | (bpf_get_smp_processor_id() & 0xfff);
 	head->stack_id = stack_id;
 	head->stretch = control ? control->stretch : 0;
@@ -192,7 +191,8 @@ static __always_inline bool has_user_stack(void)
 	       !(task->flags & (PF_KTHREAD | PF_IO_WORKER | PF_USER_WORKER));
 }
 
-/* Per CPU: how many stacks the unwinder has taken in a second, and whether one is being taken by frame pointers. */
+/* Per CPU: how many stacks the unwinder has taken in this second, and whether one is being taken by
+ * frame pointers. */
 struct capture_cpu {
 	__u64 second;
 	__u32 taken;
@@ -222,8 +222,8 @@ static __always_inline bool within_budget(void)
 }
 
 /*
- * Makes the unwinder take the stack of the current thread, for an event with this weight. Returns
- * the value for head.stack_id.
+ * Lets the unwinder take the current thread's stack for an event with this weight. Returns the
+ * value for head.stack_id.
  */
 static __always_inline __u64 unwind_capture(void *ctx,
 					    const enum unwind_chain chain,
@@ -241,8 +241,8 @@ static __always_inline __u64 unwind_capture(void *ctx,
 }
 
 /*
- * The caller of a function at whose first instructions the thread is: frame pointers miss
- * it, as the function has not put one there yet. Newer kernels see that themselves.
+ * The caller of the function that the thread has just entered. Frame pointers miss it, because the
+ * function has not set its own yet. Newer kernels handle that themselves.
  */
 static __always_inline __u64 caller_at_entry(const struct pt_regs *regs)
 {
@@ -283,9 +283,8 @@ static __always_inline __u32 frame_pointer_stack(void *ctx, __u64 flags,
 }
 
 /*
- * Fills in the user stack of a capture: the process, and the ID by frame pointers unless
- * the unwinder has the stack. If another program preempts this one here, this one keeps the memory,
- * and the other gets none.
+ * Fills in the user stack of a capture: the process, and, unless the unwinder has the stack, the ID
+ * by frame pointers. If another program preempts this one here, the other one gets no memory.
  */
 static __always_inline void
 put_user_stack_of_capture(void *ctx, __u64 flags, __u64 stack_id,

@@ -2,15 +2,14 @@
 /*
  * Draws events in proportion to their values, so that few stacks represent many events. The values
  * of a CPU's events are laid end to end and cut into parts of one step. Each part has one random
- * point. The event at the point is drawn, and stands for the step. So an event is drawn with the
- * probability
- * value/step. An event with a larger value than a step is always drawn, and stands for itself. Sums
- * of drawn events are right on average. For many similar events in a row, they are nearly exact.
+ * point. The event at the point is drawn, and represents the step. Its probability is value/step.
+ * An event with a larger value than a step is always drawn, and represents itself. Sums of drawn
+ * events are right on average. For many similar events in a row, they are nearly exact.
  *
- * The step of a CPU follows its events: it doubles when a part of the second's
- * budget is used before its time, and halves for each second in which less than half
- * was used. The points in the current part do not affect the step, so the sums stay right. A CPU
- * that has drawn twice its budget in a second draws no more stacks.
+ * The step of a CPU follows its events: it doubles when a part of the second's budget is used too
+ * early. It halves for each second that used less than half. The points in the current part do not
+ * affect the step, so the sums stay right. A CPU that has drawn twice its budget in a second draws
+ * no more stacks.
  */
 #ifndef DRAW_H
 #define DRAW_H
@@ -21,10 +20,10 @@
 struct draw_state {
 	__u64 second; /* the number of this second */
 	__u64 step; /* of the next part; 0 before the first event */
-	__u64 size; /* of this part; 0 before the first */
+	__u64 size; /* of this part; 0 before the first event */
 	__u64 used; /* the used length of this part */
-	__u64 point; /* where in it */
-	__u32 hit; /* how many of drawn belong to its point */
+	__u64 point; /* its position in the part */
+	__u32 hit; /* how many of drawn are due to its point */
 	__u32 drawn; /* in this second */
 	__u32 raised; /* how often the step was doubled in this second */
 };
@@ -37,9 +36,9 @@ struct {
 } draw_states SEC(".maps");
 
 struct drawn {
-	__u64 value; /* what the event stands for; 0: it was not drawn */
-	__u64 events; /* how many events it stands for */
-	bool over_budget; /* it gets no stack */
+	__u64 value; /* the value that the event represents; 0: not drawn */
+	__u64 events; /* the number of events that it represents */
+	bool over_budget; /* the event gets no stack */
 };
 
 /* The second and its budget are divided into this number of parts. */
@@ -59,7 +58,7 @@ static __always_inline void begin_part(struct draw_state *state, __u64 size)
 static __always_inline bool raise_step(struct draw_state *state, __u64 now,
 				       __u32 budget)
 {
-	/* The part of the budget for this time, and one more for a burst. */
+	/* This is the part of the budget for this time, and one more for a burst. */
 	__u32 due = budget *
 		    ((now % DRAW_SECOND) * DRAW_PARTS / DRAW_SECOND + 2) /
 		    DRAW_PARTS;

@@ -1,18 +1,16 @@
 /* SPDX-License-Identifier: GPL-2.0 */
 /*
- * Addresses of the kernel, for gadgets that can do without them.
+ * Optional addresses of the kernel.
  *
- * otel-profiles sets the variables that are listed in the gadget's metadata before
- * the programs are loaded:
+ * Before the programs are loaded, otel-profiles sets the variables in the gadget's metadata:
  *
  *	operator:
  *	  otel-profiles:
  *	    symbols: [__sched_text_start, __sched_text_end]
  *
- * They stay 0 if the kernel hides addresses (no CAP_SYSLOG, or the sysctl
- * kernel.kptr_restrict), where it has not all of the symbols, and without
- * otel-profiles. An extern variable in .ksyms would not work, because the kernel then refuses the
- * program if addresses are hidden.
+ * They stay 0 without otel-profiles, if the kernel lacks one of the symbols, or if it hides
+ * addresses (no CAP_SYSLOG, or the sysctl kernel.kptr_restrict). An extern variable in .ksyms would
+ * not work, because the kernel then refuses the program if addresses are hidden.
  */
 #ifndef KERNEL_SYMBOL_H
 #define KERNEL_SYMBOL_H
@@ -20,8 +18,8 @@
 #include <vmlinux.h>
 
 /*
- * A variable with the name of the symbol. Inspektor Gadget lets operators set it
- * where there is another one with this prefix and of the same type.
+ * Declares a variable with the name of the symbol. Inspektor Gadget lets operators set it if there
+ * is a second one of the same type with this prefix.
  */
 #define KERNEL_SYMBOL(symbol)               \
 	const volatile __u64 symbol = 0;    \

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: GPL-2.0 */
 /*
- * The current process, in the fields that Inspektor Gadget enriches, and the filters of the run.
+ * The current process, in fields for Inspektor Gadget's enrichment, and the run's filters.
  */
 #ifndef PROCESS_H
 #define PROCESS_H
@@ -20,7 +20,7 @@ GADGET_PARAM(include_host);
 
 /*
  * The ID of a control group in the unified hierarchy, or 0 if it is not known. The
- * operator names the systemd unit of a process by it, also when that is gone, and
+ * operator finds the systemd unit of a process by it, also of an ended one, and
  * hides the field.
  */
 typedef __u64 profiles_cgroup_id;
@@ -37,9 +37,8 @@ struct profiles_process {
 };
 
 /*
- * The control group of a thread's process. Threads can be spread over groups of
- * their own below that one: dom_cgrp is the same for all. Before Linux 5.5 the ID
- * was no number.
+ * The control group of a thread's process. Threads can be in different groups below that one, but
+ * dom_cgrp is the same for all. Before Linux 5.5, the ID was not a number.
  */
 static __always_inline profiles_cgroup_id cgroup_id_of(struct task_struct *task)
 {
@@ -61,31 +60,29 @@ static __always_inline void fill_process_from(struct task_struct *task,
 	proc->uid = task->cred->uid.val;
 	proc->mntns_id = task->nsproxy->mnt_ns->ns.inum;
 	proc->cgroup_id = cgroup_id_of(task);
-	/* The bytes after the name's end must always be the same. */
+	/* The bytes after the end of the name must always be the same. */
 	__builtin_memset(proc->comm, 0, sizeof(proc->comm));
 	bpf_probe_read_kernel_str(proc->comm, sizeof(proc->comm), task->comm);
 }
 
-/* The same of the current thread. */
+/* The same for the current thread. */
 static __always_inline void fill_process(struct profiles_process *proc)
 {
 	fill_process_from(bpf_get_current_task_btf(), proc);
 }
 
 /*
- * The name of a row that stands for no process, which begins as zeros. A literal
- * becomes part of the code: a constant array of 16 bytes would get a section of
- * its own, .rodata.cst16, that the type information of clang 14 knows nothing of.
- * Inspektor Gadget then loses the defaults of all parameters, and shows the
- * processes of root alone.
+ * Names a row without a process, which is zero before. A literal becomes part of the code. A
+ * constant array of 16 bytes would get the section .rodata.cst16, which the type information of
+ * clang 14 lacks. Inspektor Gadget would then lose the defaults of all parameters, and only show
+ * root's processes.
  */
 #define name_row(proc, literal) \
 	__builtin_memcpy((proc)->comm, literal, sizeof(literal))
 
 /*
- * Reports whether the current thread is outside all containers: containers
- * have a PID namespace of their own, services of the host do not, even those
- * that have a mount namespace of their own.
+ * Reports whether the current thread is outside all containers. Containers have their own PID
+ * namespace. Services of the host do not, even if they have their own mount namespace.
  */
 static __always_inline bool on_host(void)
 {
@@ -93,11 +90,10 @@ static __always_inline bool on_host(void)
 }
 
 /*
- * Whether the filters of the run leave the current process out.
+ * Reports whether the run's filters exclude the current process.
  *
- * Inspektor Gadget's own gadget_should_discard_data_current would drop the
- * host's processes as soon as there is a filter for containers, and in
- * Kubernetes there always is.
+ * Inspektor Gadget's own gadget_should_discard_data_current would drop the host's processes if
+ * there is a filter for containers. In Kubernetes there always is one.
  */
 static __always_inline bool unwanted(const struct profiles_process *proc)
 {

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: GPL-2.0 */
 /*
  * Rows that add up in the kernel. A hash map has the identity of a row as its key, and the counts
- * as its value. Inspektor Gadget reads and clears it once a second. A key must not have anything
- * that changes from event to event.
+ * as its value. Inspektor Gadget reads and clears it once a second. Nothing in a key may change
+ * from event to event.
  */
 #ifndef ROWS_H
 #define ROWS_H
@@ -12,9 +12,9 @@
 #include <gadget/macros.h>
 
 /*
- * --rows, see gadget.yaml: at most this many different rows in one second. Inspektor
- * Gadget sizes a map called rows by this variable. A gadget that needs another number
- * defines ROWS before it includes this file.
+ * --rows, see gadget.yaml: the maximum number of rows in one second. Inspektor Gadget sizes a map
+ * called rows by this variable. A gadget that needs another number defines ROWS before it includes
+ * this file.
  */
 #ifndef ROWS
 #define ROWS 16384
@@ -23,8 +23,8 @@ const volatile int rows_max_entries = ROWS;
 GADGET_PARAM(rows_max_entries);
 
 /*
- * The value of the row with the given key, for __sync_fetch_and_add on its
- * members, or NULL where rows is full. A new row begins as fresh, with its counts at zero.
+ * Returns the value of the row with the given key, for __sync_fetch_and_add on its members, or NULL
+ * if rows is full. A new row is a copy of fresh, with zero counts.
  */
 static __always_inline void *row_of(void *rows, const void *key,
 				    const void *fresh)

@@ -1,22 +1,19 @@
 /* SPDX-License-Identifier: GPL-2.0 */
 /*
- * Stacks under IDs, in maps that do not wear out.
+ * Stacks by ID, in maps that never fill up for good.
  *
- * Use this in place of <gadget/kernel_stack_map.h> and <gadget/user_stack_map.h>.
- * The maps have the names and the value layout that Inspektor Gadget looks
- * up, ig_kstack and ig_ustack, but another type. The BPF_MAP_TYPE_STACK_TRACE
- * of the original headers gives every stack one bucket, chosen by a hash; a
- * bucket once taken stays taken, so that in a long run more and more new
- * stacks end as -EEXIST. Here a stack is an entry of an LRU hash map under 31
- * bits of a hash of its addresses, and what is found under such an ID is compared
- * with the stack at hand: if it is another one, the next bits are tried. When the
- * map is full the kernel drops the stacks that have not been seen for longest.
- * The maps need no cleaning.
+ * Use this in place of <gadget/kernel_stack_map.h> and <gadget/user_stack_map.h>. The maps have the
+ * names and the value layout that Inspektor Gadget expects, ig_kstack and ig_ustack, but another
+ * type. The original BPF_MAP_TYPE_STACK_TRACE has one bucket per stack, chosen by a hash. A used
+ * bucket is never freed, so in a long run, more and more new stacks fail with -EEXIST. Here, stacks
+ * are in an LRU hash map. The key is 31 bits of a hash of the addresses. If another stack has that
+ * key, the next bits are tried. A full map drops the least recently used stacks, and needs no
+ * cleaning.
  *
- * An ID is 1 or more for a stack and, read as a signed number, a negative
- * errno for none. -EFAULT means that there are no frames, as in the kernel stack of a thread in
- * user mode. It has its own entry, an empty stack; otherwise Inspektor Gadget would warn of a lost
- * stack at each such row. Any other errno is a lost stack. A stack that fills its entry was cut.
+ * The ID of a stack is 1 or more. Without a stack, it is a negative errno as a signed number.
+ * -EFAULT means that there are no frames, as in the kernel stack of a thread in user mode. It has
+ * its own entry, an empty stack; otherwise Inspektor Gadget would warn of a lost stack at each such
+ * row. Any other errno is a lost stack. A stack that fills its entry was truncated.
  *
  *	find_*		returns the ID that a stack has or will have
  *	keep_frames	puts it into a map
@@ -36,10 +33,10 @@
 typedef __u64 stack_frames[STACK_DEPTH];
 
 /*
- * --stack-entries and --kernel-stack-entries, see gadget.yaml. Inspektor Gadget
- * sizes a map by the variable that is called after it. The default in gadget.yaml
- * must be the one here: it is shown, but not set. A gadget that needs another
- * number of user stacks defines USER_STACKS before it includes this file.
+ * --stack-entries and --kernel-stack-entries, see gadget.yaml. Inspektor Gadget sizes a map by the
+ * variable with its name. The default in gadget.yaml must be the same, because it is shown but not
+ * set. For another number of user stacks, a gadget defines USER_STACKS before it includes this
+ * file.
  */
 #ifndef USER_STACKS
 #define USER_STACKS 16384
@@ -77,7 +74,7 @@ struct {
 	__type(value, struct bpf_stack_build_id[STACK_DEPTH]);
 } ig_build_id SEC(".maps");
 
-/* Whether a stack is put into its map, and its ID there. */
+/* The ID of a stack in its map, and whether the stack is there. */
 struct found_stack {
 	__u32 id;
 	__u32 fresh;
@@ -89,7 +86,7 @@ static __always_inline __u64 mix(__u64 h, __u64 with)
 	return h ^ h >> 32;
 }
 
-/* Hashes up to the first empty address. The seed sets address spaces apart. */
+/* Hashes up to the first empty address. The seed separates address spaces. */
 static __always_inline __u64 stack_hash(const stack_frames *frames, __u64 seed)
 {
 	__u64 h = seed;
@@ -115,14 +112,14 @@ static __always_inline bool same_stack(const stack_frames *a,
 }
 
 /*
- * The number of IDs that are tried for a stack. In a map with 100,000 stacks, one in
- * 20,000 finds its first ID taken by another, and one in 10^17 all of them.
+ * The number of IDs to try for a stack. In a map with 100,000 stacks, the first ID of one in 20,000
+ * is in use, and all IDs of one in 10^17.
  */
 #define STACK_ID_TRIES 4
 
 /*
- * Finds the ID of a stack in map, or the one that it will have. The look-up
- * marks it as used. If two CPUs add two stacks under one ID at the same moment, both get this ID.
+ * Finds the present or future ID of a stack in map. The lookup marks it as used. If two CPUs add
+ * two stacks with one ID at the same time, both get this ID.
  */
 static __always_inline struct found_stack
 find_frames(void *map, const stack_frames *frames, __u64 seed)
@@ -147,7 +144,7 @@ find_frames(void *map, const stack_frames *frames, __u64 seed)
 	return found;
 }
 
-/* Puts a stack into map, unless it is there. */
+/* Puts a stack into map, if it is not there. */
 static __always_inline void keep_frames(void *map,
 					const struct found_stack *found,
 					const stack_frames *frames)

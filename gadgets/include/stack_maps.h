@@ -8,10 +8,9 @@
  *	row_of			of rows.h finds the row, or makes it
  *	keep_stacks		puts the stacks into the maps
  *
- * Only stacks of rows are kept. Other stacks would push the stacks of rows out of the maps.
+ * Only stacks of rows are kept, because others would push these out of the maps.
  *
- * For programs that walk and keep at different times and in different threads there
- * are, beside what stack_ids.h has:
+ * For programs that walk and keep in different threads, there is this, beside stack_ids.h:
  *
  *	take_*		walks a stack into memory of the caller
  *	fill_process_of	of stack_process.h, for a user stack
@@ -29,24 +28,24 @@
 #include "stack_ids.h"
 #include "stack_process.h"
 
-/* Whether a parameter with the values auto, true and false is true. */
+/* Reports whether a parameter with the values auto, true and false is true. */
 static __always_inline bool is_true(const volatile char *param)
 {
 	return param[0] == 't';
 }
 
 /*
- * --format-stacks: Inspektor Gadget turns the stacks of each row into text,
- * which costs more than all the rest of a run. With "false" a row has the IDs
- * in the types below, which only otel-profiles reads, once per distinct stack.
- * otel-profiles changes "auto" to "false" if nobody reads the text.
+ * --format-stacks: with "true", Inspektor Gadget turns the stacks of each row into text, at more
+ * than half of a run's cost. With "false", a row has IDs in the types below. Only otel-profiles
+ * reads them, once per distinct stack. otel-profiles changes "auto" to "false" if nobody reads the
+ * text.
  */
 const volatile char format_stacks[8] = "auto";
 GADGET_PARAM(format_stacks);
 
 #define stacks_by_id (format_stacks[0] == 'f')
 
-/* The ID of a user stack as part of a row's key, which nobody else reads. */
+/* The ID of a user stack in a row's key, for otel-profiles only. */
 typedef __u64 profiles_stack_key;
 
 /* The ID of a stack in ig_kstack. */
@@ -80,9 +79,8 @@ _Static_assert(sizeof(struct profiles_user_stack) ==
 typedef __u64 deep_frames[STACK_DEPTH + TRACING_DEPTH];
 
 /*
- * Per CPU: the stacks of the row at hand. A stack is 1 kB, too much for the BPF
- * stack. The programs that use these run with preemption off and do not nest on a
- * CPU.
+ * Per CPU: the stacks of the current row. A stack has 1 kB, too much for the BPF stack. Programs
+ * with these run with preemption off and do not nest on a CPU.
  */
 struct row_stacks {
 	stack_frames user;
@@ -100,8 +98,7 @@ struct {
 } row_stacks SEC(".maps");
 
 /*
- * Walks the user stack of the current thread. The kernel cannot walk that of
- * another thread.
+ * Walks the user stack of the current thread. The kernel cannot walk another thread's.
  */
 static __always_inline long take_user_frames(void *ctx, stack_frames *frames)
 {
@@ -115,13 +112,11 @@ static __always_inline long take_kernel_frames(void *ctx, deep_frames *frames)
 }
 
 /*
- * How many frames of the tracing a kernel stack begins with that was taken in a
- * program which hangs on a tracepoint or a function: those before the first
- * address within [start, end). Their number depends on the kernel and on who
- * else traces. If there is no such address, none is left out, nor if the kernel
- * has not told its addresses and both are 0 (see kernel_symbol.h); nor is one of a
- * stack that the kernel cut at its limit: user space leaves them out, and takes a
- * stack for cut that fills its entry.
+ * Counts the frames of the tracing at the leaf of a kernel stack from a program on a tracepoint or
+ * function. They are the frames before the first address within [start, end). Their number depends
+ * on the kernel and on other tracers. It is 0 if there is no such address, or if both are 0 because
+ * the kernel hides them (kernel_symbol.h). It is also 0 for a stack that the kernel cut at its
+ * limit: user space removes these frames, and recognizes such a stack by its full entry.
  */
 static __always_inline __u32 tracing_frames(const deep_frames *frames,
 					    __u64 start, __u64 end)
@@ -134,7 +129,7 @@ static __always_inline __u32 tracing_frames(const deep_frames *frames,
 	return 0;
 }
 
-/* A kernel stack without as many frames at its leaf. */
+/* A kernel stack without the given number of frames at its leaf. */
 static __always_inline const stack_frames *
 without_frames(const deep_frames *frames, __u32 skip)
 {
@@ -149,9 +144,9 @@ static __always_inline struct row_stacks *row_stacks_here(void)
 }
 
 /*
- * Walks the current kernel stack, for put_kernel_stack and keep_stacks, and
- * returns the ID that it has or will have. It begins at the first address within
- * [start, end), see tracing_frames; in a sampler's both are 0.
+ * Walks the current kernel stack, for put_kernel_stack and keep_stacks, and returns its present or
+ * future ID. The stack begins at the first address within [start, end), see tracing_frames. A
+ * sampler passes 0 for both.
  */
 static __always_inline __u32 kernel_stack_id_from(void *ctx, __u64 start,
 						  __u64 end)
@@ -180,7 +175,7 @@ static __always_inline __u32 no_kernel_stack_id(void)
 }
 
 /*
- * Finds a user stack from take_user_frames, of the process from fill_process_of.
+ * Finds a user stack from take_user_frames for the process from fill_process_of.
  */
 static __always_inline struct found_stack
 find_user_stack(struct gadget_user_stack *ustack, const stack_frames *frames,
@@ -209,7 +204,7 @@ static __always_inline void fill_user_stack(void *ctx,
 }
 
 /*
- * Keeps the stacks of the last row on this CPU. A program calls it once it has its row.
+ * Keeps the stacks of the last row on this CPU. Call it when the row exists.
  */
 static __always_inline void keep_stacks(void)
 {
@@ -231,7 +226,7 @@ static __always_inline void put_kernel_stack(__u32 id, gadget_kernel_stack *raw,
 }
 
 /*
- * The requested form of a row's user stack; the other form is emptied.
+ * Returns the requested form of a row's user stack, and clears the other form.
  */
 static __always_inline struct gadget_user_stack *
 user_stack_form(struct gadget_user_stack *raw, struct profiles_user_stack *by_id)
@@ -241,7 +236,8 @@ user_stack_form(struct gadget_user_stack *raw, struct profiles_user_stack *by_id
 	return stacks_by_id ? (struct gadget_user_stack *)by_id : raw;
 }
 
-/* Leaves a row without stacks: the unwinder has them, or they are missing. Returns the replacement for the user stack. */
+/* Leaves a row without stacks: the unwinder has them, or they are missing. Returns the user stack's
+ * ID. */
 static __always_inline __u32 put_no_stacks(struct gadget_user_stack *raw,
 					   struct profiles_user_stack *by_id,
 					   gadget_kernel_stack *kernel_raw,

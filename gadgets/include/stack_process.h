@@ -11,7 +11,7 @@
 
 #include "stack_ids.h"
 
-/* --collect-ustack, on unless switched off: Inspektor Gadget knows the name. */
+/* --collect-ustack is on by default. Inspektor Gadget defines the name. */
 const volatile bool collect_ustack = true;
 GADGET_PARAM(collect_ustack);
 
@@ -49,15 +49,13 @@ static __always_inline void fill_mtime(struct gadget_user_stack *ustack,
 }
 
 /*
- * Fills in what Inspektor Gadget needs to name the frames of a thread's user stack, except for its
- * ID: the executable and the process. With --collect-ustack=false, and for threads without user
- * memory, it returns false and leaves everything zero. Inspektor Gadget reads that as "no user
- * stack". The verifier must know the type of task, as for an argument of a tp_btf program. Members
- * are then read without a call.
+ * Fills in the executable and the process of a thread's user stack, by which Inspektor Gadget names
+ * frames. With --collect-ustack=false, and for threads without user memory, it returns false and
+ * leaves everything zero. Inspektor Gadget reads that as "no user stack". The verifier must know
+ * the type of task, as for an argument of a tp_btf program. Members are then read without a call.
  *
- * boot_timestamp differs each time, and so does the thread's ID between the
- * threads of a process: a map that aggregates keeps this struct in the value
- * and only its stack_id in the key.
+ * boot_timestamp differs each time, and the thread's ID differs within a process. So an aggregating
+ * map keeps this struct in the value, and only its stack_id in the key.
  */
 static __always_inline bool fill_process_of(struct task_struct *task,
 					    struct gadget_user_stack *ustack)
@@ -75,7 +73,7 @@ static __always_inline bool fill_process_of(struct task_struct *task,
 	if (!mm)
 		return false;
 
-	/* The same addresses in two programs are two stacks. */
+	/* The same addresses in two programs are different stacks. */
 	ustack->base_addr_hash =
 		mix(mix((__u64)BPF_CORE_READ(task, mm), mm->start_code),
 		    mm->start_stack);

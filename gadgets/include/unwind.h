@@ -1,19 +1,19 @@
 /* SPDX-License-Identifier: GPL-2.0 */
 /*
- * Whole stacks of the current thread, in every language of the unwinder. The operator unwind has
- * the frames. A program calls unwind() and gets an ID; what it
- * counts goes with that ID into a record of the ring buffer unwound:
+ * Whole stacks of the current thread, in every language of the unwinder. The operator unwind gets
+ * the frames. A program calls unwind() for an ID, and sends its counts with that ID in a record of
+ * the ring buffer unwound:
  *
  *	struct { __u64 id; KEY key; VALUE value; }
  *
- * with the key and the value of the gadget's map rows. The operator adds the rows
- * with their frames to what Inspektor Gadget reads from that map. Where unwind() does not
- * return UNWIND_DONE, the program takes the stack by frame pointers and adds to rows
- * itself: the unwinder may not run, or not know the process yet.
+ * with the key and the value of the gadget's map rows. The operator adds the rows with their frames
+ * to what Inspektor Gadget reads from that map. The unwinder may not run, or may not know the
+ * process yet. If unwind() does not return UNWIND_DONE, the program takes the stack by frame
+ * pointers and adds to rows itself.
  *
- * The key has a member of the type profiles_stack, which is called unwound_id.
+ * The key has a member unwound_id of the type profiles_stack.
  *
- * Before it includes this file, a gadget says from which types of programs it calls:
+ * Before including this file, a gadget defines the types of its calling programs:
  * UNWIND_FROM_KPROBE, UNWIND_FROM_RAW_TP, UNWIND_FROM_PERF, UNWIND_FROM_TRACEPOINT.
  */
 #ifndef UNWIND_H
@@ -24,28 +24,29 @@
 
 #include "unwind_slot.h"
 
-/* The operator's variables. Inspektor Gadget lets operators set those that have a second one with this prefix. */
+/* The operator's variables. Inspektor Gadget lets operators set a variable if there is a second one
+ * with this prefix. */
 #define UNWIND_VARIABLE(name)             \
 	const volatile __u32 name = 0;    \
 	const volatile __u32 gadget_var_##name = 0;
 
-/* Whether stacks are to be unwound: not with --unwind=frame-pointers. */
+/* Whether stacks are unwound; 0 with --unwind=frame-pointers. */
 UNWIND_VARIABLE(unwind_on)
 /* The number of this run, a part of its IDs. */
 UNWIND_VARIABLE(unwind_run)
 /* The maximum number of stacks of a CPU per second. */
 UNWIND_VARIABLE(unwind_budget)
-/* The least value that one event stands for, in units of the counted value. */
+/* The minimum value that one drawn event represents, in units of the counted value. */
 UNWIND_VARIABLE(unwind_step)
 
 /* The ID of a row's frames in the operator. */
 typedef __u64 profiles_stack;
 
-/* In place of an ID: the unwinder should have taken the stack, and frame pointers did. */
+/* In place of an ID: the stack is by frame pointers, because the unwinder could not take it. */
 #define UNWIND_FELL_BACK 1
 
 /*
- * The slots. ig replaces this map. Inspektor Gadget replaces maps of this name only.
+ * The slots. ig replaces this map. Inspektor Gadget only replaces maps of this name.
  */
 struct {
 	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
@@ -54,7 +55,7 @@ struct {
 	__type(value, struct unwind_slot);
 } otel_generic_params SEC(".maps");
 
-/* The entry of a chain, which ig puts in. It is gone while the unwinder does not run. */
+/* The entry of a chain. ig fills it while the unwinder runs. */
 #define UNWIND_ENTRY(name)                             \
 	struct {                                       \
 		__uint(type, BPF_MAP_TYPE_PROG_ARRAY); \
@@ -71,10 +72,10 @@ struct {
 } unwound SEC(".maps");
 
 /*
- * Hands a record of the ring buffer to user space, which reads several times a second. It is woken early only if the buffer gets full.
- * A reader that wakes at each record costs the thread more than all the rest. It also
- * runs right after each sample, where the timer of the next CPU finds it each time: a
- * profile then shows the reader in place of the program.
+ * Hands a record of the ring buffer to user space, which reads several times a second. It is woken
+ * early only if the buffer gets full. A reader that wakes at each record would cost the thread more
+ * than everything else. It would also run right after each sample, so other CPUs' timers would
+ * sample it in place of the program.
  */
 static __always_inline void submit_unwound(void *record)
 {
@@ -85,7 +86,8 @@ static __always_inline void submit_unwound(void *record)
 			   many ? BPF_RB_FORCE_WAKEUP : BPF_RB_NO_WAKEUP);
 }
 
-/* Not 0: the run has given the unwinder up. Events until the programs are detached are not part of the run. */
+/* Not 0 after the run has given up the unwinder. Then events until the programs are detached do not
+ * count. */
 struct {
 	__uint(type, BPF_MAP_TYPE_ARRAY);
 	__uint(max_entries, 1);
@@ -126,9 +128,8 @@ static __always_inline void count_unwind(enum unwind_result result, __u64 value)
 }
 
 /*
- * The tail calls, each from a function that is not inlined: where the chain ends,
- * control comes back to its caller. A program of one type must not refer to the array
- * of another.
+ * The tail calls. Each is in a function that is not inlined, so the chain's end returns to the
+ * caller. A program must not refer to the array of another program type.
  */
 #define UNWIND_CALL(name, entry)                             \
 	static __noinline int name(void *ctx)                \
@@ -163,9 +164,9 @@ UNWIND_CALL(call_tracepoint_chain, unwind_tracepoint)
 #endif
 
 /*
- * Unwinds the current thread's stack under the ID that it returns in id. chain
- * is a constant, that of the program's type. flags are UNWIND_AT_ENTRY and its like. A program that is preempted here by
- * another event of its CPU keeps the slot: the other one gets UNWIND_BUSY.
+ * Unwinds the current thread's stack, and returns its ID in id. chain is the constant of the
+ * program's type. flags are UNWIND_AT_ENTRY and similar ones. If another event of the CPU preempts
+ * the program here, that event gets UNWIND_BUSY.
  */
 static __always_inline enum unwind_result
 unwind_with(void *ctx, const enum unwind_chain chain, __u64 flags, __u64 *id)
@@ -201,7 +202,7 @@ unwind_with(void *ctx, const enum unwind_chain chain, __u64 flags, __u64 *id)
 	return result;
 }
 
-/* The same without flags. */
+/* unwind without flags. */
 static __always_inline enum unwind_result
 unwind(void *ctx, const enum unwind_chain chain, __u64 *id)
 {

@@ -15,7 +15,7 @@ GADGET_PARAM(live);
 
 /*
  * Drawn allocations that are not freed yet, by process and address, with the ID of their capture
- * and their weight. User space reads it from time to time. With live only.
+ * and their weight. User space reads it from time to time. Only used with live.
  */
 struct allocation {
 	__u64 address;
@@ -43,8 +43,8 @@ struct {
 
 /*
  * Drawn allocations without a known address, by the thread and its stack pointer at the function's
- * return, because one function of an allocator can call another. A thread that ends within an
- * allocation leaves its entry behind; newer entries replace it.
+ * return, because one function of an allocator can call another. If a thread ends within an
+ * allocation, its entry stays until newer ones replace it.
  */
 struct call {
 	__u64 stack;
@@ -54,7 +54,7 @@ struct call {
 
 struct underway {
 	struct allocated allocated;
-	/* The place where posix_memalign puts the address; 0: the address is returned. */
+	/* Where posix_memalign stores the address; 0: the function returns it. */
 	__u64 result;
 };
 
@@ -100,8 +100,8 @@ static __always_inline void keep(struct pt_regs *ctx, __u64 stack)
 }
 
 /*
- * The time of a process's last execve. Its earlier allocations are gone, although nobody has freed
- * them. With live only.
+ * The time of a process's last execve. Earlier allocations no longer exist, although nobody has
+ * freed them. Only used with live.
  */
 struct {
 	__uint(type, BPF_MAP_TYPE_LRU_HASH);

@@ -9,8 +9,8 @@
 #include "../include/process.h"
 
 /*
- * Processes for the operator to inspect. They are new, have called execve, or continue without
- * their first thread.
+ * Processes for the operator to inspect. They are new, have called execve, or have lost their first
+ * thread.
  */
 struct newcomer {
 	__u32 pid;

@@ -2,10 +2,9 @@
 /*
  * profile_alloc: which code allocates memory, and with --live which memory is in use.
  *
- * The operator allocator attaches the programs to the functions of the allocator
- * of the processes that the run is about: see gadget.yaml. An allocation is drawn by its bytes
- * (draw in capture.h). The stack of a drawn one is unwound, and the operator captures makes a row
- * of it.
+ * The operator allocator attaches the programs to the allocator functions of the run's processes:
+ * see gadget.yaml. Allocations are drawn by their bytes (draw in capture.h). The stack of a drawn
+ * one is unwound, and the operator captures turns it into a row.
  *
  * With --live, a drawn allocation is in the map live until it is freed.
  */
@@ -39,13 +38,13 @@ GADGET_PARAM(sample_bytes);
 
 /* Counts from which the operator computes the cost of the probes. */
 struct allocator_counts {
-	/* Calls with a probe, by their program's place in allocator_programs. */
+	/* Calls with a probe, by their program's index in allocator_programs. */
 	__u64 calls[9];
 	/* Nanoseconds for drawn calls, in addition to the cost of each call. */
 	__u64 drawn;
 };
 
-/* All processes are at 0, and each process is at its slot. */
+/* All processes share index 0, and each process has its slot. */
 struct {
 	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
 	__uint(max_entries, 257);
@@ -53,7 +52,7 @@ struct {
 	__type(value, struct allocator_counts);
 } allocator_counts SEC(".maps");
 
-/* The processes that have probes, by PID. The operator fills it. */
+/* The processes with probes, by PID. The operator fills it. */
 struct allocator_process {
 	__u32 slot;
 	/* SETTINGS_ALWAYS if its probes are permanent. */
@@ -96,7 +95,7 @@ static __always_inline struct allocator_process count_call(__u32 program)
 	return process;
 }
 
-/* If a thread loses its CPU while its stack is taken, the time is not the gadget's cost. */
+/* Time in which a thread loses its CPU, while its stack is taken, is not the gadget's cost. */
 #define MOST_DRAWN 100000
 
 static __always_inline void count_drawn_at(__u32 slot, __u64 took)
@@ -212,7 +211,7 @@ int ig_count_size(struct pt_regs *ctx)
 	__u64 count = PT_REGS_PARM1(ctx), size = PT_REGS_PARM2(ctx);
 	struct allocator_process process = count_call(3);
 
-	/* A product that does not fit fails. */
+	/* A product that overflows fails. */
 	if ((count | size) >> 32 && size && count > MOST_BYTES / size)
 		return 0;
 	allocate(ctx, process, count * size, 0);
@@ -253,7 +252,7 @@ int ig_returned(struct pt_regs *ctx)
 	return 0;
 }
 
-/* At a return instruction, which can belong to a function that did not allocate. */
+/* At a return instruction, possibly of a function that did not allocate. */
 SEC("uprobe/allocator:returning")
 int ig_returning(struct pt_regs *ctx)
 {
@@ -263,8 +262,8 @@ int ig_returning(struct pt_regs *ctx)
 }
 
 /*
- * Costs as much as a call that is not drawn. The operator measures it. With the largest step,
- * nearly nothing is drawn.
+ * Costs as much as a call that is not drawn, for the operator's measurement. With the largest step,
+ * almost nothing is drawn.
  */
 SEC("uprobe/allocator:nothing")
 int ig_nothing(struct pt_regs *ctx)
@@ -276,8 +275,7 @@ int ig_nothing(struct pt_regs *ctx)
 }
 
 /*
- * The operator attaches these to processes, by their place. The names are those of its
- * metadata.
+ * The operator attaches these to processes, by their index. The names are in its metadata.
  */
 struct {
 	__uint(type, BPF_MAP_TYPE_PROG_ARRAY);

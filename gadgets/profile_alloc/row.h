@@ -15,7 +15,7 @@
 /* How the probes were attached. Users see these names. */
 enum alloc_attached {
 	always,
-	/* For stretches of time, and the row is scaled to the whole time: see stretch in capture.h. */
+	/* For stretches of time; rows are scaled to the whole time: see stretch in capture.h. */
 	stretches,
 };
 

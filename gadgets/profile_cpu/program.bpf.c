@@ -2,11 +2,11 @@
 /*
  * profile_cpu: which functions burn CPU time.
  *
- * A timer interrupts every busy CPU --frequency times a second of CPU time and
- * calls ig_profile_cpu. It has the thread's stack unwound, and sends a row with the stack's ID. If
- * that is not possible, it walks frame pointers and adds one to the entry of the process and its
- * two stacks. User space reads and
- * clears the map every --map-fetch-interval, so each row has the samples since the last one.
+ * A timer interrupts every busy CPU --frequency times a second of CPU time and calls
+ * ig_profile_cpu. It lets the unwinder take the thread's stack, and sends a row with the stack's
+ * ID. Otherwise, it walks frame pointers and adds one to the row of the process and its two stacks.
+ * User space reads and clears the map every --map-fetch-interval, so each row has the samples since
+ * the last one.
  */
 #include <vmlinux.h>
 #include <bpf/bpf_helpers.h>
@@ -27,7 +27,7 @@ const volatile bool kernel_stacks = true;
 GADGET_PARAM(kernel_stacks);
 
 /*
- * The identity of a row. It must not have anything that changes from sample to sample.
+ * The identity of a row. Nothing in it may change from sample to sample.
  */
 struct sample_key {
 	struct profiles_process proc;
@@ -39,7 +39,7 @@ struct sample_key {
 
 struct sample_value {
 	__u64 samples;
-	/* As found by the row's first sample. */
+	/* From the row's first sample. */
 	struct gadget_user_stack user_stack_raw;
 	struct profiles_user_stack user_stack_id;
 };
@@ -75,8 +75,8 @@ struct {
 } scratch_rows SEC(".maps");
 
 /*
- * Samples without room in the map are counted. As soon as there is room, a row without process and
- * stack has them, so the sum of all rows stays the number of samples.
+ * Counts the samples without room in the map. As soon as there is room, a row without process and
+ * stack gets them, so all rows add up to the number of samples.
  */
 static __always_inline void add_homeless(struct scratch_row *scratch)
 {
@@ -144,7 +144,7 @@ int ig_profile_cpu(struct bpf_perf_event_data *ctx)
 	if (unwanted(&key->proc))
 		return 0;
 
-	/* An idle CPU is in the kernel, whose stack needs no unwinder. */
+	/* An idle CPU is in the kernel, so it needs no unwinder. */
 	key->unwound_id = 0;
 	if (unwind_on && collect_ustack && tid) {
 		if (unwind_is_over() || unwind_sample(ctx, scratch))

@@ -59,7 +59,7 @@ static __always_inline enum lock_kind kernel_kind(__u32 flags)
 	return kernel_semaphore;
 }
 
-/* A thread spins for a mutex, and may sleep later in the same wait. */
+/* The thread spins for a mutex, and may sleep later in the same wait. */
 static __always_inline bool spins(__u32 flags)
 {
 	return (flags & (LCB_F_SPIN | LCB_F_MUTEX)) == LCB_F_SPIN;

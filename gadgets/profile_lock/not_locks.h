@@ -7,11 +7,10 @@
 #include <bpf/bpf_helpers.h>
 
 /*
- * When the operator found that an address is a condition or a semaphore, not a lock. The gadget
- * ignores waits there for a while, because otherwise most captures would be of idle threads. Memory
- * can become a lock later. Addresses given to FUTEX_WAIT are not in here:
- * in glibc, a thread that returns from a condition waits so for a mutex, and with a stripped glibc
- * that looks like the condition.
+ * When the operator found that an address is a condition or a semaphore. For a while, the gadget
+ * ignores waits there. Otherwise, most captures would be of idle threads. Memory can become a lock
+ * later. Addresses of FUTEX_WAIT are excluded. In glibc, a thread that returns from a condition
+ * uses it to wait for a mutex, and in a stripped glibc that looks like the condition.
  */
 struct place {
 	__u64 address;

@@ -1,14 +1,14 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * profile_lock: which code waits for locks, of the kernel and of programs.
+ * profile_lock: which code waits for locks of the kernel and of programs.
  *
- * The kernel says when a wait for one of its locks begins and ends (tracepoints
- * contention_begin and contention_end, since Linux 5.19: see gadget.yaml). Locks of programs wait
- * in the system call futex, and so do other things. The operator captures finds the locks by the
- * functions on the stack.
+ * The kernel reports the begin and end of a wait for its locks (tracepoints contention_begin and
+ * contention_end, since Linux 5.19: see gadget.yaml). Programs wait for locks, and for other
+ * things, in the system call futex. The operator captures finds the locks by the functions on the
+ * stack.
  *
  * The begin of a wait only notes the time. At its end, the wait is drawn by its duration (draw in
- * capture.h). The stacks of a drawn wait are taken, and the operator makes a row of them.
+ * capture.h). The stacks of a drawn wait are taken, and the operator turns them into a row.
  */
 #include <vmlinux.h>
 #include <asm-generic/errno.h>
@@ -37,28 +37,28 @@
 const volatile __u64 sample_time = 500000;
 GADGET_PARAM(sample_time);
 
-/* Whether waits in futex count that are not for a lock. The operator decides which are. */
+/* Whether other waits in futex count, too. The operator decides which ones are for locks. */
 const volatile bool all_futex = false;
 GADGET_PARAM(all_futex);
 
 /*
- * --kernel-locks: whether ig_kernel_begin and ig_kernel_end are attached, which
- * otel-profiles does: see gadget.yaml.
+ * --kernel-locks: whether otel-profiles attaches ig_kernel_begin and ig_kernel_end: see
+ * gadget.yaml.
  */
 const volatile char kernel_locks[8] = "auto";
 GADGET_PARAM(kernel_locks);
 
 /*
- * The code of the kernel's sleeping locks and, behind it, of the spinning ones. A
- * stack begins there once the frames of the tracing are left out.
+ * The code of the kernel's sleeping locks, followed by that of the spinning ones. Without the
+ * frames of the tracing, a stack begins there.
  */
 KERNEL_SYMBOL(__sched_text_start);
 KERNEL_SYMBOL(__lock_text_end);
 
 /*
- * Begins work that takes a lock of the ring buffer or of a map, or memory per CPU. The end of a
- * wait for that very lock also runs one of these programs while the lock is held. So can an
- * interrupt. Returns NULL for the inner program, which must do nothing.
+ * Begins work that uses a lock of the ring buffer or of a map, or memory per CPU. During it, the
+ * end of a wait for that lock, or an interrupt, can run another one of these programs. There, it
+ * returns NULL, and the inner program must do nothing.
  */
 static __always_inline struct lock_cpu *begin_work(void)
 {
@@ -78,9 +78,8 @@ static __always_inline void end_work(struct lock_cpu *cpu)
 }
 
 /*
- * Counts a wait that is over. chain is the program's chain: UNWIND_RAW_TP for a wait in
- * the kernel. place is its address if it can be in not_locks. shared: processes can share
- * the lock.
+ * Counts a finished wait. chain is the program's chain: UNWIND_RAW_TP for a wait in the kernel.
+ * place is the address if it can be in not_locks. shared: processes can share the lock.
  */
 static __always_inline void count_wait(void *ctx, const enum unwind_chain chain,
 				       enum lock_kind kind, __u64 lock,
@@ -96,7 +95,7 @@ static __always_inline void count_wait(void *ctx, const enum unwind_chain chain,
 	count_event();
 	if (place && is_no_lock(place))
 		return;
-	/* With an unchanged clock, nothing would be drawn. */
+	/* If the clock has not advanced, nothing can be drawn. */
 	if (!delay)
 		delay = 1;
 	weight = draw(delay, sample_time);
@@ -158,7 +157,7 @@ int ig_kernel_begin(struct bpf_raw_tracepoint_args *ctx)
 	thread = this_thread();
 	if (!thread)
 		return 0;
-	/* A mutex begins a new wait at each change between spinning and sleep. */
+	/* A mutex begins a new wait at each change between spinning and sleeping. */
 	if (thread->sleeps.since && thread->sleeps.lock == lock)
 		return 0;
 	/* FUTEX_LOCK_PI waits for a mutex of the kernel. The wait in futex counts, not this one. */
@@ -233,7 +232,7 @@ int ig_futex_end(struct syscall_trace_exit *ctx)
 	return 0;
 }
 
-/* Not sched_process_exit: a thread that exits waits for locks after that. */
+/* In sched_process_exit, a thread still waits for locks afterwards. */
 SEC("tp_btf/sched_process_free")
 int BPF_PROG(ig_thread_free, struct task_struct *task)
 {

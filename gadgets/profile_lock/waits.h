@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0 */
-/* Current waits: by thread, or by CPU for spinning. */
+/* Current waits: by thread or, for spinning, by CPU. */
 #ifndef PROFILE_LOCK_WAITS_H
 #define PROFILE_LOCK_WAITS_H
 
@@ -18,9 +18,9 @@ struct kernel_wait {
 };
 
 /*
- * The waits of threads, by thread ID. A thread has one entry from its first wait to its end.
- * Everything is allocated at the start, because a program cannot allocate while the kernel waits
- * for a lock. --threads, see gadget.yaml.
+ * The waits of threads, by thread ID. A thread has one entry from its first wait to its end. All
+ * memory is allocated at the start, because a program cannot allocate while the kernel waits for a
+ * lock. --threads, see gadget.yaml.
  */
 const volatile int threads_max_entries = 65536;
 GADGET_PARAM(threads_max_entries);
@@ -50,7 +50,7 @@ struct {
 struct lock_cpu {
 	struct kernel_wait spins[SPIN_LEVELS];
 	__u32 spinning; /* their number */
-	/* One of these programs is running on this CPU: see begin_work. */
+	/* Not 0 while one of these programs runs on this CPU: see begin_work. */
 	__u32 busy;
 };
 
@@ -90,7 +90,7 @@ static __always_inline void begin_spin(__u64 lock, __u32 flags)
 
 	if (!cpu)
 		return;
-	/* All levels are in use if ends were missed. */
+	/* All levels are in use if the program missed the ends of waits. */
 	level = cpu->spinning;
 	if (level >= SPIN_LEVELS)
 		level = 0;

@@ -12,8 +12,7 @@
 #include "reason.h"
 
 /*
- * --sched-exit: whether a program runs in the thread that is back. Only "true" means yes. The
- * operator replaces "auto".
+ * --sched-exit: "true" if a program runs in the thread that is back. The operator replaces "auto".
  */
 const volatile char sched_exit[8] = "auto";
 GADGET_PARAM(sched_exit);
@@ -21,9 +20,9 @@ GADGET_PARAM(sched_exit);
 #define back_in_thread is_true(sched_exit)
 
 /*
- * When and why threads have left, by their ID. If stacks are walked at that time, it only has the
- * threads without room in left_stacks. Everything is allocated at the start, because a program
- * cannot allocate under the locks of a switch. An entry stays until its thread ends.
+ * When and why threads have left, by their ID. If stacks are walked then, it only has threads
+ * without room in left_stacks. All memory is allocated at the start, because a program cannot
+ * allocate under the locks of a switch. An entry stays until its thread ends.
  */
 const volatile int absences_max_entries = 65536;
 
@@ -45,10 +44,9 @@ const volatile int left_stacks_max_entries = 16384;
 GADGET_PARAM(left_stacks_max_entries);
 
 /*
- * The stacks that a thread has left the CPU with. The kernel stack of a waiting
- * thread could be walked later, but bpf_get_task_stack leaves out all functions
- * of the scheduler, those that say what a thread waits for among them:
- * mutex_lock, do_nanosleep, io_schedule.
+ * The stacks with which a thread has left the CPU. A waiting thread's kernel stack could be walked
+ * later, but bpf_get_task_stack omits all scheduler functions. That includes functions that show
+ * the reason of a wait, such as mutex_lock, do_nanosleep and io_schedule.
  */
 struct left_stacks {
 	struct absence absence;
@@ -65,7 +63,7 @@ struct {
 	__type(value, struct left_stacks);
 } left_stacks SEC(".maps");
 
-/* Whether left_stacks was ever full: the absences of the threads above are in absences. */
+/* Whether left_stacks was ever full. Then further threads are in absences. */
 static volatile bool overflowed;
 
 /* The initial content of an entry of left_stacks. */

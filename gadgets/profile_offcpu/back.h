@@ -12,7 +12,7 @@
 #include "row.h"
 
 /*
- * The code of the scheduler. A stack begins with it once the frames of the tracing are left out.
+ * The code of the scheduler. Without the frames of the tracing, a stack begins there.
  */
 KERNEL_SYMBOL(__sched_text_start);
 KERNEL_SYMBOL(__sched_text_end);
@@ -40,7 +40,7 @@ static __always_inline void no_stacks(struct scratch_row *scratch)
 		&scratch->key.kern_stack_raw, &scratch->key.kern_stack_id);
 }
 
-/* Takes the stacks of a thread that is about to run: the stacks from its leave, if any. */
+/* Takes the stacks of a thread that is about to run: those with which it left, if any. */
 struct stacks_of_next {
 	struct left_stacks *left;
 	struct found_stack user;

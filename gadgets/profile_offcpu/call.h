@@ -11,7 +11,7 @@
 
 /* The kind of system call. Users see these names. */
 enum off_cpu_call {
-	/* None is known: a page fault, a preempted thread, or one of the kernel. */
+	/* Unknown: a page fault, a preempted thread, or one of the kernel. */
 	no_syscall,
 	/* Any other one. */
 	other_syscall,
@@ -169,9 +169,8 @@ static __always_inline enum off_cpu_call kind_of_call(long number)
 }
 
 /*
- * The system call that a thread waits in. Its registers are those with which it came
- * into the kernel; an exception or interrupt has no number there. The verifier has to
- * know what task is.
+ * The system call in which a thread waits, from its registers at the entry to the kernel. They have
+ * no number for exceptions and interrupts. The verifier must know the type of task.
  */
 static __always_inline enum off_cpu_call call_of(struct task_struct *task,
 						 enum off_cpu_reason reason)

@@ -7,8 +7,8 @@
  * filters, the time is added to the sum of its stacks. User space reads and
  * clears the sums every --map-fetch-interval, so each row has the waits since the last one.
  *
- * A user stack can only be walked by its own thread, and a switch runs on the
- * stack of the one that leaves. There are two ways:
+ * Only a thread itself can walk its user stack, and a switch runs on the stack of the leaving
+ * thread. There are two ways:
  *
  *  - A program runs in the thread that is back and walks both stacks there:
  *    ig_offcpu_back on the tracepoint sched_exit_tp, which Linux 6.15 and later
@@ -134,7 +134,7 @@ static __always_inline bool unwind_wait(void *ctx, const enum unwind_chain chain
 }
 
 /*
- * Adds the wait of a thread that is back. ctx is the context of a program in the thread, or NULL if
+ * Adds the wait of a returning thread. ctx is the context of a program in the thread, or NULL if
  * the thread is about to run. chain is the program's chain.
  */
 static __always_inline void come_back(void *ctx, struct task_struct *task,
@@ -208,14 +208,14 @@ static __always_inline void come_back(void *ctx, struct task_struct *task,
 		add_homeless(scratch, &scratch->unseen, false);
 }
 
-/* Runs on behalf of prev, on its stack, with interrupts off. */
+/* Runs for prev, on its stack, with interrupts off. */
 SEC("tp_btf/sched_switch")
 int BPF_PROG(ig_profile_offcpu, bool preempt, struct task_struct *prev,
 	     struct task_struct *next)
 {
 	__u32 state;
 
-	/* Another CPU can have changed the state since, but that is not the reason for leaving. */
+	/* Another CPU can have changed the state since then, but not the reason for leaving. */
 	if (LINUX_KERNEL_VERSION >= HAS_PREV_STATE)
 		state = ctx[3];
 	else
@@ -227,9 +227,8 @@ int BPF_PROG(ig_profile_offcpu, bool preempt, struct task_struct *prev,
 }
 
 /*
- * Runs in a thread at the end of the scheduler, with preemption off. Not a
- * tp_btf program: no program of an image can be loaded if one's target is
- * missing.
+ * Runs in a thread at the end of the scheduler, with preemption off. It is not a tp_btf program,
+ * because a missing target would prevent loading all programs of the image.
  */
 SEC("raw_tp/sched_exit_tp")
 int ig_offcpu_back(struct bpf_raw_tracepoint_args *ctx)
@@ -242,8 +241,8 @@ int ig_offcpu_back(struct bpf_raw_tracepoint_args *ctx)
 }
 
 /*
- * The first function that a thread which is back runs. The lock of its CPU's queue
- * is held and interrupts are off, as in ig_profile_offcpu.
+ * A returning thread runs this function first. The lock of its CPU's queue is held and interrupts
+ * are off, as in ig_profile_offcpu.
  */
 SEC("kprobe/finish_task_switch")
 int ig_offcpu_back_kprobe(struct pt_regs *ctx)

@@ -15,9 +15,9 @@
 enum off_cpu_reason {
 	/* It could have continued, but other threads got the CPU. */
 	preempted,
-	/* It waits, and a signal can wake it: for input, a timer, a lock. */
+	/* It waits for input, a timer or a lock, and a signal can wake it. */
 	sleeping,
-	/* It waits, and no signal can wake it: often for a disk. */
+	/* It waits, often for a disk, and no signal can wake it. */
 	uninterruptible,
 	/* It is stopped, traced or frozen, or was just woken. */
 	other,
@@ -39,7 +39,7 @@ static __always_inline __u32 state_of(struct task_struct *task)
 
 static __always_inline enum off_cpu_reason reason_of(bool preempt, __u32 state)
 {
-	/* A thread that is preempted on its way to sleep has a state, too. */
+	/* A thread preempted on its way to sleep has a state, too. */
 	if (preempt || !state)
 		return preempted;
 	if (state & TASK_UNINTERRUPTIBLE)

@@ -16,7 +16,7 @@
 #include "reason.h"
 
 /*
- * The identity of a row. It must not have anything that changes from wait to wait.
+ * The identity of a row. Nothing in it may change from wait to wait.
  */
 struct wait_key {
 	struct profiles_process proc;
@@ -31,7 +31,7 @@ struct wait_key {
 struct wait_value {
 	gadget_duration off_cpu_raw;
 	__u64 switches;
-	/* As found by the row's first switch. */
+	/* From the row's first switch. */
 	struct gadget_user_stack user_stack_raw;
 	struct profiles_user_stack user_stack_id;
 };
@@ -86,7 +86,7 @@ static __always_inline bool add(struct scratch_row *scratch, __u64 time,
 }
 
 /*
- * As soon as there is room, a row without process and stack has the waits without room, so the sum
+ * As soon as there is room, a row without process and stack gets the waits without room, so the sum
  * of all rows stays right.
  */
 static __always_inline void add_homeless(struct scratch_row *scratch,

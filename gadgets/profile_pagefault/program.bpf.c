@@ -1,11 +1,10 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * profile_pagefault: which code touches memory that is not there yet.
+ * profile_pagefault: which code touches memory that is not present yet.
  *
- * Counted are the page faults of programs: those in their own code, and those
- * of the kernel as it copies to or from a program's memory. User space reads and
- * clears the counts every --map-fetch-interval. With --single-events each fault
- * is an event of its own instead, with its time and address.
+ * It counts page faults in programs' own code, and in the kernel when it copies from or to their
+ * memory. User space reads and clears the counts every --map-fetch-interval. With --single-events
+ * each fault is an event of its own instead, with its time and address.
  *
  * The programs are raw_tp, not tp_btf, because only raw_tp programs can call the unwinder.
  */
@@ -19,7 +18,7 @@
 #include <gadget/buffer.h>
 
 /*
- * As in gadget.yaml. While user space reads the rows of one second, new rows come. So there must be
+ * As in gadget.yaml. New rows arrive while user space reads those of one second, so there must be
  * more than two stacks for each row.
  */
 #define ROWS 24576
@@ -60,7 +59,7 @@ struct fault_key {
 
 struct fault_value {
 	__u64 faults;
-	/* As found by the row's first fault. */
+	/* From the row's first fault. */
 	struct gadget_user_stack user_stack_raw;
 	struct profiles_user_stack user_stack_id;
 };
@@ -158,7 +157,7 @@ static __always_inline void send(void *ctx, unsigned long address,
 }
 
 /*
- * As soon as there is room, a row without process and stack has the faults without room, so the sum
+ * As soon as there is room, a row without process and stack gets the faults without room, so the sum
  * of all rows stays right.
  */
 static __always_inline void add_homeless(struct scratch_row *scratch)
@@ -284,13 +283,12 @@ int ig_fault_kern(struct bpf_raw_tracepoint_args *ctx)
 	struct pt_regs *regs = (struct pt_regs *)ctx->args[1];
 
 	/*
-	 * With page faults disabled, the kernel only tries whether the memory is present. This can be
-	 * the walk of a user stack for an event. So this check also keeps the programs from running
-	 * within each other.
+	 * With page faults disabled, the kernel only checks whether the memory is present, for example
+	 * while it walks a user stack for an event. So this check also prevents nested programs.
 	 */
 	if (task->pagefault_disabled)
 		return 0;
-	/* The kernel's own memory. */
+	/* This is the kernel's own memory. */
 	if (!task->mm || (__s64)ctx->args[0] < 0)
 		return 0;
 	fault(ctx, ctx->args[0], ctx->args[2], PT_REGS_IP_CORE(regs));

@@ -236,8 +236,7 @@ user_stack_form(struct gadget_user_stack *raw, struct profiles_user_stack *by_id
 	return stacks_by_id ? (struct gadget_user_stack *)by_id : raw;
 }
 
-/* Leaves a row without stacks: the unwinder has them, or they are missing. Returns the user stack's
- * ID. */
+/* Leaves a row without stacks: the unwinder has them, or they are missing. Returns 0 as the ID. */
 static __always_inline __u32 put_no_stacks(struct gadget_user_stack *raw,
 					   struct profiles_user_stack *by_id,
 					   gadget_kernel_stack *kernel_raw,

@@ -1,7 +1,7 @@
 /*
- * prlimit CMD...: runs CMD with every request to set RLIMIT_MEMLOCK answered as done. It is for sandboxes
- * without CAP_SYS_RESOURCE, because libraries for eBPF raise that limit, although kernels since 5.11 do not
- * need it.
+ * prlimit CMD...: runs CMD, and answers every request to set RLIMIT_MEMLOCK with
+ * success, without an effect. It is for sandboxes without CAP_SYS_RESOURCE.
+ * Libraries for eBPF raise that limit, although kernels since 5.11 do not need it.
  */
 #include <linux/filter.h>
 #include <linux/seccomp.h>
@@ -25,9 +25,9 @@ int main(int argc, char **argv)
 		UNLESS(__NR_prlimit64, 5),
 		LOAD(args[1]),
 		UNLESS(RLIMIT_MEMLOCK, 3),
-		LOAD(args[2]), /* the new limit; none: it is only read */
+		LOAD(args[2]), /* the new limit; without one, it is only read */
 		BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, 0, 1, 0),
-		BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ERRNO), /* with error 0 */
+		BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ERRNO), /* errno 0 */
 		BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW),
 	};
 	struct sock_fprog program = {sizeof filter / sizeof *filter, filter};

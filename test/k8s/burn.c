@@ -1,16 +1,16 @@
 /*
- * burn [FILE] is the workload: it spins in named functions for ever or until the file exists, and
- * sleeps most of the time so that a dozen of them fit on one CPU. Compile it with frame pointers.
+ * burn [FILE] is the workload. It spins in named functions for ever, or until the file exists.
+ * It mostly sleeps, so a dozen of them fit on one CPU. Compile it with frame pointers.
  *
- * burn allocate allocates memory and frees it, three quarters of it in allocate_much.
+ * burn allocate allocates and frees memory, three quarters of it in allocate_much.
  *
- * burn leak FILE keeps some memory by leak_before until the file exists, then KEPT_TIMES each by leak_much and leak_little. From then
- * on it allocates and frees as with allocate, and keeps nothing.
+ * burn leak FILE keeps some memory from leak_before until the file exists, then KEPT_TIMES each from
+ * leak_much and leak_little. From then on, it allocates and frees as with allocate, and keeps nothing.
  *
- * burn contend FILE has two threads each contend for two mutexes: by wait_before until the file exists, then ROUNDS times each by
- * take_long and take_short. It prints how many nanoseconds all threads were in these two.
+ * burn contend FILE runs two threads for each of two mutexes. They contend in wait_before until the file exists,
+ * then ROUNDS times each in take_long and take_short. It prints all threads' nanoseconds in these two functions.
  *
- * burn for SECONDS spins without sleep for so long, under the name of the host, which in a pod is the pod's.
+ * burn for SECONDS spins for so long without sleep. Its thread has the host's name, which in a pod is the pod's name.
  */
 #include <pthread.h>
 #include <signal.h>
@@ -23,7 +23,7 @@
 #include <time.h>
 #include <unistd.h>
 
-/* leak_test.go knows what KEPT_TIMES comes to. */
+/* leak_test.go has the same numbers. */
 #define KEPT_TIMES 512
 #define ROUNDS 150
 
@@ -107,7 +107,7 @@ static void leak(const char *file)
 		allocate();
 }
 
-/* A mutex, how long it is held in microseconds, and how long threads have waited for it in nanoseconds. */
+/* A mutex, its holding time in microseconds, and the threads' waiting time in nanoseconds. */
 struct lock {
 	pthread_mutex_t mutex;
 	void (*take)(struct lock *lock);
@@ -148,7 +148,7 @@ static uint64_t now(void)
 	return t.tv_sec * 1000000000ul + t.tv_nsec;
 }
 
-/* Holds a lock that is taken, and leaves it to another thread for a while. */
+/* Holds a taken lock, then leaves it to another thread for a while. */
 static void hold(struct lock *lock)
 {
 	usleep(lock->held);
@@ -209,7 +209,7 @@ int main(int argc, char **argv)
 {
 	if (argc == 3 && !strcmp(argv[1], "for"))
 		return burn_for(atol(argv[2]));
-	/* Process 1 of a container ignores signals that it has no handler for. */
+	/* Process 1 of a container ignores signals without a handler. */
 	signal(SIGTERM, quit);
 	if (argc == 3 && !strcmp(argv[1], "leak"))
 		leak(argv[2]);

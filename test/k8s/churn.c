@@ -1,7 +1,7 @@
 /*
- * churn SECONDS is the workload of the soak: for so long it burns a twentieth of a CPU in ever new stacks,
- * under ever new names of its thread, and ends. Of its stacks there are 2 to the power of 24: 24 calls,
- * each of even or of odd, at random. Compile it with -O0 and frame pointers.
+ * churn SECONDS is the workload of the soak test. For so long, it burns a twentieth of a CPU
+ * in ever new stacks, and always changes its thread's name. A stack has 24 calls of even or
+ * odd, at random, so there are 2 to the power of 24. Compile it with -O0 and frame pointers.
  */
 #include <signal.h>
 #include <stdint.h>
@@ -72,12 +72,12 @@ int main(int argc, char **argv)
 	unsigned seed;
 	char name[16];
 
-	/* Process 1 of a container ignores signals that it has no handler for. */
+	/* Process 1 of a container ignores signals without a handler. */
 	signal(SIGTERM, quit);
 	if (getrandom(&seed, sizeof(seed), 0) != sizeof(seed))
 		return 1;
 	srandom(seed);
-	/* Those that start together do not end together. */
+	/* Processes that start together must not end together. */
 	seconds += random() % (seconds + 1);
 	clock_gettime(CLOCK_MONOTONIC, &start);
 	while (since(CLOCK_MONOTONIC, &start) < seconds * 1000000000l) {

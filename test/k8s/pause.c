@@ -1,4 +1,4 @@
-/* pause holds a pod's namespaces: it waits, reaps what is left to it, and ends when asked. */
+/* pause holds a pod's namespaces: it waits, reaps orphaned processes, and ends on a signal. */
 #include <signal.h>
 #include <sys/wait.h>
 #include <unistd.h>

@@ -1,4 +1,4 @@
-// Checks the pages of a folder in headless Chromium. Called by page_test.go; a second folder gets pictures.
+// Checks the pages of a folder in headless Chromium for page_test.go. It writes pictures to a second folder.
 import assert from "node:assert/strict";
 import { mkdirSync, readFileSync } from "node:fs";
 import { createRequire } from "node:module";
@@ -13,7 +13,7 @@ const axe = readFileSync(require.resolve("axe-core/axe.min.js"), "utf8");
 const browser = await chromium.launch({ executablePath: process.env.CHROMIUM ?? "/usr/bin/chromium", args: ["--no-sandbox"] });
 let passed = 0, failed = 0;
 
-// open shows a page and fails on whatever it logs, requests or throws.
+// open shows a page, and fails if it logs, requests or throws anything.
 async function open(name, { fragment = "", width = 1200, height = 800, dark = false } = {}) {
   const context = await browser.newContext({ viewport: { width, height }, colorScheme: dark ? "dark" : "light", offline: true, timezoneId: "UTC" });
   const page = await context.newPage();

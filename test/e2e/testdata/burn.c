@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * Keeps one CPU busy in functions of known names and shares, until its standard
- * input ends: 60 % of its CPU time in c_heavy, 30 % in c_light, 10 % in
- * c_kernel, which spends it in the kernel, all called by c_work.
+ * Keeps one CPU busy until its standard input ends. It spends 60 % of
+ * its CPU time in c_heavy, 30 % in c_light and 10 % in c_kernel,
+ * which works in the kernel. c_work calls all of these.
  *
- * Compile it with -O0 and frame pointers: the kernel finds callers by them.
+ * Compile it with -O0 and frame pointers, by which the kernel finds callers.
  */
 #include <fcntl.h>
 #include <poll.h>

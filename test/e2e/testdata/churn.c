@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * Goes through 65,536 different stacks, the next one after every millisecond
- * of CPU time, until its standard input ends: 16 calls, each of even or of odd
- * by one bit of a counter. Compile it with -O0 and frame pointers.
+ * Goes through 65,536 different stacks until its standard input ends, each
+ * for a millisecond of CPU time. A stack has 16 calls of even or odd, one
+ * for each bit of a counter. Compile it with -O0 and frame pointers.
  */
 #include <poll.h>
 #include <stdint.h>

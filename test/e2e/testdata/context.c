@@ -1,19 +1,19 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * Publishes the context of its process as OTEP 4719 wants it, for the service
- * that its first argument names, and burns some CPU time in the function
- * publisher, until its standard input ends. For each line that comes it
- * publishes the service again, with a v behind its name.
+ * Publishes the context of its process by OTEP 4719, for the service
+ * in its first argument. It burns some CPU time in the function
+ * publisher until its standard input ends. For each input line, it
+ * publishes the service again with another v after its name.
  *
  * A second argument makes it hostile:
- *   lengths    the payload is said to be of 4 GiB, at an address in the kernel
- *   huge       it is 1 MiB of attributes
- *   absent     it is said to be where nothing has been written yet
- *   version    the format is of a version that nobody knows
- *   changing   it is published again all the time, half written in between
- *   text       its name has escapes for terminals, and a newline
- *   file       the mapping is of a file on disk that has the name of one
- *   names      it is another service every ten milliseconds
+ *   lengths    the payload claims 4 GiB, at an address in the kernel
+ *   huge       the payload has 1 MiB of attributes
+ *   absent     the payload's address was never written to
+ *   version    the version of the format is unknown
+ *   changing   it publishes without pause, half written in between
+ *   text       the name has escapes for terminals, and a newline
+ *   file       the mapping is of a file on disk with such a name
+ *   names      the service changes every ten milliseconds
  */
 #define _GNU_SOURCE
 #include <fcntl.h>

@@ -1,7 +1,7 @@
 /*
- * Draws events as gadgets do, without a kernel, again and again from another random beginning. Several kinds of events share a CPU. For each
- * it prints their value that was found on the average, their number that was found, and how far a single run is off, all in parts of the
- * truth. Events are of several values, come in turn or in long rows, and slower and faster with time.
+ * Draws events as gadgets do, without a kernel, repeatedly from random initial states. Several kinds of events
+ * share a CPU. Events have several values, come in turn or in long rows, and at changing rates. For each kind,
+ * it prints the average drawn value and number, and a single run's deviation, as fractions of the truth.
  */
 #include <math.h>
 #include <stdbool.h>
@@ -49,7 +49,7 @@ struct kind {
 	double worth, events, found, found_events, squares;
 };
 
-/* One run: value is what an event of a kind is worth, row how many of a kind come one after the other, and rate how many come in a second. */
+/* One run: value is an event's value by kind, row the number of events of a kind in a row, and rate the number of events per second. */
 static void run(struct kind *kinds, const __u64 *value, int row, int rate, bool waves)
 {
 	static struct draw_state here;

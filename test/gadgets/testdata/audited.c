@@ -1,4 +1,4 @@
-/* Makes a system call that its own filter has logged until its standard input ends. */
+/* Until its standard input ends, makes a system call that its own filter logs. */
 #include <errno.h>
 #include <fcntl.h>
 #include <linux/filter.h>
@@ -8,7 +8,7 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
-/* See waits.c for why there is a function in between. */
+/* See waits.c for the reason for this function. */
 __attribute__((noinline)) static int ask_for_parent(void)
 {
 	return getppid();

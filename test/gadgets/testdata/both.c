@@ -1,4 +1,4 @@
-/* Works in a function of its own and in the kernel, by turns, until its standard input ends. */
+/* Works in its own function and in the kernel, in turn, until its standard input ends. */
 #include <fcntl.h>
 #include <sys/prctl.h>
 #include <unistd.h>

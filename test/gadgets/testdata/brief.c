@@ -1,6 +1,6 @@
 /*
- * Starts a process for some 30 ms of work, again and again, until its standard input
- * ends. With the path of a file as argument it first moves there: cgroup.procs.
+ * Repeatedly starts a process for about 30 ms of work, until its standard
+ * input ends. With the path of a file, it first moves there: cgroup.procs.
  */
 #include <fcntl.h>
 #include <stdio.h>

@@ -4,7 +4,7 @@
 #include <sys/prctl.h>
 #include <unistd.h>
 
-/* See waits.c for why there is a function in between. */
+/* See waits.c for the reason for this function. */
 __attribute__((noinline)) static int change_root(void)
 {
 	return chroot("/");

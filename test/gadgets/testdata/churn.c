@@ -1,15 +1,15 @@
 /*
- * Load with very many different stacks: threads that burn a little CPU time and
- * wait for a little, each time at the end of another one of some million
- * chains of calls, and threads that wait for long in such a chain. Until its
- * standard input ends.
+ * A load with very many different stacks, until its standard
+ * input ends. Some threads burn a little CPU time and wait
+ * briefly, each time at the end of another of about a million
+ * call chains. Other threads wait long in such a chain.
  *
  *	churn BUSY LONG [WAIT]
  *
- * starts BUSY threads of the first kind, called "churn", and LONG of the second,
- * called "patient", which wait for 6 to 7 s. With WAIT each thread of the first kind
- * waits for so many microseconds, however fast the machine is, and not for up to 500.
- * Prints how many waits there were.
+ * starts BUSY threads of the first kind, called "churn", and LONG of the
+ * second, called "patient", which wait for 6 to 7 s. With WAIT, threads of the
+ * first kind wait for so many microseconds, in place of up to 500. So their
+ * number does not depend on the machine's speed. It prints the number of waits.
  */
 #define _GNU_SOURCE
 #include <poll.h>
@@ -35,7 +35,7 @@ static unsigned long long now(void)
 	return t.tv_sec * 1000000000ULL + t.tv_nsec;
 }
 
-/* Not called at the end of a function, or the caller's frame would be gone. */
+/* Not a tail call, which would remove the caller's frame. */
 __attribute__((noinline)) static int wait_for_nothing(int us)
 {
 	struct timespec t = { us / 1000000, us % 1000000 * 1000L };

@@ -1,8 +1,8 @@
 /*
- * Uses fresh memory until its standard input ends: 64 pages that it writes to
- * itself, and 16 that the kernel copies a file to. Prints how often it did.
- * With a number it touches pages in touch_first until it gets a line, and then
- * does so often what it does.
+ * Uses fresh memory until its standard input ends: it writes to 64
+ * pages itself, and the kernel copies a file to 16 more. It prints
+ * the number of rounds. With a number, it touches pages in
+ * touch_first until it gets a line, then does that number of rounds.
  */
 #define _GNU_SOURCE
 #include <fcntl.h>
@@ -45,7 +45,7 @@ __attribute__((noinline)) void touch_first(void)
 	usleep(20000);
 }
 
-/* See waits.c for why there is a function in between. */
+/* See waits.c for the reason for this function. */
 __attribute__((noinline)) static void copy_file(int file, char *p)
 {
 	if (pread(file, p, FILLED * PAGE, 0) != FILLED * PAGE)
@@ -60,7 +60,7 @@ __attribute__((noinline)) void fill_pages(int file)
 	munmap(p, FILLED * PAGE);
 }
 
-/* Returns a file of its own that is long enough, and has no name. */
+/* Returns a file without a name that is long enough. */
 static int make_file(void)
 {
 	int file = memfd_create("faults", 0);

@@ -1,6 +1,6 @@
 /*
- * Touches fresh memory 100,000 times a second, in 16 functions in turn, until its
- * standard input ends. Prints how many times, and in how many nanoseconds.
+ * Touches fresh memory 100,000 times a second, in 16 functions in turn,
+ * until its standard input ends. It prints the number, and the nanoseconds.
  */
 #include <fcntl.h>
 #include <stdio.h>
@@ -11,7 +11,7 @@
 #include <unistd.h>
 
 #define PAGE 4096
-#define PAGES 1000 /* each 10 ms */
+#define PAGES 1000 /* every 10 ms */
 
 static long long now(void)
 {

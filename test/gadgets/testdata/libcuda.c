@@ -1,6 +1,6 @@
 /*
- * Stands in for NVIDIA's library on machines without one: the functions have
- * its names and parameters, and allocate memory of the host.
+ * Replaces NVIDIA's library on machines without one. The functions
+ * have the same names and parameters, and allocate host memory.
  */
 #include <stdlib.h>
 

@@ -1,4 +1,4 @@
-/* Works and opens files in a shared library that has its symbol table. */
+/* Works and opens files in a shared library with a symbol table. */
 #define _GNU_SOURCE
 #include <fcntl.h>
 #include <sys/syscall.h>
@@ -10,7 +10,7 @@ __attribute__((noinline)) static void lib_spin(void)
 		;
 }
 
-/* See opens.c for why there is a function in between. */
+/* See opens.c for the reason for this function. */
 __attribute__((noinline)) static int open_it(const char *name)
 {
 	return syscall(SYS_openat, AT_FDCWD, name, O_RDONLY);

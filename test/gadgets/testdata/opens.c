@@ -6,8 +6,8 @@
 #include <unistd.h>
 
 /*
- * See waits.c for why there is a function in between. The library's open uses the
- * register of the frame pointer for something else, and nothing is left of the stack.
+ * See waits.c for the reason for this function. The library's open also uses the
+ * frame pointer's register for other data, which would lose the whole stack.
  */
 __attribute__((noinline)) static int open_it(const char *name)
 {

@@ -1,6 +1,6 @@
 /*
- * Burns a CPU, until its standard input ends, in turn in a signal handler, which returns to a function that nothing has
- * called, and in what a function without a symbol calls last, so that it would return to the function behind it.
+ * Burns a CPU until its standard input ends, in turn in two places. One is a signal handler, whose return address is a function
+ * that nothing has called. The other is the last call of a function without a symbol, whose return address is in the next function.
  */
 #include <fcntl.h>
 #include <setjmp.h>

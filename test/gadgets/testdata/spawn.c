@@ -1,12 +1,12 @@
 /*
- * Short processes, one after the other, that each touch 60 pages, every one at the
- * end of another chain of calls, as a machine that compiles has them: nearly no two
- * faults are alike. Until its standard input ends. Prints how many processes there
- * were, and in how many nanoseconds.
+ * Starts short processes one after another until its standard input
+ * ends, as on a machine that compiles. Each touches 60 pages, every
+ * page at the end of another call chain, so hardly any faults are
+ * alike. It prints the number of processes, and the nanoseconds.
  *
  *	spawn N
  *
- * has N of them at a time.
+ * runs N of them at a time.
  */
 #define _GNU_SOURCE
 #include <fcntl.h>
@@ -33,7 +33,7 @@ static long long now(void)
 	return t.tv_sec * 1000000000LL + t.tv_nsec;
 }
 
-/* Not at the end of a function, or the caller's frame would be gone. */
+/* Not a tail call, which would remove the caller's frame. */
 __attribute__((noinline)) static int touch(int page)
 {
 	memory[page * PAGE] = 1;

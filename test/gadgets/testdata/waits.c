@@ -1,8 +1,8 @@
 /*
  * Waits until its standard input ends, three times as long in wait_long as in
- * wait_short, and prints at the end how long it was in each, in nanoseconds.
- * With a number it waits in wait_first until it gets a line, and then so often
- * in the others. 0 is as no number. A second argument is its thread's name.
+ * wait_short. At the end, it prints the nanoseconds in each. With a number,
+ * it waits in wait_first until it gets a line, and then that number of times
+ * in the others. 0 means no number. A second argument is its thread's name.
  */
 #include <fcntl.h>
 #include <poll.h>
@@ -21,8 +21,8 @@ static long long now(void)
 }
 
 /*
- * The library's functions have no frame pointer, which hides their caller from
- * the walk of the stack: it is these, and not the functions that are looked for.
+ * The library's functions have no frame pointer, so their direct caller is missing
+ * from stacks. That is this function, and not the one that the test looks for.
  */
 __attribute__((noinline)) static void nap(long ms)
 {

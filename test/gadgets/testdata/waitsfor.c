@@ -1,6 +1,6 @@
 /*
- * Waits until its standard input ends, in each of its functions for something else, and prints how long: a name and the nanoseconds of
- * each. As distributions compile it, it has no frame pointers.
+ * Until its standard input ends, waits for a different thing in each of its functions. It prints
+ * each one's name and nanoseconds. It is compiled without frame pointers, as in distributions.
  */
 #define _GNU_SOURCE
 #include <fcntl.h>
@@ -18,7 +18,7 @@
 #include <time.h>
 #include <unistd.h>
 
-/* Waits that another thread ends after a while. main joins that thread. */
+/* Waits until another thread ends. main joins that thread. */
 static int into[2], sockets[2], full[2], word;
 static pthread_t other;
 
@@ -39,7 +39,7 @@ static void nap(long ms)
 
 #define WAIT __attribute__((noinline)) static void
 
-/* Keeps a call from being the function's last act, which would leave the function out of the stack. */
+/* Prevents a tail call, which would remove the function from the stack. */
 #define HERE __asm__ volatile("")
 
 /* The work of a child. It has another name, because the profiler cannot know such a new process. */
@@ -142,7 +142,7 @@ WAIT waits_for_disk(void)
 	HERE;
 }
 
-/* Another thread wants the same CPU. */
+/* This thread competes for the same CPU. */
 static void *burn(void *end)
 {
 	while (now() < (long)end)

@@ -18,7 +18,7 @@ static volatile uint64_t sum;
 
 NOINLINE void good_work(void) {
   __asm__ volatile("" : : "r"(__builtin_frame_address(0))); // it has a frame pointer
-  while (sum + 1) // the compiler cannot tell that it does not end
+  while (sum + 1) // the compiler cannot see that it never ends
 
     for (int i = 0; i < 1000; i++)
       sum += i;
@@ -50,7 +50,7 @@ NOINLINE void good_malloc(void) {
   }
 }
 
-// One of two functions calls itself or the other, by the bits of path: a thousand million stacks.
+// Each of two functions calls itself or the other, by the bits of path: a billion stacks.
 #define STEP(name) NOINLINE static void name(uint64_t path, int depth, void (*leaf)(void))
 STEP(evil_left);
 STEP(evil_right) {
@@ -77,7 +77,7 @@ NOINLINE static void *evil_stacks(void *arg) {
   return arg;
 }
 
-// evil_futex wakes others and waits for them without pause.
+// evil_futex wakes other threads and waits for them without pause.
 static uint32_t turn;
 
 NOINLINE static void *evil_futex(void *arg) {
@@ -108,7 +108,7 @@ static void threads(int n, void *(*run)(void *)) {
   }
 }
 
-// evil_context publishes a process context that lies and changes while it is read.
+// evil_context publishes a process context with false contents that change while it is read.
 NOINLINE static void evil_context(void) {
   uint64_t *c = mmap(NULL, 4096, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
   prctl(0x53564d41, 0, c, 4096, "OTEL_CTX"); // PR_SET_VMA, PR_SET_VMA_ANON_NAME
@@ -141,9 +141,9 @@ static void jit(uint64_t at, size_t size, size_t skip) {
 }
 
 int main(int argc, char **argv) {
-  alarm(3600); // if nobody ends it
+  alarm(3600); // if nobody kills it earlier
   const char *mode = argc > 1 ? argv[1] : "good";
-  if (!strcmp(mode, "perfmap")) { // one long name in very many pieces
+  if (!strcmp(mode, "perfmap")) { // one long name in many pieces
     FILE *f = perf_map();
     fprintf(f, "700000000000 4000000 ");
     for (int i = 0; i < 8000; i++)
@@ -154,14 +154,14 @@ int main(int argc, char **argv) {
     fclose(f);
     jit(0x700000000000, 0x4000000, 0x80);
   }
-  if (!strcmp(mode, "names")) { // what terminals obey, and what turns the direction of text
+  if (!strcmp(mode, "names")) { // escapes for terminals, and characters that reverse the text direction
     prctl(PR_SET_NAME, "t\x1b[2J\n\xc2\x9b\xe2\x80\xae");
     FILE *f = perf_map();
     fprintf(f, "700000000000 1000 evil\x1b[31m\xc2\x9b\xe2\x80\xae\xe2\x81\xa6name\n");
     fclose(f);
     jit(0x700000000000, 0x1000, 0x80);
   }
-  if (!strcmp(mode, "malloc")) { // two threads that allocate without pause
+  if (!strcmp(mode, "malloc")) { // two threads allocate without pause
     pthread_t other;
     if (pthread_create(&other, NULL, evil_malloc, NULL))
       return 1;
@@ -173,7 +173,7 @@ int main(int argc, char **argv) {
     threads(7, evil_stacks), evil_stacks(NULL);
   if (!strcmp(mode, "futex"))
     threads(7, evil_futex), evil_futex(NULL);
-  if (!strcmp(mode, "threads")) // 10,000 at once, again and again
+  if (!strcmp(mode, "threads")) // 10,000 at once, repeatedly
     for (;; usleep(12000000))
       threads(10000, evil_sleep);
   if (!strcmp(mode, "context"))

@@ -1,5 +1,5 @@
-// 60 % of the CPU time in heavy, 30 % in light, 10 % in rest: each works until its own time has reached its part.
-// Nothing is inlined, and no call is the last of its function: the compiler of the runtime makes a jump of that.
+// 60 % of the CPU time is in heavy, 30 % in light, 10 % in rest: each works until it has its share.
+// Nothing is inlined, and there are no last calls, because the runtime's compiler makes jumps of these.
 using System;
 using System.Runtime.CompilerServices;
 using System.Runtime.InteropServices;

@@ -1,7 +1,7 @@
 import java.lang.management.ManagementFactory;
 import java.lang.management.ThreadMXBean;
 
-/** 60 % of the CPU time in heavy, 30 % in light, 10 % in rest: each works until its own time has reached its part. */
+/** 60 % of the CPU time is in heavy, 30 % in light, 10 % in rest: each works until it has its share. */
 public class Load {
     static final ThreadMXBean threads = ManagementFactory.getThreadMXBean();
     static long heavyUsed, heavyDue, lightUsed, lightDue, restUsed, restDue;

@@ -1,4 +1,4 @@
-// dotnet FOLDER ASSEMBLY runs an assembly with the .NET runtime in a folder, as the program dotnet does.
+// dotnet FOLDER ASSEMBLY runs an assembly with the .NET runtime in a folder, like the program dotnet.
 #include <dirent.h>
 #include <dlfcn.h>
 #include <stdio.h>
@@ -8,7 +8,7 @@
 typedef int initialize(const char *, const char *, int, const char **, const char **, void **, unsigned int *);
 typedef int execute(void *, unsigned int, int, const char **, const char *, unsigned int *);
 
-static char assemblies[1 << 20]; // the runtime's own, with colons between them
+static char assemblies[1 << 20]; // the runtime's own, separated by colons
 
 int main(int argc, char **argv)
 {

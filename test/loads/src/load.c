@@ -1,7 +1,7 @@
 /*
- * 60 % of the CPU time in heavy, 30 % in light, 10 % in rest: each works until its own time has reached its part.
- * With -DLIBRARY it is a shared library whose only exported function is load_step, with -DPROGRAM what uses that
- * library, and without either a program by itself.
+ * 60 % of the CPU time is in heavy, 30 % in light, 10 % in rest: each works until it has its
+ * share. With -DLIBRARY, it is a shared library that only exports load_step; with -DPROGRAM,
+ * it is the program that uses this library. Without either, it is a program by itself.
  */
 #include <stdio.h>
 #include <time.h>
@@ -62,7 +62,7 @@ ALONE static void work(void)
 	heavy();
 	light();
 	rest();
-	sink++; /* without it rest would be jumped to, and no longer be called from here */
+	sink++; /* otherwise the call of rest would become a jump, without this caller */
 }
 #endif
 

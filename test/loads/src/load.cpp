@@ -1,5 +1,5 @@
-// 60 % of the CPU time in heavy, 30 % in light, 10 % in rest: each works until its own time has reached its part.
-// The work itself is done by libstdc++.
+// 60 % of the CPU time is in heavy, 30 % in light, 10 % in rest:
+// each works until it has its share. libstdc++ does the actual work.
 #include <ctime>
 #include <iostream>
 #include <sstream>

@@ -1,5 +1,5 @@
-%% 60 % of the CPU time in heavy, 30 % in light, 10 % in rest: each works until its own time has reached its part.
-%% What a caller returns is not what it was given: a last call is a jump, and so is one whose result is returned.
+%% 60 % of the CPU time is in heavy, 30 % in light, 10 % in rest: each works until it has its share.
+%% No caller returns the result of its call, because Erlang makes a jump of such a call.
 -module(load).
 -export([main/0]).
 
@@ -7,7 +7,7 @@ cpu() ->
     {Milliseconds, _} = statistics(runtime),
     Milliseconds.
 
-%% Notes what a function has used, and says whether that is less than its part.
+%% Notes a function's CPU time, and reports whether that is below its share.
 less(Function, Milliseconds, Parts) ->
     Used = get(Function) + Milliseconds,
     put(Function, Used),

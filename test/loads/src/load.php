@@ -1,5 +1,5 @@
 <?php
-// 60 % of the CPU time in heavy, 30 % in light, 10 % in rest: each works until its own time has reached its part.
+// 60 % of the CPU time is in heavy, 30 % in light, 10 % in rest: each works until it has its share.
 $used = ['heavy' => 0, 'light' => 0, 'rest' => 0];
 $due = ['heavy' => 0, 'light' => 0, 'rest' => 0];
 

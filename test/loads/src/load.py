@@ -1,4 +1,4 @@
-# 60 % of the CPU time in heavy, 30 % in light, 10 % in rest: each works until its own time has reached its part.
+# 60 % of the CPU time is in heavy, 30 % in light, 10 % in rest: each works until it has its share.
 import sys
 import time
 

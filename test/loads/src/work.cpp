@@ -1,4 +1,4 @@
-// What ordinary C++ does, of each a bit in turn: containers, streams, text, regular expressions, sorting, exceptions.
+// Does a little of what ordinary C++ programs do, in turn: containers, streams, text, regular expressions, sorting, exceptions.
 #include <algorithm>
 #include <charconv>
 #include <deque>

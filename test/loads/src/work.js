@@ -1,4 +1,4 @@
-// What ordinary programs for Node do, of each a bit in turn.
+// Does a little of what ordinary Node.js programs do, in turn.
 'use strict';
 const crypto = require('crypto');
 const zlib = require('zlib');

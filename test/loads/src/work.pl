@@ -1,4 +1,4 @@
-# What ordinary Perl programs do, of each a bit in turn.
+# Does a little of what ordinary Perl programs do, in turn.
 use strict;
 use warnings;
 use List::Util qw(sum max first shuffle reduce);

@@ -1,4 +1,4 @@
-# What ordinary Python programs do, of each a bit in turn, in the interpreter and in its modules in C.
+# Does a little of what ordinary Python programs do, in turn, in the interpreter and in its modules in C.
 import ast, base64, bisect, collections, csv, datetime, decimal, difflib, fractions, functools, hashlib, heapq, io, itertools
 import json, math, pickle, random, re, string, struct, textwrap, zlib
 

@@ -1,4 +1,4 @@
-// What ordinary Rust does, of each a bit in turn: collections, text, formatting, parsing, sorting, threads' channels.
+// Does a little of what ordinary Rust programs do, in turn: collections, text, formatting, parsing, sorting, channels of threads.
 use std::collections::{BTreeMap, BTreeSet, BinaryHeap, HashMap, HashSet, VecDeque};
 use std::fmt::Write;
 use std::hint::black_box;

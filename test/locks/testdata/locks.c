@@ -1,13 +1,13 @@
-// Locks of known contention: each thread adds up how long it has waited for its lock.
+// Locks with known contention. Each thread adds up its waiting time for its lock.
 //
 //	locks SECONDS
 //
-// Threads called warmup contend until a line comes on the standard input. Then the others do for so many
-// seconds, each called by its lock. At the end there is a line for each function that waits:
+// Threads named warmup contend until the standard input has a line. Then the others, named after
+// their locks, contend for the given seconds. At the end, it prints a line for each waiting function:
 //
 //	FUNCTION NANOSECONDS CALLS
 //
-// Beside them a hundred threads without work wait to be woken, each ten times a second.
+// Beside them, a hundred threads without work wait, and are each woken ten times a second.
 #define _GNU_SOURCE
 #include <errno.h>
 #include <linux/userfaultfd.h>
@@ -29,9 +29,9 @@
 #define POOL 100
 #define PAGE 4096
 
-// Nothing may be between the program's function and the lock's.
+// The program's function must call the lock's function directly.
 #define FUNCTION __attribute__((noinline, noclone)) static
-// Nor may the call be the function's last word: it would not be on the stack.
+// Prevents a tail call, which would remove the function from the stack.
 #define STAY() __asm__ volatile("" ::: "memory")
 
 static atomic_bool warmed_up, done, pool_ended;
@@ -52,7 +52,7 @@ static void rest(long ns)
 		;
 }
 
-// What waits for a lock, and what is known of it. A counter is that of one function.
+// The waits of one function for a lock.
 struct counter {
 	const char *function;
 	atomic_long ns, calls;
@@ -74,7 +74,7 @@ static struct counter counters[] = {
 static pthread_mutex_t warmup = PTHREAD_MUTEX_INITIALIZER, mutex = PTHREAD_MUTEX_INITIALIZER,
 		       short_mutex = PTHREAD_MUTEX_INITIALIZER;
 static pthread_rwlock_t table = PTHREAD_RWLOCK_INITIALIZER;
-// In the memory of a file that another process could map.
+// This is in the memory of a file that another process could map.
 static pthread_mutex_t *shared;
 static int ends[2];
 
@@ -114,7 +114,7 @@ FUNCTION void write_table(void)
 	STAY();
 }
 
-// Waits for the mutex of the pipe in the kernel, and does next to nothing under it.
+// Waits for the mutex of the pipe in the kernel, and does almost nothing under it.
 FUNCTION void count_pipe(void)
 {
 	int n;
@@ -124,7 +124,7 @@ FUNCTION void count_pipe(void)
 	STAY();
 }
 
-// Holds the mutex of the pipe for as long as the page is not there.
+// Holds the mutex of the pipe until the page is there.
 FUNCTION void fill_pipe(char *page)
 {
 	char bytes[PAGE];
@@ -136,7 +136,7 @@ FUNCTION void fill_pipe(char *page)
 
 static int faults;
 
-// A page that the kernel finds missing each time, and that provide_page brings.
+// A page that is missing each time the kernel uses it, and that provide_page fills in.
 static char *missing_page(void)
 {
 	struct uffdio_api api = { .api = UFFD_API };
@@ -311,7 +311,7 @@ static int started;
 
 static void start(const char *name, int count, void *(*run)(void *), void *arg)
 {
-	// A thread has the name of the one that starts it.
+	// A thread inherits the name of its creator.
 	prctl(PR_SET_NAME, name);
 	for (int i = 0; i < count; i++)
 		if (started == MAX_THREADS || pthread_create(&threads[started++], NULL, run, arg))
@@ -344,7 +344,7 @@ int main(int argc, char **argv)
 	start("waker", 1, wake_pool, NULL);
 	rest(atol(argv[1]) * 1000000000);
 	done = true;
-	// The last one wakes the others.
+	// The last thread wakes the others.
 	for (int i = 0; i < started; i++) {
 		pool_ended = i == started - 1;
 		pthread_join(threads[i], NULL);

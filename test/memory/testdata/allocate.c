@@ -1,10 +1,10 @@
 /*
- * Allocates by three functions, in shares of 60, 30 and 10 percent of the bytes. What
- * leak_some allocates is never freed. Goes on for as many seconds as the first
- * argument says and as many rounds as the third says, if there is one, with as many
- * microseconds between two rounds as the second says, and prints what it has
- * counted: name, bytes, calls. With the third, another thread then frees what
- * hand_over has allocated.
+ * Allocates in three functions, with shares of 60, 30 and 10 percent
+ * of the bytes. Memory from leak_some is never freed. The first
+ * argument is the time in seconds, the second the microseconds
+ * between two rounds, and the third, if any, the minimum number of
+ * rounds. It prints its counts: name, bytes, calls. With the third
+ * argument, another thread then frees the memory from hand_over.
  */
 #include <pthread.h>
 #include <stdio.h>
@@ -28,7 +28,7 @@ static struct count large, middle, leaked;
 static void *volatile kept, *volatile behind;
 static unsigned long long state = 88172645463325252ull;
 
-/* Sizes around a mean, so that nothing divides anything. */
+/* Sizes around a mean, without a common divisor. */
 static size_t size_around(size_t mean)
 {
 	state ^= state << 13;
@@ -67,7 +67,7 @@ NOINLINE void allocate_middle(void)
 		kept = realloc(NULL, first);
 		note(&middle, size);
 		behind = calloc(size, 1);
-		/* It has to move: there is no room where it is. */
+		/* It must move, because there is no room after it. */
 		note(&middle, then);
 		kept = realloc(kept, then);
 		free(kept);
@@ -132,7 +132,7 @@ static int work(int argc, char **argv)
 	double begin;
 
 	prctl(PR_SET_NAME, NAME);
-	/* Allocations before the probes are there are in nobody's books. */
+	/* Allocations before the probes are attached do not count. */
 	printf("ready\n");
 	fflush(stdout);
 	getchar();
@@ -166,7 +166,7 @@ static void *thread(void *unused)
 	exit(work(count, args));
 }
 
-/* The first thread ends some time after the other one has begun to work. */
+/* The first thread ends some time after the other one has started to work. */
 int main(int argc, char **argv)
 {
 	pthread_t other;

@@ -1,4 +1,4 @@
-// Allocates as a C++ program does, through operator new, and prints what it has counted as allocate.c does.
+// Allocates as a C++ program does, through operator new, and prints its counts like allocate.c.
 #include <cstdio>
 #include <cstdlib>
 #include <ctime>

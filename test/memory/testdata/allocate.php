@@ -1,7 +1,7 @@
 #!/usr/bin/php
 <?php
-// allocate.php SECONDS PAUSE ROUNDS: as allocate.c, in PHP, which has to be started with USE_ZEND_ALLOC=0: then all memory comes from
-// malloc. A string takes 25 bytes more than its length.
+// allocate.php SECONDS PAUSE ROUNDS: allocate.c in PHP. Start it with USE_ZEND_ALLOC=0,
+// so that all memory comes from malloc. A string takes 25 bytes more than its length.
 $rounds = (int) $argv[3];
 $pause = (int) $argv[2];
 $kept = array_fill(0, $rounds, null);

@@ -13,7 +13,7 @@ kept = [None] * rounds
 def allocate(function, size):
     bytes_, calls = truth.get(function, (0, 0))
     truth[function] = bytes_ + size, calls + 1
-    return bytearray(size - 1)  # and a zero byte behind it
+    return bytearray(size - 1)  # it adds a zero byte
 
 
 def allocate_large():

@@ -1,5 +1,5 @@
 #!/usr/bin/ruby
-# allocate.rb SECONDS PAUSE ROUNDS: as allocate.c, in Ruby. A string takes a byte more than its length.
+# allocate.rb SECONDS PAUSE ROUNDS: allocate.c in Ruby. A string takes a byte more than its length.
 $rounds = ARGV[2].to_i
 $pause = ARGV[1].to_i / 1e6
 $kept = Array.new($rounds)

@@ -1,4 +1,4 @@
-// Allocates as a Rust program does, and prints what it has counted as allocate.c does.
+// Allocates as a Rust program does, and prints its counts like allocate.c.
 use std::hint::black_box;
 use std::io::{stdin, Read};
 use std::time::{Duration, Instant};

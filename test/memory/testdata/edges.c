@@ -1,7 +1,7 @@
 /*
- * Allocates 1 MiB at a time with the stack pointer near the end of a page, the next one
- * being one that has not been used, and then more than 32 bits can count. The memory of
- * the latter is not touched.
+ * Allocates 1 MiB at a time with the stack pointer near the end of
+ * a page, before the next page was ever used. Then it allocates
+ * more bytes than 32 bits can count, without touching them.
  */
 #define _GNU_SOURCE
 #include <alloca.h>
@@ -30,7 +30,7 @@ NOINLINE void allocate_at_page_end(void)
 {
 	uintptr_t sp = (uintptr_t)alloca(16);
 
-	/* The call itself takes some bytes, and alloca may take more than it is asked for. */
+	/* The call itself takes some bytes, and alloca may take more than requested. */
 	sp = (uintptr_t)alloca((sp - 64) % PAGE);
 	if (sp % PAGE < 16 || sp % PAGE > 96 ||
 	    madvise((void *)(sp - sp % PAGE - USED / 2), USED / 2, MADV_DONTNEED))

@@ -1,5 +1,5 @@
 /*
- * Allocates 64 times 1 MiB, and then becomes a program that sleeps.
+ * Allocates 64 times 1 MiB, and then runs sleep by execve.
  */
 #include <stdio.h>
 #include <stdlib.h>

@@ -1,7 +1,7 @@
 /*
- * Allocates and frees in pairs. Its arguments say how much it computes between two of
- * them. A line on its standard input says how many it is to do, and it prints the
- * nanoseconds of the clock that this took, and those of its CPU time.
+ * Allocates and frees in pairs. Its arguments say how much it computes between
+ * two of them. It reads numbers of pairs from its standard input, one a line.
+ * For each, it prints the elapsed nanoseconds and those of its CPU time.
  */
 #include <stdio.h>
 #include <stdlib.h>

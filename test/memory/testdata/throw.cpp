@@ -1,6 +1,6 @@
 /*
- * Asks for more memory than there is, by all forms of new that throw, and counts the
- * exceptions. New is called by a register, so that the compiler leaves nothing out.
+ * Requests more memory than there is, by all forms of new that throw, and counts
+ * the exceptions. It calls new by a register, so that the compiler omits no call.
  */
 #include <cstdio>
 #include <new>

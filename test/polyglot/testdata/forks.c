@@ -1,7 +1,7 @@
 /*
- * forks N FIRST [MS]: starts N processes one after the other, eight at a time, that burn CPU for a few milliseconds under names
- * with escapes for a terminal, of which the first has the one of the number FIRST, unmap what they run from, or end at once.
- * With MS each burns at least that many milliseconds of CPU time.
+ * forks N FIRST [MS]: starts N processes, eight at a time. Each burns CPU for a few
+ * milliseconds, unmaps its own code, or ends at once. Their names have escapes for a terminal,
+ * and numbers from FIRST on. With MS, each burns at least that many milliseconds of CPU time.
  */
 #include <stdio.h>
 #include <stdlib.h>
@@ -23,7 +23,7 @@ static void evil_child(int i, int first, int ms)
 	while (clock() / (CLOCKS_PER_SEC / 1000) < ms)
 		sink++;
 	if (i % 11 == 0)
-		munmap((void *)((unsigned long)&evil_child & ~4095UL), 4096); /* and dies of it */
+		munmap((void *)((unsigned long)&evil_child & ~4095UL), 4096); /* which ends the process */
 	_exit(0);
 }
 

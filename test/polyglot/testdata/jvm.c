@@ -1,6 +1,6 @@
 /*
- * libjvm.so KIND: looks like the library of a Java virtual machine, with the tables by which its structures are found. With
- * "huge" an entry of theirs is a tebibyte; with "endless" they have 2^37 entries that mean nothing. Only its child has them, before it burns CPU time.
+ * libjvm.so KIND: looks like the library of a Java virtual machine, with its tables of structures. With "huge", an entry
+ * has a tebibyte; with "endless", they have 2^37 meaningless entries. Only its child has them, before it burns CPU time.
  */
 #define _GNU_SOURCE
 #include <stdio.h>
@@ -22,7 +22,7 @@ int main(int argc, char **argv)
 	if (argc != 2)
 		return 2;
 	if (strcmp(argv[1], "huge")) {
-		/* The same memory again and again, all of it pointers that lead nowhere. */
+		/* This maps the same memory repeatedly, full of pointers that lead nowhere. */
 		int fd = memfd_create("table", 0);
 		char *at = mmap(NULL, part * parts, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
 		if (fd < 0 || ftruncate(fd, part) || at == MAP_FAILED) {
@@ -42,7 +42,7 @@ int main(int argc, char **argv)
 	if (fork() == 0) {
 		gHotSpotVMTypes = table;
 		gHotSpotVMTypeEntryArrayStride = stride;
-		for (;; usleep(50000)) /* which leaves CPU time for whoever reads this */
+		for (;; usleep(50000)) /* this leaves CPU time for the reader */
 			for (long i = 0; i < 20000000; i++)
 				sink++;
 	}

@@ -1,7 +1,7 @@
 /*
- * truncate FILE OFFSET SIZE FIRST SECOND SECONDS: maps SIZE bytes at OFFSET of FILE to execute, a Go program's code, and
- * runs the endless loops that stand at the file offsets FIRST and, after SECONDS, SECOND. In between it cuts the file
- * off behind the code, where the table of functions is.
+ * truncate FILE OFFSET SIZE FIRST SECOND SECONDS: maps SIZE bytes at OFFSET of FILE, a Go
+ * program's code. It runs the endless loops at the file offsets FIRST and, after SECONDS, SECOND.
+ * In between, it truncates the file after the code, which removes the table of functions.
  */
 #include <fcntl.h>
 #include <setjmp.h>

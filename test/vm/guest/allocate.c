@@ -1,6 +1,6 @@
 /*
- * allocate NAME is what the containers of memory.sh run: one thread allocates, two others contend for a mutex, until there is
- * a file /books/stop. It then writes /books/NAME, one line each:
+ * allocate NAME is the program in the containers of memory.sh. One thread allocates and two others
+ * contend for a mutex, until the file /books/stop exists. It then writes to /books/NAME, one line each:
  *
  *	rounds N                  of allocations
  *	probed N                  of these, how many met a probe at malloc
@@ -8,7 +8,7 @@
  *	FUNCTION BYTES CALLS      allocated while there was a probe
  *	take_mutex NANOSECONDS CALLS
  *
- * The kernel puts a probe into a process as a breakpoint, in the first byte of the function: who has none pays nothing.
+ * A probe is a breakpoint in the first byte of the function. A process without one has no cost.
  */
 #define _GNU_SOURCE
 #include <dlfcn.h>
@@ -22,7 +22,7 @@
 
 #define BREAKPOINT 0xcc /* of x86 */
 #define FUNCTION __attribute__((noinline, noclone)) static
-/* Nothing may be the last word of a function: it would not be on the stack. */
+/* Prevents a tail call, which would remove the function from the stack. */
 #define STAY() __asm__ volatile("" ::: "memory")
 
 struct book {
@@ -112,6 +112,6 @@ int main(int argc, char **argv)
 	dprintf(fd, "rounds %lu\nprobed %lu\nprobed-at-the-end %d\n", rounds, probed, *entry == BREAKPOINT);
 	dprintf(fd, "allocate_much %lu %lu\nallocate_little %lu %lu\n", much.sum, much.calls, little.sum, little.calls);
 	dprintf(fd, "take_mutex %lu %lu\n", (unsigned long)waited, (unsigned long)waits);
-	/* Whoever waits for it is to see all of it. */
+	/* A waiting reader must see the whole file. */
 	return rename(part, path);
 }

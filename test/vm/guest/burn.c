@@ -1,7 +1,7 @@
 /*
- * burn [SECONDS | pause] is the workload: it spins in named functions for ever or for some seconds,
- * or only waits, as the pause of a pod. It sleeps about half of the time: where every CPU is busy
- * all the time, an emulated machine takes ten seconds instead of one to start a further pod.
+ * burn [SECONDS | pause] is the workload. It spins in named functions for ever or for some seconds,
+ * or only waits, like a pod's pause container. It sleeps about half of the time: if every CPU were
+ * always busy, an emulated machine would take ten seconds instead of one to start another pod.
  */
 #include <stdlib.h>
 #include <string.h>

@@ -1,13 +1,13 @@
 /*
- * shares allocates 60, 30 and 10 % of its bytes in three functions, as a user of its own, until it is killed. test/vm/malloc_test.go knows
- * the shares; shares.py does the same in Python.
+ * shares allocates 60, 30 and 10 % of its bytes in three functions, as its own user, until it
+ * is killed. test/vm/malloc_test.go has the same shares, and shares.py is the same in Python.
  */
 #define _GNU_SOURCE
 #include <stdlib.h>
 #include <unistd.h>
 
 #define FUNCTION __attribute__((noinline, noclone)) static
-/* Nothing may be the last word of a function: it would not be on the stack. */
+/* Prevents a tail call, which would remove the function from the stack. */
 #define STAY() __asm__ volatile("" ::: "memory")
 
 static void *volatile kept;

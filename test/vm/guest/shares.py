@@ -1,4 +1,4 @@
-# shares.py is shares.c in Python: bytes() of such sizes are calloc.
+# shares.py is shares.c in Python: bytes() of these sizes call calloc.
 import os
 import time
 

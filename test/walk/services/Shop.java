@@ -12,9 +12,9 @@ import java.util.Locale;
 import java.util.Map;
 import java.util.TreeMap;
 
-/** A shop that keeps an account of what each of its functions does: see ../doc.go. */
+/** A shop that keeps an account of the work of each of its functions: see ../doc.go. */
 public final class Shop {
-	/** By question: the functions and their amounts. */
+	/** The functions and their amounts, by question. */
 	private static final Map<String, Map<String, Double>> account = new TreeMap<>();
 	private static final ThreadMXBean threads = ManagementFactory.getThreadMXBean();
 	private static final Object stock = new Object();
@@ -114,7 +114,7 @@ public final class Shop {
 		keep("keepReceipt", 1000);
 	}
 
-	/** Memory outside the heap is fresh each time, and the JVM touches it to clear it. */
+	/** Memory outside the heap is fresh each time, and the JVM clears it. */
 	private static void touch(String name, int pages) {
 		ByteBuffer fresh = ByteBuffer.allocateDirect(pages * 4096);
 		fresh.put(0, (byte) 1);
@@ -159,7 +159,7 @@ public final class Shop {
 			if (i % 5 == 0) {
 				call("loadCatalogue", Shop::loadCatalogue);
 				call("loadPrices", Shop::loadPrices);
-				System.gc(); // gives the blocks outside the heap back
+				System.gc(); // frees the blocks outside the heap
 			}
 		}
 	}

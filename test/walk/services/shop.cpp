@@ -1,4 +1,4 @@
-// A shop that keeps an account of what each of its functions does: see ../doc.go.
+// A shop that keeps an account of the work of each of its functions: see ../doc.go.
 #include <poll.h>
 #include <sys/mman.h>
 #include <sys/resource.h>
@@ -119,7 +119,7 @@ void keep(const char *name, size_t size)
 __attribute__((noinline)) void keep_basket()
 {
 	keep("keep_basket", 4000);
-	asm volatile(""); // no tail call: it would not be on the stack
+	asm volatile(""); // no tail call, so that the function is on the stack
 }
 
 __attribute__((noinline)) void keep_receipt()

@@ -1,9 +1,9 @@
-// A shop that keeps an account of what each of its functions does: see ../doc.go.
+// A shop that keeps an account of the work of each of its functions: see ../doc.go.
 'use strict';
 const fs = require('fs');
 const readline = require('readline');
 
-// By question: the functions and their amounts. Node.js has no locks.
+// The functions and their amounts, by question. Node.js has no locks.
 const account = { cpu: {}, offcpu: {}, lock: {}, alloc: {}, pagefault: {} };
 const pageSize = 4096;
 
@@ -63,7 +63,7 @@ function touch(name, pages) {
   for (let i = 0; i < pages; i++) fresh[i * pageSize] = 1;
 }
 
-// The blocks are above what the allocator ever keeps.
+// The allocator never keeps blocks of this size.
 function loadCatalogue() {
   touch('loadCatalogue', 12000);
 }

@@ -7,7 +7,7 @@ import sys
 import threading
 import time
 
-# By question: the functions and their amounts.
+# The functions and their amounts, by question.
 account = {q: {} for q in ("cpu", "offcpu", "lock", "alloc", "pagefault")}
 stock = threading.Lock()
 link, bank = socket.socketpair()

@@ -1,6 +1,6 @@
 /*
- * Does all that gadgets watch until its standard input ends: burns CPU time, opens a file, allocates memory, uses a capability, asks for
- * its parent, which a filter may log, and for a connection, whose packet may be dropped.
+ * Does everything that gadgets watch until its standard input ends. It burns CPU time, opens a file, allocates memory and uses a
+ * capability. It also asks for its parent, which a filter may log, and for a connection, whose packet may be dropped.
  */
 #define _GNU_SOURCE
 #include <arpa/inet.h>

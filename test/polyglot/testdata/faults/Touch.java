@@ -4,7 +4,7 @@ import java.nio.ByteBuffer;
 import java.nio.channels.FileChannel;
 import java.lang.reflect.Field;
 
-// As touch.c, in Java: the pages are those of a file in memory, which is mapped each time.
+// Like touch.c, in Java. The pages belong to a file in memory, which is mapped each time.
 public class Touch {
     static final long[] touched = new long[3];
     static FileChannel file;

@@ -1,5 +1,5 @@
 /*
- * Touches fresh pages in three functions, 600, 300 and 100 a round, as many rounds as it is asked for. Then it prints how many in each.
+ * Touches fresh pages in three functions, 600, 300 and 100 a round, for the given number of rounds. Then it prints each function's number.
  */
 #include <stdio.h>
 #include <stdlib.h>
@@ -17,7 +17,7 @@ static void touch(int which, long pages)
 	touched[which] += pages;
 }
 
-/* The empty statement keeps the call from being the function's last act, which would leave it out of the stack. */
+/* The empty statement prevents a tail call, which would remove the function from the stack. */
 #define HERE __asm__ volatile("")
 __attribute__((noinline)) void heavy(void) { touch(0, 600); HERE; }
 __attribute__((noinline)) void light(void) { touch(1, 300); HERE; }

@@ -1,4 +1,4 @@
-// As touch.c, in C++.
+// Like touch.c, in C++.
 #include <chrono>
 #include <cstdio>
 #include <cstdlib>

@@ -1,4 +1,4 @@
-// As touch.c, for Node. The allocator never uses memory of so large a piece again.
+// Like touch.c, for Node.js. The allocator never reuses the memory of such large blocks.
 const piece = 40 << 20;
 const word = new Int32Array(new SharedArrayBuffer(4));
 const touched = [0, 0, 0];

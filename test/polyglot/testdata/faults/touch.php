@@ -1,5 +1,5 @@
 <?php
-// As touch.c, in PHP. With the C library's allocator, which gives large strings back at once.
+// Like touch.c, in PHP, with the C library's allocator, which returns large strings at once.
 $touched = [0, 0, 0];
 
 function touching($which, $pages)

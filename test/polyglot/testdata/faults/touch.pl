@@ -1,4 +1,4 @@
-# As touch.c, in Perl. The allocator gives large strings back at once.
+# Like touch.c, in Perl. The allocator returns large strings at once.
 use strict;
 use warnings;
 

@@ -1,4 +1,4 @@
-# As touch.c, in Python.
+# Like touch.c, in Python.
 import mmap
 import sys
 import time

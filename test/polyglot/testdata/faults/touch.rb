@@ -1,4 +1,4 @@
-# As touch.c, in Ruby. A string of zeros is memory that nobody has touched yet, as the allocator gives large ones back at once.
+# Like touch.c, in Ruby. A string of zeros is fresh memory, because the allocator returns large strings at once.
 $touched = [0, 0, 0]
 
 def touch(which, pages)

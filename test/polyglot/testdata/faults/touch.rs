@@ -1,4 +1,4 @@
-// As touch.c, in Rust.
+// Like touch.c, in Rust.
 use std::ffi::c_void;
 
 extern "C" {
@@ -20,7 +20,7 @@ fn touch(touched: &mut usize, pages: usize) {
     *touched += pages;
 }
 
-// black_box keeps a call from being the function's last act, which would leave it out of the stack.
+// black_box prevents a tail call, which would remove the function from the stack.
 #[inline(never)]
 fn heavy(touched: &mut [usize; 3]) { touch(&mut touched[0], 600); std::hint::black_box(touched); }
 #[inline(never)]

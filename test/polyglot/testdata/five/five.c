@@ -1,6 +1,6 @@
 /*
- * five gives each of the five gadgets something to count, until its standard input ends. Then it prints its own account, a line each: CPU
- * time and time off the CPU of both threads, page faults, bytes allocated, time waited for a mutex.
+ * five makes events for each of the five gadgets until its standard input ends. Then it prints its own counts, one
+ * a line: CPU time and time off the CPU of both threads, page faults, bytes allocated, time waited for a mutex.
  */
 #include <poll.h>
 #include <pthread.h>

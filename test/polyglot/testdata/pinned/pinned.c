@@ -1,6 +1,6 @@
 /*
- * pinned allocates, touches memory, sleeps and computes on CPU 0 until it is killed, in functions whose names begin with SIDE: a stack with
- * functions of two sides is of two processes.
+ * pinned allocates, touches memory, sleeps and computes on CPU 0 until it is killed. Its
+ * functions' names begin with SIDE. So a stack with functions of two sides mixes two processes.
  */
 #define _GNU_SOURCE
 #include <sched.h>

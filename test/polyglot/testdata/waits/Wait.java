@@ -1,4 +1,4 @@
-// As wait.c, in Java.
+// Like wait.c, in Java.
 public class Wait {
     static final long[] spent = new long[3];
 

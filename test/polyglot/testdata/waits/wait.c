@@ -1,6 +1,6 @@
 /*
- * Waits 60, 30 and 10 % of its time in three functions, as many rounds as it is asked for. Then it prints for how long: the nanoseconds in
- * each.
+ * Waits 60, 30 and 10 % of its time in three functions, for the
+ * given number of rounds. Then it prints the nanoseconds in each.
  */
 #include <stdio.h>
 #include <stdlib.h>
@@ -23,7 +23,7 @@ static void wait(int which, long ms)
 	spent[which] += now() - begin;
 }
 
-/* The empty statement keeps the call from being the function's last act, which would leave it out of the stack. */
+/* The empty statement prevents a tail call, which would remove the function from the stack. */
 #define HERE __asm__ volatile("")
 __attribute__((noinline)) void heavy(void) { wait(0, 180); HERE; }
 __attribute__((noinline)) void light(void) { wait(1, 90); HERE; }

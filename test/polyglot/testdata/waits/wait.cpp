@@ -1,4 +1,4 @@
-// As wait.c, in C++.
+// Like wait.c, in C++.
 #include <chrono>
 #include <cstdio>
 #include <cstdlib>

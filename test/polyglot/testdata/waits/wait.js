@@ -1,4 +1,4 @@
-// As wait.c, for Node.
+// Like wait.c, for Node.js.
 const word = new Int32Array(new SharedArrayBuffer(4));
 const spent = [0n, 0n, 0n];
 

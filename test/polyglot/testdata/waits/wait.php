@@ -1,5 +1,5 @@
 <?php
-// As wait.c, in PHP.
+// Like wait.c, in PHP.
 $spent = [0, 0, 0];
 
 function waiting($which, $ms)

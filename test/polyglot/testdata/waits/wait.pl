@@ -1,4 +1,4 @@
-# As wait.c, in Perl.
+# Like wait.c, in Perl.
 use strict;
 use warnings;
 use Time::HiRes qw(clock_gettime CLOCK_MONOTONIC usleep);

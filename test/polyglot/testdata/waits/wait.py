@@ -1,4 +1,4 @@
-# As wait.c, in Python.
+# Like wait.c, in Python.
 import sys
 import time
 

@@ -1,4 +1,4 @@
-# As wait.c, in Ruby.
+# Like wait.c, in Ruby.
 $spent = [0, 0, 0]
 
 def now = Process.clock_gettime(Process::CLOCK_MONOTONIC, :nanosecond)

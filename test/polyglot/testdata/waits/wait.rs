@@ -1,4 +1,4 @@
-// As wait.c, in Rust.
+// Like wait.c, in Rust.
 use std::time::{Duration, Instant};
 
 fn wait(spent: &mut u128, ms: u64) {
@@ -7,7 +7,7 @@ fn wait(spent: &mut u128, ms: u64) {
     *spent += begin.elapsed().as_nanos();
 }
 
-// black_box keeps a call from being the function's last act, which would leave it out of the stack.
+// black_box prevents a tail call, which would remove the function from the stack.
 #[inline(never)]
 fn heavy(spent: &mut [u128; 3]) { wait(&mut spent[0], 180); std::hint::black_box(spent); }
 #[inline(never)]

@@ -1,9 +1,9 @@
-# "make" lists what there is. Everything that is built goes into build/.
+# "make" lists the targets. All results go into build/.
 
 SHELL := /bin/bash
 .DEFAULT_GOAL := help
 export CGO_ENABLED ?= 0
-# One set of flags for programs, images and tests, so that they share Go's build cache.
+# Programs, images and tests have the same flags, so they share Go's build cache.
 export GOFLAGS := $(filter-out -trimpath,$(GOFLAGS)) -trimpath
 
 BUILD := build
@@ -21,17 +21,17 @@ GADGET_TAG ?= dev
 EBPF_PACKAGES := clang llvm libbpf-dev linux-libc-dev libc6-dev
 # Debian packages that compile the tests' C program.
 C_PACKAGES := clang binutils libc6-dev
-# Debian packages of the programs whose profile is known (test/loads).
+# Debian packages of the programs with known profiles (test/loads).
 LOAD_PACKAGES := bash binutils default-jdk-headless g++ gcc libc6-dev nodejs openssl perl php-cli python3 ruby rustc sqlite3 xz-utils
-# Debian packages of those whose runtimes come from elsewhere.
+# Debian packages of programs whose runtimes are not Debian's.
 APART_PACKAGES := binutils gcc libc6-dev mmdebstrap mono-mcs npm
-# Debian packages of the programs whose names are compared, and of what compares them (test/symbols).
+# Debian packages of the programs whose names are compared, and of the tools for that (test/symbols).
 SYMBOL_PACKAGES := bash binutils clang g++ gcc libc6-arm64-cross libc6-dev libsqlite3-0 libstdc++6-arm64-cross llvm openssl perl python3 rustc xz-utils
 
 GOLANGCI_VERSION := v2.15.0
 # The modules of this repository; each has its own go.mod.
 MODULES := $(filter-out $(BUILD)/%,$(patsubst %/,%,$(dir $(wildcard go.mod $(foreach depth,* */* */*/* */*/*/*,$(depth)/go.mod)))))
-# Kubernetes in one binary is a list of its commands: linters would read all of it, for a quarter of an hour. Its build checks it.
+# Linters would read all of Kubernetes for the list of its commands, for a quarter of an hour. Its build checks it.
 LINTED := $(filter-out test/k8s/modules/kubernetes,$(MODULES))
 
 ##@ Start here
@@ -44,9 +44,9 @@ help: ## List the targets
 demo: build gadgets $(BIN)/profile ## Show which functions burn CPU on this machine, without any backend (root)
 	@$(BIN)/profile demo -o $(BUILD)/demo
 
-# What to profile: PID=, COMM= or CONTAINER=, and for how long: SECONDS=; PROFILE= takes further flags.
+# PID=, COMM= or CONTAINER= selects what to profile, SECONDS= how long. PROFILE= takes further flags.
 PROFILE_FLAGS = $(if $(PID),--pid $(PID)) $(if $(COMM),--comm '$(COMM)') $(if $(CONTAINER),--container '$(CONTAINER)') $(if $(SECONDS_ASKED),--seconds $(SECONDS_ASKED)) $(PROFILE)
-# SECONDS is a variable of the shell, too: only the one that is given to make counts.
+# SECONDS is also a variable of the shell: it only counts if it is given to make.
 SECONDS_ASKED = $(if $(filter command line environment%,$(origin SECONDS)),$(SECONDS))
 
 .PHONY: profile
@@ -77,7 +77,7 @@ gadgets: $(GADGETS:%=$(BUILD)/gadgets/%.tar) ## Build the gadget images (root, w
 ig-gadgets: build ebpf-tools ## Build Inspektor Gadget's own gadgets with a stack from its module into build/ig-gadgets
 	@.ci/ig-gadgets $(BIN)/ig $(BUILD)/ig-gadgets
 
-# Those with an eBPF program; others have an operator instead.
+# These have an eBPF program; the others have an operator instead.
 EBPF_GADGETS := $(notdir $(patsubst %/program.bpf.c,%,$(wildcard gadgets/*/program.bpf.c)))
 $(EBPF_GADGETS:%=$(BUILD)/gadgets/%.tar): $(BUILD)/gadgets/%.tar: gadgets/%/program.bpf.c $(wildcard gadgets/*/*.h) | ebpf-tools
 .PHONY: ebpf-tools
@@ -85,7 +85,7 @@ ebpf-tools:
 	@.ci/packages $(EBPF_PACKAGES)
 	@.ci/headers
 
-# The images are built anew when their tag changes.
+# A change of their tag rebuilds the images.
 .PHONY: FORCE
 $(BUILD)/gadgets/tag: FORCE
 	@mkdir -p $(@D)
@@ -102,8 +102,8 @@ $(BIN)/nfpm: test/host/nfpm/go.mod
 $(BIN)/cyclonedx-gomod: cmd/ig/package/sbom/go.mod
 	@$(STEP) "building $@ (a minute, once)" go -C cmd/ig/package/sbom build -buildvcs=false -ldflags "-s -w" -o $(CURDIR)/$@ github.com/CycloneDX/cyclonedx-gomod/cmd/cyclonedx-gomod
 
-# The version of a tag, as deb and rpm write it: v1.0.0-rc.1 is 1.0.0~rc.1, which sorts below 1.0.0. Between releases one that sorts
-# below all of them.
+# This is the version of a tag for deb and rpm: v1.0.0-rc.1 is 1.0.0~rc.1, which sorts below 1.0.0. Between releases, it is a
+# version that sorts below all releases.
 PACKAGE_VERSION ?= $(or $(subst -,~,$(patsubst v%,%,$(shell git describe --tags --exact-match --match 'v*' 2>/dev/null))),0.0.0~$(shell git rev-list --count HEAD).$(shell git rev-parse --short HEAD))
 
 .PHONY: package-version
@@ -162,14 +162,14 @@ collector: ## Build the OpenTelemetry Collector that the tests send to
 .PHONY: test
 test: test-unit test-e2e ## Run the unit tests, and each gadget once on the real kernel into the real Collector (root)
 
-# Everything else that can be tested on such a machine: first what .ci/stages has, then what CI leaves out.
+# This is everything that such a machine can test: the stages in .ci/stages, then the tests that CI leaves out.
 .PHONY: test-all
 test-all: ## Run all other tests that such a machine can run, those that CI leaves out among them, for hours (root)
 	@$(MAKE) --keep-going test-gadgets test-memory test-locks test-hostile test-matrix test-profile test-hub test-delivery test-symbols test-docs test-page \
 		test-vm test-k8s test-embed test-loads test-walk test-entries test-ig-gadgets test-names test-languages test-watching test-scale test-soak test-packages test-release test-kernels \
 		test-arm64 test-backends
 
-# Of Inspektor Gadget's size are only the operator's tests, which are worth their link.
+# Of the packages that link Inspektor Gadget, this only has the operator's tests.
 .PHONY: test-fast
 test-fast: ## Run the unit tests of the packages, without the slow ones, in under a minute
 	go test -short ./pkg/... ./internal/... ./operators/... ./cmd/profile
@@ -180,7 +180,7 @@ test-unit: ## Run the unit tests
 	go -C cmd/unwinder test ./...
 	go -C cmd/imagebuild test ./...
 
-# Of pkg and internal, those with goroutines or locks.
+# These are the packages of pkg and internal with goroutines or locks.
 RACE = $(sort $(dir $(shell git grep -lE '"sync"|"sync/atomic"|go func|[.]Go.func' -- 'pkg/*.go' 'internal/*.go')))
 
 .PHONY: test-race
@@ -188,8 +188,8 @@ test-race: ## Run the unit tests of packages with goroutines or locks with the r
 	@.ci/packages $(C_PACKAGES)
 	CGO_ENABLED=1 CC=clang go test -race -short $(RACE:%=./%)
 
-# What the tests with the build tag e2e find the built programs and gadgets by. They wait more than they compute, so more of them run at a
-# time than there are CPUs.
+# Tests with the build tag e2e find the built programs and gadgets by these. They mostly wait, so more of them run at a time
+# than there are CPUs.
 E2E = E2E_BIN=$(CURDIR)/$(BIN) E2E_GADGETS=$(CURDIR)/$(BUILD)/gadgets go test -tags e2e -count=1 -v -timeout 20m -parallel 4
 
 .PHONY: test-e2e
@@ -216,7 +216,7 @@ test-loads: ## Build and run the programs whose profile is known
 	@.ci/packages $(LOAD_PACKAGES)
 	$(E2E) ./test/loads/...
 
-# The eBPF profiler's own agent, to measure against.
+# This is the eBPF profiler's own agent, to compare with.
 $(BIN)/ebpf-profiler: test/agent/go.mod
 	@$(STEP) "building $@" go -C test/agent build -buildvcs=false -ldflags "-s -w" -o $(CURDIR)/$@ go.opentelemetry.io/ebpf-profiler
 
@@ -258,7 +258,7 @@ test-gadgets: build gadgets ## Run every gadget with a stack on the real kernel 
 	@.ci/packages $(C_PACKAGES) gcc python3
 	$(E2E) ./test/gadgets/... -skip TestEntriesPerCPU
 
-# On a machine that is busy with other things rows are read late, and fill the maps of stacks for that alone.
+# On a busy machine, rows are read late, which alone fills the maps of stacks.
 .PHONY: test-entries
 test-entries: build gadgets ## Fill the gadgets' maps of stacks as a machine with 256 CPUs does (root, a quiet machine)
 	@.ci/packages $(C_PACKAGES)
@@ -270,7 +270,7 @@ test-ig-gadgets: build ebpf-tools ## Run Inspektor Gadget's own gadgets on progr
 	IG_GADGETS_DOC=$(CURDIR)/docs/develop/testing/inspektor-gadgets.md $(E2E) ./test/gadgets/... -run TestInspektorGadgets
 	VM=$(CURDIR)/$(BUILD)/ig-gadgets-vm SUITE=bookworm RUN='TestInspektorGadgets$$' PAGE=$(CURDIR)/docs/develop/testing/inspektor-gadgets.md test/gadgets/vm.sh
 
-# Packages of the programs that count what they allocate, with their allocators.
+# These are packages of programs that count their allocations, and of their allocators.
 MEMORY_PACKAGES := g++ gcc libc6-dev libjemalloc2 libtcmalloc-minimal4 musl-tools php-cli ruby rustc
 .PHONY: test-memory
 test-memory: build gadgets ## Profile programs that count themselves what they allocate (root)
@@ -326,8 +326,8 @@ test-page: page-bundle ## Test the flame graph page in headless Chromium, and th
 	@diff -r $(BUILD)/page/dist $(PAGE)/dist || { echo "run make page and commit what it makes"; exit 1; }
 	PAGE_MODULES=$(CURDIR)/$(BUILD)/page PAGE_SHOTS=$(CURDIR)/$(BUILD)/page/shots go test -tags e2e -count=1 -v ./test/page
 
-# Servers of backends, built from their Go modules as separate programs. Pyroscope is under the AGPL: nothing of
-# this project's programs imports it.
+# These are servers of backends, built from their Go modules as separate programs. Pyroscope is under the AGPL: no program of
+# this project imports it.
 .PHONY: pyroscope parca
 pyroscope: ## Build the Pyroscope that the tests send to (11 CPU minutes)
 	@$(STEP) "building $(BIN)/pyroscope (many minutes the first time)" \
@@ -347,7 +347,7 @@ test-parca: build gadgets collector parca ## The part of test-backends that need
 	@.ci/packages $(C_PACKAGES) lld
 	BACKENDS=parca $(E2E) ./test/backends
 
-# Prometheus and promtool, to check alerts and dashboard with.
+# Prometheus and promtool check alerts and the dashboard.
 $(BIN)/prometheus $(BIN)/promtool: $(BIN)/%: test/watching/prometheus/go.mod
 	@$(STEP) "building $@ (many minutes the first time)" \
 		go -C test/watching/prometheus build -buildvcs=false -ldflags "-s -w" -o $(CURDIR)/$@ github.com/prometheus/prometheus/cmd/$*
@@ -373,9 +373,9 @@ bench: ## Measure against Inspektor Gadget's own operator
 test-k8s: build gadgets collector ## Test in a one-node Kubernetes on this machine; with SOAK=1h soak there instead (root)
 	@test/k8s/run.sh
 
-# What is left out installs, upgrades and removes daemons, or says what the guide, the leak of a pod and the virtual machine say.
+# The omitted gadget steps install, upgrade or remove daemons, or repeat the guide, the leak of a pod and the virtual machine.
 K8S_GADGETS := verification|identity|outage|clients|restart|stacks|leak|short|guide|trust
-# As many packages as ig and the Collector together, on which nothing of this project depends.
+# These are as many packages as in ig and the Collector together. Nothing in this project depends on them.
 .PHONY: ahead
 ahead: $(BIN)/golangci-lint-$(GOLANGCI_VERSION) ## Build the programs of others that lint and test-k8s need, for CI to do meanwhile
 	@mkdir -p $(BUILD)/k8s
@@ -399,7 +399,7 @@ test-release: release ## Check what a release attaches: checksums, archives, pac
 	@.ci/packages rpm dpkg
 	RELEASE=$(CURDIR)/$(BUILD)/release RELEASE_VERSION='$(PACKAGE_VERSION)' go test -tags e2e -count=1 -v ./test/release
 
-# The images of a release go to REPOSITORY, such as ghcr.io/ig-otel-profiles.
+# A release's images go to REPOSITORY, such as ghcr.io/ig-otel-profiles.
 .PHONY: publish
 publish: test-release $(BIN)/imagebuild ## Publish the images of the tag GADGET_TAG at REPOSITORY, signed, and write the release's page into build/publish
 	@cmd/ig/package/publish.sh $(BUILD) $(GADGET_TAG) $(REPOSITORY)

@@ -1,7 +1,6 @@
 #!/usr/bin/env bash
-# run measures this project's operator against Inspektor Gadget's own, and
-# writes the tables to build/bench.md and, as root, build/bench-program.md. A
-# quiet machine gives steadier figures.
+# run compares this project's operator with Inspektor Gadget's own. It writes the tables to build/bench.md and, as root,
+# build/bench-program.md. A quiet machine gives steadier figures.
 set -eu
 cd "$(dirname "$0")/../.."
 mkdir -p build

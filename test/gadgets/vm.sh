@@ -1,7 +1,7 @@
 #!/bin/bash
 # vm.sh runs TestGadgets, or tests of another folder, on a stock Debian kernel, which has the kprobes that some of Inspektor
-# Gadget's gadgets need. It boots the kernel in QEMU, without KVM and without a network, into a root file system made here.
-# The tests have a TestPrebuild for what the guest cannot build.
+# Gadget's gadgets need. It makes a root file system and boots the kernel in QEMU, without KVM and without a network.
+# TestPrebuild builds the files that the guest cannot build.
 #
 #	VM       scratch folder              build/gadgets-vm
 #	SUITE    of Debian, to take the kernel from; empty for the machine's own: bookworm has 6.1, trixie 6.12
@@ -30,7 +30,7 @@ packages qemu-system-x86 busybox-static e2fsprogs clang gcc llvm libbpf-dev linu
 (cd "$top" && .ci/headers)
 kernel "$KERNEL" "$SUITE"
 
-# The guest has no compiler: the programs and the gadgets are built on this side.
+# The guest has no compiler, so programs and gadgets are built here.
 rm -rf "$root" "$out"
 mkdir -p "$root"/{bin,sbin,lib,lib64,usr/bin,dev,proc,sys,tmp,run,etc,out/gadgets,root,var/lib,test/testdata,prebuilt} "$out"
 CGO_ENABLED=0 go -C "$top" test -c -tags e2e -o "$root/test/tests" "./test/$TESTS"
@@ -62,7 +62,7 @@ COST_DOC=page.md IG_GADGETS_DOC=${PAGE:+page.md} E2E_BIN=/usr/bin E2E_GADGETS=/o
 echo \$? >/out/rc
 cp page.md /out/ 2>/dev/null"
 images 512
-# QEMU 7.2 gets the flags of cmpxchg16b wrong, which newer kernels end with; without it (cx16) they do not use it.
+# QEMU 7.2 computes the flags of cmpxchg16b wrong, which crashes newer kernels. Without cx16, they do not use it.
 guest "$KERNEL" max,-cx16 init=/init
 cat "$out/test.log"
 [ ! -e "$out/page.md" ] || cp "$out/page.md" "$PAGE"

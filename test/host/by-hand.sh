@@ -1,5 +1,5 @@
-# by-hand.sh runs in the container, with systemd: the commands of the man page and of the page as they stand there, the service where
-# whole stacks cannot be had, and the rpm.
+# by-hand.sh runs in the container with systemd. It runs the commands of the man page and of the guide unchanged, the service
+# where whole stacks are impossible, and the rpm.
 . /test/helpers.sh
 
 # examples FILE BEGIN END runs each block of commands between lines that match BEGIN and END, and then the function "after".
@@ -16,7 +16,7 @@ examples() {
 		after "$(cat "$block")"
 	done
 }
-# after looks for what a block of commands is for.
+# after checks the result of a block of commands.
 after() {
 	case $1 in
 	*systemctl\ restart*)
@@ -34,19 +34,19 @@ after() {
 	esac
 }
 running() { gadgetctl list | grep -q Running; }
-# leave ends the receiver, which then writes what it has found.
+# leave ends the receiver, which then writes its findings.
 leave() {
 	kill $receiver
 	wait $receiver || true
 	[ ! -s out/findings ] || die "the receiver found: $(cat out/findings)"
 }
-# gone takes the receiver away, until the daemon has restarted.
+# gone removes the receiver until the daemon has restarted.
 gone() {
 	leave
 	wait_for "a request in the queue's folder" stored
 }
 
-# As systemd does where it is not in a container.
+# systemd does this if it is not in a container.
 mountpoint -q /sys/fs/bpf || mount -t bpf bpf /sys/fs/bpf
 receive
 systemd-run --quiet --unit=burn /test/burn

@@ -1,4 +1,4 @@
-# guest.sh runs in the virtual machine: the package and its service, all their life.
+# guest.sh runs in the virtual machine: the package and its service, for their whole life.
 . /test/helpers.sh
 
 say "the host: $(. /etc/os-release; echo "$PRETTY_NAME"), kernel $(uname -r), $(systemctl --version | head -1)"
@@ -8,7 +8,7 @@ export DEBIAN_FRONTEND=noninteractive
 receive
 systemd-run --quiet --unit=burn /test/burn
 
-# Starting and ending take longer here than the unit has.
+# Here, starting and ending take longer than the unit allows.
 mkdir -p /run/systemd/system/ig-otel-profiles.service.d
 printf '[Service]\nTimeoutStartSec=3600\nTimeoutStopSec=3600\n' >/run/systemd/system/ig-otel-profiles.service.d/slow.conf
 

@@ -1,7 +1,8 @@
 #!/bin/bash
-# run.sh tests the packages of this host, in three steps. It compares what the rpm and the deb hold. It runs by-hand.sh in a container
-# with systemd, on this machine's kernel. It installs, starts, upgrades and removes the deb in a small Debian with systemd on Debian's own
-# kernel, in QEMU, without KVM: guest.sh runs there. Neither has a network. It needs root and Debian's packages; nothing is left running.
+# run.sh tests this host's packages in three steps. It compares the contents of the rpm and the deb. It runs by-hand.sh in a
+# container with systemd, on this machine's kernel. In QEMU without KVM, guest.sh installs, starts, upgrades and removes the
+# deb, in a small Debian with systemd and Debian's own kernel. Neither has a network. It needs root and Debian's packages;
+# nothing is left running.
 #
 #	STEPS   of "container" and "machine"      both
 #	VM      scratch folder                    build/host
@@ -20,8 +21,8 @@ export PATH=$PATH:/usr/sbin:/sbin CGO_ENABLED=0
 
 deb=$(echo "$PACKAGE"/*.deb) rpm=$(echo "$PACKAGE"/*.rpm)
 
-# compare wants the same files, modes, scripts, configuration files and dependencies in the rpm as in the deb. Links have no mode
-# that counts.
+# compare requires the same files, modes, scripts, configuration files and dependencies in rpm and deb. The modes of links do
+# not count.
 compare() {
 	dpkg-deb -c "$deb" | awk '{ print $1, $6 ($7 == "->" ? " -> " $8 : "") }' | grep -v '^d' | sed 's# \./# /#; s/^l[^ ]*/link/' | sort >"$VM/deb.files"
 	rpm -qp --nosignature --qf '[%{FILEMODES:perms} %{FILENAMES} %{FILELINKTOS}\n]' "$rpm" | sed 's/ *$//' |
@@ -36,7 +37,7 @@ compare() {
 	done
 	rpm -qp --nosignature --scripts "$rpm" >"$VM/rpm.scripts"
 	for script in postinst prerm postrm; do
-		# rpm prints them one after the other, without their first line.
+		# rpm prints scripts one after another, without their first line.
 		tail -n +2 "$VM/deb.$script" | while IFS= read -r line; do
 			[ -z "$line" ] || grep -qxF -- "$line" "$VM/rpm.scripts" || die "the rpm's scripts lack the deb's $script line: $line"
 		done
@@ -52,7 +53,7 @@ compare() {
 programs() {
 	gcc -static -O0 -g -o "$VM/burn" "$top/test/vm/guest/burn.c"
 	go -C "$top" build -trimpath -buildvcs=false -o "$VM/receive" ./test/vm/receive
-	# The same files under the next version, for the upgrade.
+	# The upgrade installs the same files with the next version.
 	rm -rf "$VM/next"
 	dpkg-deb -R "$deb" "$VM/next"
 	sed -i "s/^Version: .*/&+next/" "$VM/next/DEBIAN/control"
@@ -64,8 +65,8 @@ debian() {
 	[ -s "$VM/debian.tar" ] || mmdebstrap --quiet --variant=minbase --include=systemd,systemd-sysv,dbus,rpm "$SUITE" "$VM/debian.tar"
 }
 
-# system TEST CONSOLE FINISH makes the root file system of a Debian that runs a script of this folder when it has booted, shows what it says on
-# CONSOLE, and then runs FINISH.
+# system TEST CONSOLE FINISH makes the root file system of a Debian. After booting, it runs a script of this folder with its
+# output on CONSOLE, and then FINISH.
 system() {
 	rm -rf "$root" "$out"
 	mkdir -p "$root" "$out"
@@ -98,7 +99,7 @@ disk() {
 	images 1500
 }
 
-# container runs by-hand.sh. It may do what a host may, and is no part of the machine's own systemd, if there is one.
+# container runs by-hand.sh with a host's rights, but outside of this machine's own systemd, if any.
 container() {
 	local log=$VM/container.log
 	system by-hand.sh /dev/null true
@@ -108,7 +109,7 @@ container() {
 	passed "$log"
 }
 
-# boot lets systemd wait for its services as long as it takes: an emulated machine on a busy one is slow.
+# boot lets systemd wait without limit for its services, because an emulated machine on a busy one is slow.
 boot() {
 	guest "$VM/kernel" max systemd.mask=serial-getty@ttyS0.service systemd.service_watchdogs=no systemd.default_timeout_start_sec=3600
 	passed "$VM/console.log"

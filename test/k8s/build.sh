@@ -1,8 +1,7 @@
 #!/bin/bash
-# build.sh fills $LAB with what cluster.sh and the end-to-end test need: packages of Debian,
-# Kubernetes from its Go module, kubectl-gadget and cosign from theirs, and the images.
-# What is there already is not built again. IG, COLLECTOR, GADGET, ALLOC and LOCK are what make has built.
-# "build.sh programs" builds the programs of others only, for which it needs Go and none of that.
+# build.sh fills $LAB for cluster.sh and the end-to-end test: Debian packages, Kubernetes, kubectl-gadget and cosign from their
+# Go modules, and the images. It keeps existing results. IG, COLLECTOR, GADGET, ALLOC and LOCK are built by make. "build.sh
+# programs" only builds other projects' programs, for which it needs Go but nothing built by make.
 set -euo pipefail
 here=$(cd "$(dirname "$0")" && pwd)
 top=$(cd "$here/../.." && pwd)
@@ -43,7 +42,7 @@ COLLECTOR=$(realpath "${COLLECTOR:?path of the Collector}")
 GADGET=$(realpath "${GADGET:?path of an exported gadget image}")
 ALLOC=$(realpath "${ALLOC:?path of the exported image of profile_alloc}")
 LOCK=$(realpath "${LOCK:?path of the exported image of profile_lock}")
-# No service of a package is to start on this machine.
+# No service of a package may start on this machine.
 policy=/usr/sbin/policy-rc.d
 if [ ! -e $policy ] && [ "$(id -u)" = 0 ]; then
 	printf '#!/bin/sh\nexit 101\n' >$policy
@@ -58,7 +57,7 @@ step "building the registry" go -C "$here/registry" build -buildvcs=false -o "$b
 step "building imagebuild" go -C "$top/cmd/imagebuild" build -buildvcs=false -o "$bin/imagebuild" .
 
 gcc -static -Os -s -o "$LAB/pause" "$here/pause.c"
-# The caller of a function without a frame of its own is missing from its stack.
+# A function without its own frame hides its caller from the stack.
 gcc -static -O1 -g -fno-inline -fno-omit-frame-pointer -mno-omit-leaf-frame-pointer -o "$LAB/burn" "$here/burn.c"
 gcc -static -O0 -g -fno-omit-frame-pointer -o "$LAB/churn" "$here/churn.c"
 cd "$top"
@@ -70,7 +69,7 @@ for program in pause burn churn collector; do
 done
 step "building the daemon's image" "$bin/imagebuild" -manifest cmd/gadgettracermanager/image.yaml \
 	-archive "$LAB/images/inspektor-gadget.tar" -ref localhost/inspektor-gadget:test
-# The daemon of before the format of stored requests changed, for the test of upgrades.
+# The upgrade test needs a daemon from before the format of stored requests changed.
 if [ ! -e "$LAB/images/old.tar" ] && [[ ${RUN:-life} == *life* ]]; then
 	changed=$(git -c safe.directory="$top" log --format=%H -S'storeVersion = 2' -- pkg/export | tail -1)
 	[ -n "$changed" ] || {

@@ -1,10 +1,10 @@
 #!/bin/bash
-# cluster.sh start|stop|in COMMAND... runs a real Kubernetes of one node in mount and network
-# namespaces of its own, from what build.sh has put into $LAB. It needs root and no network.
+# cluster.sh start|stop|in COMMAND... runs a real one-node Kubernetes in its own mount and network namespaces, from build.sh's
+# results in $LAB. It needs root and no network.
 #
-# The PID namespace is the machine's: what eBPF reports are the machine's process IDs, and they
-# have to match /proc. Everything that the running cluster keeps is in $LAB/state. Its containers are
-# in a control group of their own, so that clusters of two folders leave each other alone.
+# The PID namespace is the machine's, because eBPF reports the machine's process IDs, which have to match /proc. $LAB/state has
+# all data of the running cluster. Its containers have their own control group, so clusters of two folders do not disturb each
+# other.
 set -euo pipefail
 here=$(cd "$(dirname "$0")" && pwd)
 LAB=$(cd "${LAB:?a folder that build.sh has filled}" && pwd)
@@ -34,7 +34,7 @@ until_true() {
 	done
 }
 
-# spawn NAME COMMAND... starts one part of the cluster; stop ends it by its process ID.
+# spawn NAME COMMAND... starts a part of the cluster; stop ends it by its process ID.
 spawn() {
 	local name=$1 holder
 	shift
@@ -117,8 +117,7 @@ start() {
 	until_true 120 "the node" sh -c "'$here/cluster.sh' in kubectl get node node1 | grep -q ' Ready'"
 }
 
-# cgroups prints the folders of the cluster's control group: one, or with the first version of cgroups
-# one for each controller.
+# cgroups prints the folders of the cluster's control group: one, or one per controller with cgroups version 1.
 cgroups() {
 	local root=/sys/fs/cgroup controller
 	if [ -e $root/cgroup.procs ]; then
@@ -130,7 +129,7 @@ cgroups() {
 	done
 }
 
-# existing prints those of them that are there.
+# existing prints the folders that exist.
 existing() {
 	local folder
 	for folder in $(cgroups); do
@@ -138,7 +137,7 @@ existing() {
 	done
 }
 
-# alive PID... are those that run.
+# alive PID... prints those that still run.
 alive() {
 	local pid
 	for pid in "$@"; do
@@ -155,7 +154,7 @@ stop() {
 		[ ! -e "$state/$part.pid" ] || parts+=("$(cat "$state/$part.pid")")
 	done
 	kill -9 "${parts[@]}" 2>/dev/null || true
-	# What is left: the containers, in the pods' cgroups, and their shims, in the mount namespace.
+	# The remaining containers are in the pods' cgroups, and their shims in the mount namespace.
 	if alive "$holder"; then
 		local ns
 		ns=$(readlink "/proc/$holder/ns/mnt")

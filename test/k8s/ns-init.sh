@@ -1,13 +1,11 @@
 #!/bin/sh
-# Runs first in the cluster's fresh mount and network namespaces, prepares them,
-# and stays as the process that keeps them. Nothing it mounts or changes is seen
-# outside. STATE is the folder of the running cluster.
+# Runs first in the cluster's new mount and network namespaces, prepares them, and stays to keep them. Its mounts and changes
+# are not visible outside. STATE is the folder of the running cluster.
 set -e
 mount --make-rprivate /
 mount -t tmpfs -o mode=755 tmpfs /run
 mkdir -p /run/lock /run/netns
-# The hook modes of the daemon write into /etc and /opt of their host, and take it for granted that
-# CRI-O's folder exists.
+# The daemon's hook modes write into /etc and /opt of their host, and assume that CRI-O's folder exists.
 for dir in /var/lib /etc /opt /usr/share; do
 	name=$(echo $dir | tr -d /)
 	mkdir -p "/run/overlay/upper/$name" "/run/overlay/scratch/$name"
@@ -19,8 +17,7 @@ umount /sys/fs/bpf 2>/dev/null || true
 mount -t bpf bpf /sys/fs/bpf
 mountpoint -q /sys/kernel/debug || mount -t debugfs debugfs /sys/kernel/debug
 mountpoint -q /sys/kernel/tracing || mount -t tracefs tracefs /sys/kernel/tracing
-# The kubelet sets these for the whole machine where they differ: show it files
-# that hold its values already.
+# The kubelet sets different values for the whole machine. It gets files with its values instead.
 for setting in vm/overcommit_memory=1 vm/panic_on_oom=0 kernel/panic=10 kernel/panic_on_oops=1 \
 	kernel/keys/root_maxkeys=1000000 kernel/keys/root_maxbytes=25000000; do
 	key=${setting%%=*}
@@ -28,12 +25,12 @@ for setting in vm/overcommit_memory=1 vm/panic_on_oom=0 kernel/panic=10 kernel/p
 	echo "${setting#*=}" >"$file"
 	mount --bind "$file" "/proc/sys/$key"
 done
-# Where the namespaces of process 1 cannot be read, stand in for it.
+# If the namespaces of process 1 cannot be read, this process replaces it.
 readlink /proc/1/ns/pid >/dev/null 2>&1 && stat -L /proc/1/ns/pid >/dev/null 2>&1 || mount --bind /proc/$$ /proc/1
 mount --make-rshared /
 ip link set lo up
-# Without an address of its own the bridge takes the lowest of its ports. With pods that come and go it
-# would change, and pods would send to the old one.
+# Without an address of its own, the bridge takes the lowest one of its ports. That would change with the pods, and pods would
+# send to the old one.
 ip link add cni0 address 02:00:0a:58:00:01 type bridge
 ip addr add 10.88.0.1/24 dev cni0
 ip addr add 10.96.0.1/32 dev lo

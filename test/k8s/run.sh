@@ -1,7 +1,6 @@
 #!/bin/bash
-# run.sh tests the daemon in a real Kubernetes on this machine, from nothing: it installs packages,
-# builds what is missing, starts the cluster, runs the end-to-end test and stops everything that
-# it started. It needs root, Go, and for the first run the network.
+# run.sh tests the daemon in a real Kubernetes on this machine. It installs packages, builds missing files, starts the cluster,
+# runs the end-to-end test, and stops everything that it started. It needs root, Go, and for the first run the network.
 #
 #	LAB        scratch folder                                   build/k8s
 #	IG         ig of this project                               build/bin/ig
@@ -54,7 +53,7 @@ collector() {
 		env CGO_ENABLED=0 go -C "$top/test/collector" build -buildvcs=false -o "$COLLECTOR" .
 }
 
-# gadget puts the gadget into the cluster's registry, once signed and once not.
+# gadget puts the gadget into the cluster's registry, with and without a signature.
 gadget() {
 	export COSIGN_PASSWORD=
 	rm -f "$LAB"/cosign.{key,pub}

@@ -1,7 +1,6 @@
 #!/bin/sh
-# runc without CAP_SYS_RESOURCE: on a machine whose own bounding set lacks that
-# capability runc fails for every container that asks for it. cluster.sh makes
-# containerd use this only there.
+# runc without CAP_SYS_RESOURCE. On a machine whose bounding set lacks that capability, runc fails for containers that request
+# it. Only there, cluster.sh makes containerd use this.
 previous=
 for argument in "$@"; do
 	case $previous in

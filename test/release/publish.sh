@@ -1,6 +1,6 @@
 #!/bin/bash
-# publish.sh makes a release from a tag of a clone of this folder's commit, into a registry on this machine, by the commands of
-# docs/develop/release.md, and verifies what was published. It needs root. PUBLISH is its scratch folder.
+# publish.sh makes a release from a tag in a clone of this folder's commit. It publishes to a registry on this machine with the
+# commands of docs/develop/release.md, and verifies the result. It needs root. PUBLISH is its scratch folder.
 set -euo pipefail
 top=$(cd "$(dirname "$0")/../.." && pwd)
 work=${PUBLISH:-$top/build/publish-test} tag=v0.0.1-rc.1 port=${PORT:-5055}
@@ -17,7 +17,7 @@ registry=$!
 trap 'kill $registry; rm -rf "$work/clone" "$work/store"' EXIT
 
 git -c advice.detachedHead=false clone -q --no-hardlinks "$top" "$work/clone"
-# ig's images of this machine stay as they are.
+# This machine's images of ig stay unchanged.
 mkdir -p "$work/store" "$work/home" /var/lib/ig
 export REPOSITORY=localhost:$port/profiles TAG=$tag STORE=$work/store
 cd "$work/clone"
@@ -40,7 +40,7 @@ for image in $images; do
 	for arch in amd64 arm64; do grep -q "\"architecture\": *\"$arch\"" <<<"$index" || die "$repo:$tag has no image for $arch"; done
 	grep -qF "    $image" publish/notes.md || die "the notes lack $image"
 done
-# Not of another key, and not of other checksums.
+# Another key and other checksums must be refused.
 cosign verify-blob --key publish/cosign.pub --insecure-ignore-tlog --signature publish/SHA256SUMS.sig release/SHA256SUMS
 sed 's/^./x/' release/SHA256SUMS >"$work/sums"
 ! cosign verify-blob --key publish/cosign.pub --insecure-ignore-tlog --signature publish/SHA256SUMS.sig "$work/sums" 2>/dev/null || die "other checksums pass"

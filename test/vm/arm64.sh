@@ -1,6 +1,6 @@
 #!/bin/bash
-# arm64.sh starts ig, the unwinder and each gadget once on arm64: it boots Debian's kernel for it in QEMU, with a C and a Go program
-# to profile, and a Go test on this side checks that their functions have arrived. It needs root and Debian's packages; nothing is left
+# arm64.sh starts ig, the unwinder and each gadget once on arm64. It boots Debian's kernel in QEMU, with a C and a Go program to
+# profile. A Go test outside checks that their functions have arrived. It needs root and Debian's packages; nothing is left
 # running.
 #
 #	VM       scratch folder              build/vm-arm64
@@ -26,7 +26,7 @@ programs() {
 	go -C "$top" build -buildvcs=false -o "$VM/receive" ./test/vm/receive
 	go -C "$top" build -buildvcs=false -o "$VM/burn-go" ./test/e2e/burn
 	unset GOARCH
-	# A function that calls no other saves no frame there by itself, and its caller is missing where frame pointers are followed.
+	# On arm64, a function without calls saves no frame by default, and walks by frame pointers miss its caller.
 	aarch64-linux-gnu-gcc -static -O0 -g -fno-omit-frame-pointer -mno-omit-leaf-frame-pointer -o "$VM/burn-c" "$here/guest/burn.c"
 }
 
@@ -35,7 +35,7 @@ disk() {
 	mkdir -p "$root"/{bin,dev,proc,sys,tmp,run,etc,out,root,usr/bin,usr/sbin,sbin,var/lib} "$out"
 	cp "$VM/busybox/bin/busybox" "$root/bin/busybox"
 	local applet
-	# This machine cannot run it to ask for its list.
+	# This machine cannot run it to list its applets.
 	for applet in sh mount ip hostname dmesg tar sync poweroff sleep cat kill uname cut tee; do ln -s busybox "$root/bin/$applet"; done
 	cp "$VM"/{ig,unwinder,receive,burn-go,burn-c} "$root/usr/bin/"
 	cp "$GADGETS"/*.tar "$root/"

@@ -1,7 +1,7 @@
 # shellcheck shell=bash
-# qemu.sh is what the tests with a virtual machine share; run.sh and arm64.sh here, test/gadgets/vm.sh and test/host/run.sh
-# source it. They set VM, the scratch folder, and in it root, the guest's root file system, and out, which gets what the guest writes
-# to its second disk. The guests run without KVM and without a network.
+# qemu.sh has the functions that tests with a virtual machine share. run.sh and arm64.sh here, test/gadgets/vm.sh and
+# test/host/run.sh source it. They set VM, the scratch folder. In it, root is the guest's root file system, and out gets the
+# files on its second disk. The guests run without KVM and without a network.
 
 die() {
 	echo "${0##*/}: $*" >&2
@@ -29,7 +29,7 @@ finish() {
 trap finish EXIT
 trap 'exit 130' INT TERM
 
-# packages NAME... installs Debian packages, and lets no service of theirs start here.
+# packages NAME... installs Debian packages without starting their services.
 packages() {
 	local policy=/usr/sbin/policy-rc.d created= status=0
 	if [ ! -e $policy ] && [ "$(id -u)" = 0 ]; then
@@ -42,8 +42,9 @@ packages() {
 	return $status
 }
 
-# unpack FOLDER PACKAGE [SUITE [ARCHITECTURE]] unpacks a Debian package, unless the folder is there. One of another suite or architecture
-# comes with lists of its own: nothing of them gets on to this machine. PACKAGE may be "linux", for what linux-image-cloud depends on.
+# unpack FOLDER PACKAGE [SUITE [ARCHITECTURE]] unpacks a Debian package if the folder does not exist. Another suite or
+# architecture uses its own package lists, and changes nothing on this machine. PACKAGE may be "linux", for linux-image-cloud's
+# dependency.
 unpack() {
 	local folder=$1 package=$2 suite=${3:-} arch=${4:-amd64} from=() uri
 	[ ! -e "$folder" ] || return 0
@@ -68,16 +69,17 @@ unpack() {
 	mv "$folder.new" "$folder"
 }
 
-# kernel FOLDER [SUITE [ARCHITECTURE]] unpacks Debian's cloud kernel, which has NVMe and ext4 built in: it boots without an initramfs.
+# kernel FOLDER [SUITE [ARCHITECTURE]] unpacks Debian's cloud kernel. NVMe and ext4 are built in, so it boots without an
+# initramfs.
 kernel() { unpack "$1" linux "${@:2}"; }
 
-# put FILE TARGET copies a program and the libraries that it names into the root.
+# put FILE TARGET copies a program and its libraries into the root.
 put() {
 	cp -L "$1" "$root$2"
 	libraries "$1"
 }
 
-# python copies Python as Debian has it here, without what programs seldom need.
+# python copies this machine's Python, without parts that programs seldom need.
 python() { # INTERPRETER
 	local folder=/usr/lib/${1##*/} file
 	put "$1" "$1"
@@ -87,7 +89,7 @@ python() { # INTERPRETER
 	for file in "$root$folder"/lib-dynload/*.so; do libraries "$file"; done
 }
 
-# libraries FILE copies the libraries that a program or library names into the root.
+# libraries FILE copies the libraries of a program or library into the root.
 libraries() {
 	local library
 	for library in $(ldd "$1" 2>/dev/null | grep -o '/[^ ]*' || true); do
@@ -97,7 +99,7 @@ libraries() {
 	done
 }
 
-# names writes the files by which a small root knows its users and itself.
+# names writes the files with the users and host name of a small root.
 names() { # HOST
 	echo root:x:0:0:root:/root:/bin/sh >"$root/etc/passwd"
 	echo root:x:0: >"$root/etc/group"
@@ -106,8 +108,8 @@ names() { # HOST
 	: >"$root/etc/resolv.conf"
 }
 
-# init writes the guest's first program: it mounts what programs expect, runs some lines of shell, which leave their exit status in /out/rc,
-# and puts what is in /out on the second disk.
+# init writes the guest's first program. It mounts the usual file systems, runs lines of shell with their exit status in
+# /out/rc, and copies /out to the second disk.
 init() { # LINES
 	cat >"$root/init" <<-EOI
 		#!/bin/sh
@@ -125,7 +127,7 @@ init() { # LINES
 	chmod +x "$root/init"
 }
 
-# images makes the guest's disks: its root with some space, and one for what it writes.
+# images makes the guest's disks: its root with some space, and one for its results.
 images() { # MIB_OF_SPACE
 	local size
 	size=$(du -sm "$root" | cut -f1)
@@ -134,11 +136,11 @@ images() { # MIB_OF_SPACE
 	truncate -s 512M "$VM/out.img"
 }
 
-# guest KERNEL CPU APPEND... runs the guest to its end and unpacks what it has written; MACHINE=arm64 for one of that architecture.
-# One thread emulates all CPUs: with thread=multi QEMU hangs now and then, with both CPUs in the int3 of a kernel text patch that is long
-# finished. mitigations=off spares the emulator work; panic=-1 with -no-reboot ends QEMU on a panic. no_timer_check has the kernel not count
-# ticks at its start: where the machine around it is busy they come late, and it would panic ("IO-APIC + timer doesn't work").
-# With ICOUNT (QEMU's -icount) the guest's clocks count its instructions: what it measures is the same however busy this machine is.
+# guest KERNEL CPU APPEND... runs the guest to its end and unpacks its results; MACHINE=arm64 selects that architecture. One
+# thread emulates all CPUs: with thread=multi, QEMU sometimes hangs, with both CPUs in the int3 of a finished kernel text patch.
+# mitigations=off saves the emulator work. panic=-1 with -no-reboot ends QEMU on a panic. With no_timer_check, the kernel does
+# not count ticks at its start. On a busy machine they come late, and it would panic ("IO-APIC + timer doesn't work"). With
+# ICOUNT (QEMU's -icount), the guest's clocks count instructions, so its measurements do not depend on this machine's load.
 guest() {
 	local kernel=$1 cpu=$2 status=0 program=(qemu-system-x86_64 -M q35) console=ttyS0
 	shift 2

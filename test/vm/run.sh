@@ -1,8 +1,7 @@
 #!/bin/bash
-# run.sh tests ig with real containers on a stock Debian kernel, which has the kprobes and the
-# fanotify that ig finds containers with. It boots the kernel in QEMU, without KVM and without a
-# network, into a root file system made here; guest/guest.sh runs in it as root. A Go test on this side
-# then checks what has arrived. Nothing is installed but Debian packages; nothing is left running.
+# run.sh tests ig with real containers on a stock Debian kernel, which has the kprobes and the fanotify by which ig finds
+# containers. It makes a root file system and boots the kernel in QEMU, without KVM and without a network. guest/guest.sh runs
+# there as root. A Go test outside then checks the received data. Only Debian packages are installed; nothing is left running.
 #
 #	VM       scratch folder              build/vm
 #	IG       ig of this project          build/bin/ig
@@ -30,7 +29,7 @@ export PATH=$PATH:/usr/sbin:/sbin CGO_ENABLED=0
 
 . "$here/qemu.sh"
 
-# kernels wants what ig finds containers with, and what the guest boots from.
+# kernels requires the kernel features by which ig finds containers and from which the guest boots.
 kernels() {
 	kernel "$VM/kernel"
 	local option
@@ -40,9 +39,10 @@ kernels() {
 }
 
 programs() {
-	# With optimization leaf functions get no frame, and their callers vanish from the stacks.
+	# With optimization, leaf functions get no frame, and their callers are missing from the stacks.
 	gcc -static -O0 -g -o "$VM/burn" "$here/guest/burn.c"
-	# As distributions build programs: the callers of malloc are found without frame pointers, in a libc that containers of an image share.
+	# This is how distributions build programs. Callers of malloc are found without frame pointers, in a libc that the image's
+	# containers share.
 	gcc -O2 -fomit-frame-pointer -pthread -o "$VM/allocate" "$here/guest/allocate.c"
 	gcc -O2 -fomit-frame-pointer -o "$VM/shares-c" "$here/guest/shares.c"
 	local program
@@ -59,7 +59,7 @@ programs() {
 		-file libc=/lib/x86_64-linux-gnu/libc.so.6 -ref test.local/allocate:1 -archive "$VM/allocate.tar"
 }
 
-# languages copies Python and Java, as Debian has them here, and the programs that they run.
+# languages copies this machine's Python and Java, and the programs that they run.
 languages() {
 	local program file java
 	mkdir -p "$root/loads"
@@ -83,7 +83,8 @@ languages() {
 	put "$java/lib/server/libjvm.so" "$java/lib/server/libjvm.so"
 }
 
-# malloc copies trace_malloc, the programs that it watches, and the list of libraries by which Inspektor Gadget finds the C library.
+# malloc copies trace_malloc, the programs that it watches, and the list of libraries in which Inspektor Gadget finds the C
+# library.
 malloc() {
 	cp "$MALLOC" "$root/trace_malloc.tar"
 	put "$VM/shares-c" /shares-c
@@ -101,7 +102,7 @@ disk() {
 	for applet in $("$root/bin/busybox" --list | grep -vx busybox); do ln -s busybox "$root/bin/$applet"; done
 	local program
 	for program in containerd containerd-shim-runc-v2 ctr; do put "$(command -v $program)" /usr/bin/$program; done
-	put "$(command -v runc)" /usr/sbin/runc # a path that ig watches
+	put "$(command -v runc)" /usr/sbin/runc # ig watches this path
 	put "$IG" /usr/bin/ig
 	put "$PROFILE" /usr/bin/profile
 	put "${IG%/*}/unwinder" /usr/bin/unwinder

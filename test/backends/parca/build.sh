@@ -1,6 +1,6 @@
 #!/bin/bash
-# Builds Parca's server into $1. Parca's Go module is published without its web pages, which its package ui embeds, so that it
-# does not compile as it is: a copy of it gets an empty page.
+# Builds Parca's server into $1. Parca's Go module is published without the web pages that its package ui embeds, so it does not
+# compile. A copy of it gets an empty page.
 set -eu
 out=$(realpath -m "$1")
 cd "$(dirname "$0")"

@@ -1,4 +1,4 @@
-# What shell scripts do, of each a bit in turn, without starting other programs.
+# Does a little of what shell scripts do, in turn, without starting other programs.
 set -f
 declare -A seen
 n=0

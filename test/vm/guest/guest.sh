@@ -1,9 +1,9 @@
-# guest.sh runs in the virtual machine as root. What it leaves in /out comes back, and so does its
-# exit status. /out/containers lists the containers that it has run, one a line:
+# guest.sh runs in the virtual machine as root. The test outside gets /out and the exit status. /out/containers lists its
+# containers, one a line:
 #
 #	KIND NAME ID IMAGE NAMESPACE POD
 #
-# with a dash where a container has none of it. A kind that starts with "not" is to stay unseen.
+# A dash is an empty field. Kinds that start with "not" must not be seen.
 set -u
 . /env
 say() { echo "[$(cut -d' ' -f1 /proc/uptime) s of the guest] $*" | tee -a /out/times; }
@@ -29,8 +29,8 @@ pod() {
 	echo "$kind $name $id test.local/burn:1 $namespace $pod" >>/out/containers
 }
 
-# ahead COMMAND... runs before all others: both CPUs are one thread of the emulator, and beside containers that burn
-# the kernel takes minutes to check a gadget.
+# ahead COMMAND... gives a command priority. One thread of the emulator runs both CPUs, and beside containers that burn CPU, the
+# kernel takes minutes to check a gadget.
 printf '#!/bin/sh\nrenice -n -19 -p $$ >/dev/null\nexec "$@"\n' >/usr/bin/ahead
 chmod +x /usr/bin/ahead
 
@@ -78,7 +78,7 @@ until [ -s /out/ig.json ]; do
 	sleep 0.1
 done
 say "first rows of ig"
-# ig sees these through fanotify on runc.
+# ig sees these by fanotify on runc.
 plain ended k8s.io brief 4
 pod ended shop job-1 briefpod 4
 plain during k8s.io late
@@ -91,7 +91,7 @@ say "ig has ended"
 kill $receiver
 wait $receiver || fail "the receiver ended with $?"
 
-# The command profile, for one container.
+# This runs the command profile for one container.
 ahead profile --container late --seconds "$SECONDS_OF_RUN" --gadget cpu --ig /usr/bin/ig --gadgets /gadgets -o /out/profile \
 	>/out/profile.txt 2>&1 || fail "profile --container late ended with $?: $(tail -3 /out/profile.txt)"
 say "profile --container has ended"

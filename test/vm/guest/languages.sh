@@ -1,9 +1,9 @@
-# languages.sh is what guest.sh does with RUN=languages: profile_cpu with whole stacks of containers that run a native program, Python and
-# Java. What it leaves is in /out/languages, of the same kinds as otherwise in /out.
+# languages.sh is run by guest.sh with RUN=languages: profile_cpu takes whole stacks of containers with a native program, Python
+# and Java. /out/languages has the results, of the same kinds as /out.
 out=/out/languages
 mkdir -p $out
 
-# language KIND NAMESPACE NAME LOAD starts a container with the program of a load. Interpreters are those of the machine.
+# language KIND NAMESPACE NAME LOAD starts a container with the program of a load. Interpreters are the machine's.
 language() {
 	kind=$1 namespace=$2 name=$3 load=$4
 	mounts=
@@ -15,7 +15,7 @@ language() {
 	echo "$kind $name $name test.local/burn:1 - - $load" >>$out/containers
 }
 
-# burn COMMAND... starts a container with a function of guest.sh, and notes it here.
+# burn COMMAND... starts a container with a function of guest.sh, and records it here.
 burn() {
 	touch /out/containers
 	mv /out/containers /out/containers.first

@@ -1,5 +1,5 @@
-# malloc.sh is what guest.sh does with RUN=malloc: Inspektor Gadget's own trace_malloc with whole stacks, while a program in C and one in Python
-# allocate. What it leaves is in /out/malloc.
+# malloc.sh is run by guest.sh with RUN=malloc: Inspektor Gadget's own trace_malloc takes whole stacks, while a program in C and
+# one in Python allocate. /out/malloc has the results.
 out=/out/malloc
 mkdir -p $out
 

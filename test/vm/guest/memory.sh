@@ -1,8 +1,9 @@
-# memory.sh is what guest.sh does for profile_alloc and profile_lock, at its end or with RUN=memory alone: both watch two of three
-# containers of one image, one of which starts later. What it leaves is in /out/memory; the books of the programs are in books.
+# memory.sh is run by guest.sh at its end, or alone with RUN=memory. profile_alloc and profile_lock watch two of three
+# containers of one image, one of which starts later. /out/memory has the results, and its folder books the programs' own
+# counts.
 out=/out/memory
 mkdir -p $out/books
-# What the rest of the test has left makes an emulated machine slow.
+# The rest of the test's processes slow down an emulated machine.
 killall burn 2>/dev/null
 
 # worker KIND NAME starts a container.
@@ -40,7 +41,7 @@ receiver=$!
 worker before chosen
 worker not-chosen other
 say "two containers allocate"
-# Each allocation is drawn. A probe costs more here than anywhere.
+# Each allocation is drawn. A probe costs more here than elsewhere.
 watch profile_alloc --sample-bytes=1 --max-cost=100
 alloc=$!
 watch profile_lock
@@ -50,7 +51,8 @@ say "first rows of profile_alloc and profile_lock"
 worker during newcomer
 both newcomer
 say "rows of the container that has started later"
-# At the end the kernel takes probes away one after the other, up to a second long here, in which calls meet them and do not count.
+# At the end, the kernel detaches probes one after another, which takes up to a second here. Calls with a probe then do not
+# count.
 sleep 10
 kill -INT $alloc $lock
 wait $alloc || fail "profile_alloc ended with $?"

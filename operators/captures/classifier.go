@@ -10,8 +10,7 @@ import (
 	"github.com/spf13/viper"
 )
 
-// frame has the parts of a frame for the classification: its function's name in the file, and a key of the file, nil if
-// unknown.
+// frame has the parts of a frame that the classification needs: a key of its file, nil if unknown, and its symbol name.
 type frame struct {
 	file any
 	name string
@@ -23,16 +22,16 @@ type verdict uint8
 const (
 	kept  verdict = iota
 	inner         // the caller's capture counts in its place
-	other         // its kind is not shown
+	other         // the gadget does not show its kind
 )
 
 // classifier classifies captures by the innermost functions of their stacks.
 type classifier struct {
 	inner []string
-	kinds *kinds // nil: rows have none
+	kinds *kinds // nil: the gadget does not refine kinds
 }
 
-// mostInner bounds the functions with ignored inner calls.
+// mostInner limits the number of functions in the metadata's list inner.
 const mostInner = 256
 
 // newClassifier reads the gadget's metadata.
@@ -53,7 +52,7 @@ func newClassifier(gadgetCtx operators.GadgetContext, metadata *viper.Viper) (cl
 	return j, err
 }
 
-// field is the key's member with the kind, "" if there is none.
+// field returns the name of the key's member with the kind, or "" without one.
 func (j *classifier) field() string {
 	if j.kinds == nil {
 		return ""
@@ -61,12 +60,12 @@ func (j *classifier) field() string {
 	return j.kinds.field
 }
 
-// wantsNames reports whether functions decide.
+// wantsNames reports whether the classification needs function names.
 func (j *classifier) wantsNames(r *record, l *layout) bool {
 	return len(j.inner) > 0 || j.kinds != nil && j.kinds.refines(r.key[l.kind:])
 }
 
-// classify may change the kind in the record's key.
+// classify returns the verdict for a capture. It may change the kind in the record's key.
 func (j *classifier) classify(r *record, l *layout, frames []frame) verdict {
 	if len(j.inner) > 0 && len(frames) > 1 && frames[0].file != nil && frames[0].file == frames[1].file && j.isInner(plain(frames[1].name)) {
 		return inner

@@ -30,7 +30,7 @@ func (c *code) close() {
 	c.tables.Release()
 }
 
-// tellBlind logs once why functions are not known, if they decide about captures. There may be no row with this information.
+// tellBlind logs once why function names are unknown, if the classification needs them. The rows may not show it.
 func (i *instance) tellBlind() {
 	if i.classifier.kinds == nil || i.blind {
 		return

@@ -14,8 +14,8 @@ type settings struct {
 	Closed  uint32
 }
 
-// Control opens and closes the drawing of captures, for an operator that attaches a gadget's programs for stretches of time only.
-// Its methods are safe for concurrent use.
+// Control starts and stops sampling, for an operator that attaches a gadget's programs only for stretches of time. Its methods
+// are safe for concurrent use.
 type Control struct {
 	mu       sync.Mutex
 	settings *ebpf.Map
@@ -27,10 +27,10 @@ type Control struct {
 	know     func(pid uint32)
 }
 
-// minStep is the shortest step in a stretch: each capture costs some microseconds.
+// minStep is the smallest step in a stretch, because each capture costs some microseconds.
 const minStep = 4096
 
-// remembered is the number of stretches with a kept weight, because captures are read some seconds later.
+// remembered is the number of stretches whose weights are kept: captures are read some seconds later.
 const remembered = 1024
 
 func newControl() *Control { return &Control{share: 1, weights: map[uint32]float64{0: 1}} }
@@ -62,14 +62,14 @@ func (c *Control) start(m *ebpf.Map, step uint64) error {
 	return c.write()
 }
 
-// Know makes the stacks of a process's first captures whole, if it is called before them.
+// Know has the unwinder read a process's files. Call it before the first captures, so that their stacks are complete.
 func (c *Control) Know(pid uint32) {
 	if c.know != nil {
 		c.know(pid)
 	}
 }
 
-// Always starts permanent sampling. Each capture then stands for itself.
+// Always starts permanent sampling. Each capture then has weight 1.
 func (c *Control) Always() error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -77,8 +77,8 @@ func (c *Control) Always() error {
 	return c.write()
 }
 
-// Open begins a stretch for a share of the time, from 0 to 1. The stretch draws more by that factor, so the total is the
-// same as without stretches. Its captures wait until Close gives their weight.
+// Open begins a stretch for a share of the time, from 0 to 1. The stretch samples more by that factor, so the total is the same
+// as without stretches. Its captures wait until Close sets their weight.
 func (c *Control) Open(share float64) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -117,19 +117,19 @@ func (c *Control) stretchNow() uint32 {
 	return c.now.Stretch
 }
 
-// weight returns the number of events that a capture of a stretch stands for. It is not known while the stretch lasts.
+// weight returns the number of events that a capture of a stretch stands for. It returns false while the stretch lasts.
 func (c *Control) weight(stretch uint32) (float64, bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	w, ok := c.weights[stretch]
 	if !ok {
-		// The stretch is too old and forgotten, because captures do not wait that long.
+		// The weight of so old a stretch was dropped. No capture waits that long.
 		return 1, c.stretch-stretch >= remembered
 	}
 	return w, true
 }
 
-// finish ends an open stretch. Its captures stand for themselves.
+// finish ends an open stretch. Its captures have weight 1.
 func (c *Control) finish() {
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -60,7 +60,7 @@ func TestControl(t *testing.T) {
 	require.EqualValues(t, 1, w, "the run has ended before the stretch")
 }
 
-// The weights of old stretches are forgotten, and captures of them wait for nothing.
+// The weights of old stretches are dropped, and their captures do not wait.
 func TestControlForgets(t *testing.T) {
 	c := newControl()
 	for range 3 * remembered {

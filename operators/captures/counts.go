@@ -2,12 +2,12 @@ package captures
 
 import "fmt"
 
-// counts are a run's captures: read = added + inner + other + bad.
+// counts accounts for a run's captures: read = added + inner + other + bad.
 type counts struct {
 	read, added, inner, other, bad             uint64
-	whole, byFramePointers, none               uint64 // parts of added, by their stacks
-	late, lateValue                            uint64 // whose stack did not arrive from the unwinder
-	lost, lostWeight, lostEvents, events, full uint64 // of the kernel
+	whole, byFramePointers, none               uint64 // the parts of added by kind of stack
+	late, lateValue                            uint64 // the unwinder's stack did not arrive
+	lost, lostWeight, lostEvents, events, full uint64 // counted by the gadget's programs
 }
 
 // kernelCounts is struct capture_counts in gadgets/include/capture.h.
@@ -39,7 +39,7 @@ func (i *instance) count() {
 	}
 }
 
-// summarize writes the closing lines.
+// summarize logs the run's counts at its end.
 func (i *instance) summarize() {
 	c := i.counts
 	handed, folded := i.sums.handed()

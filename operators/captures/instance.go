@@ -24,20 +24,20 @@ import (
 )
 
 const (
-	// tick is the time between two pauses of the reader for other work.
+	// tick is how long the reader reads before it does other work.
 	tick = 50 * time.Millisecond
-	// paceInterval is the time between two checks of the step, unless there are too many captures earlier.
+	// paceInterval is the time between two checks of the step. Too many captures cause an earlier check.
 	paceInterval = time.Second
-	// stackPatience is how long a capture waits for its stack, and then for the files of its process to be read. The unwinder
-	// sends stacks once a second. At the end of a run it is lastPatience.
+	// stackPatience is how long a capture waits for its stack, and then for function names. The unwinder sends stacks once a
+	// second. At the end of a run, lastPatience applies.
 	stackPatience = 4 * time.Second
 	lastPatience  = 2 * time.Second
-	// mostWaiting limits the captures that wait for a stack, and the stacks that wait for their captures. Beyond it, the
-	// oldest capture is handled with the known data.
+	// mostWaiting limits the captures that wait for a stack, and the stacks that wait for their captures. At the limit, the
+	// oldest capture is handled with the data known so far.
 	mostWaiting = 16384
 )
 
-// stacks makes the unwinder take stacks: see unwinder.Stacks.
+// stacks requests stacks from the unwinder: see unwinder.Stacks.
 type stacks interface {
 	PreStart(gadgetCtx operators.GadgetContext, ds datasource.DataSource, budget uint32) error
 	Start(gadgetCtx operators.GadgetContext) error
@@ -59,7 +59,7 @@ type instance struct {
 	metadata *viper.Viper
 	control  *Control
 	stacks   stacks
-	step     uint64 // the gadget's own, 0 if it is not known
+	step     uint64 // the gadget's own; 0: unknown
 
 	layout     layout
 	maps       struct{ captures, counts *ebpf.Map }
@@ -70,7 +70,7 @@ type instance struct {
 	sums       *sums
 	live       *live // nil: the run shows allocations, not memory in use
 	pace       pace
-	// ready is set while the gadget's maps exist, and ended when nothing more will be added.
+	// ready is set while the gadget's maps exist. ended is set when no more captures will be added.
 	ready, ended atomic.Bool
 
 	frames     []frame // buffers
@@ -81,20 +81,20 @@ type instance struct {
 	warnings   warnings.Teller
 	full       string        // the remedy when the gadget's maps are full
 	warnedFull bool          // the user was warned that the maps are full
-	blind      bool          // functions cannot be read, and the user was warned
+	blind      bool          // the user was warned that function names are unknown
 	stop       chan struct{} // nil before Start and after PreStop
 	done       chan struct{} // nil before Start and after Stop
 	stopped    bool
 }
 
-// waiting is a capture without its stack, or with files that are being read.
+// waiting is a capture whose stack has not arrived, or whose function names are still being read.
 type waiting struct {
 	data  []byte
 	since time.Time
 	whole *wire.Stack
 }
 
-// arrival is a stack without its capture.
+// arrival is a stack whose capture has not been read yet.
 type arrival struct {
 	stack *wire.Stack
 	since time.Time
@@ -146,8 +146,8 @@ func (i *instance) PreStart(gadgetCtx operators.GadgetContext) error {
 	return i.stacks.PreStart(gadgetCtx, ds, i.metadata.GetUint32("budget"))
 }
 
-// Start begins to read. The gadget's programs have been loaded by then. If it cannot, it ends the run. After an error, Inspektor
-// Gadget would wait for its own readers of maps, which never end.
+// Start begins to read captures; the gadget's programs are loaded by then. It returns no error, but ends the run: after an error,
+// Inspektor Gadget would wait forever for its own map readers.
 func (i *instance) Start(gadgetCtx operators.GadgetContext) error {
 	if err := i.begin(gadgetCtx); err != nil {
 		tune.End(gadgetCtx, Name, err)
@@ -197,8 +197,8 @@ func (i *instance) begin(gadgetCtx operators.GadgetContext) error {
 	return nil
 }
 
-// PreStop ends the reading. Between this and Stop, Inspektor Gadget reads the gadget's maps for the last time. All captures must
-// be there.
+// PreStop ends the reading. Between PreStop and Stop, Inspektor Gadget reads the gadget's maps for the last time. All captures
+// must have been added by then.
 func (i *instance) PreStop(operators.GadgetContext) error {
 	i.end()
 	return nil
@@ -226,7 +226,7 @@ func (i *instance) Stop(operators.GadgetContext) error {
 	return err
 }
 
-// PostStop writes the closing lines. All rows have been passed on at this point.
+// PostStop logs the summary. All rows have been passed on by then.
 func (i *instance) PostStop(operators.GadgetContext) error {
 	if i.stopped {
 		i.summarize()
@@ -283,7 +283,7 @@ func (i *instance) readUntil(until time.Time) {
 	}
 }
 
-// wait keeps a capture for later.
+// wait keeps a copy of a capture for later.
 func (i *instance) wait(w waiting) {
 	if len(i.waiting) >= mostWaiting {
 		i.take(&i.waiting[0], true)
@@ -293,7 +293,7 @@ func (i *instance) wait(w waiting) {
 	i.waiting = append(i.waiting, w)
 }
 
-// retry handles captures with a new stack or new names, and those that have waited long enough.
+// retry handles captures that have got their stack or names, or have waited for the given time.
 func (i *instance) retry(patience time.Duration) {
 	now := time.Now()
 	i.stacks.Read(i.arrive)
@@ -312,14 +312,14 @@ func (i *instance) retry(patience time.Duration) {
 	}
 }
 
-// arrive stores a stack for its capture.
+// arrive stores a stack until its capture takes it.
 func (i *instance) arrive(u wire.Unwound) {
 	if len(i.arrived) < mostWaiting {
 		i.arrived[u.ID] = arrival{u.Stack, time.Now()}
 	}
 }
 
-// take adds a capture to its row. It returns false if more will be known soon, and this is not the last time.
+// take adds a capture to its row. It returns false if the capture must wait for its stack or names, unless last is set.
 func (i *instance) take(w *waiting, last bool) bool {
 	r, err := i.layout.parse(w.data)
 	if err != nil {
@@ -379,7 +379,7 @@ func (i *instance) take(w *waiting, last bool) bool {
 	return true
 }
 
-// name finds the deciding functions among a stack's innermost frames. It returns false if more will be known soon.
+// name finds the functions of a stack's innermost frames. It returns false if some names are still being read.
 func (i *instance) name(r *record, st *stack) bool {
 	switch {
 	case st == nil:
@@ -414,7 +414,7 @@ func (i *instance) name(r *record, st *stack) bool {
 	return known
 }
 
-// finish handles the rest at the end.
+// finish handles the remaining captures at the end of the run.
 func (i *instance) finish() {
 	i.control.finish()
 	until := time.Now().Add(lastPatience)
@@ -429,7 +429,7 @@ func (i *instance) finish() {
 	i.ended.Store(true)
 }
 
-// unmatched reports whether a capture waits for a stack.
+// unmatched reports whether any capture waits for a stack.
 func (i *instance) unmatched() bool {
 	return slices.ContainsFunc(i.waiting, func(w waiting) bool {
 		id := order.Uint64(w.data[atStack:])
@@ -438,7 +438,7 @@ func (i *instance) unmatched() bool {
 	})
 }
 
-// rows returns the rows for the next packet of the gadget's sums. It is called when Inspektor Gadget reads its maps.
+// rows returns the rows for the next packet. It is called when Inspektor Gadget reads the gadget's maps.
 func (i *instance) rows() []row {
 	if !i.ready.Load() {
 		return nil
@@ -450,7 +450,7 @@ func (i *instance) rows() []row {
 	return rows
 }
 
-// inUse returns the rows of the packets with allocations in use.
+// inUse returns the rows of allocations in use for the next packet.
 func (i *instance) inUse() []row {
 	if !i.ready.Load() {
 		return nil

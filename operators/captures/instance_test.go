@@ -36,7 +36,7 @@ params:
     live_allocations_max_entries: {key: live-entries, defaultValue: "65536"}
 `
 
-// run is a gadget's run up to where its programs would be loaded, with real maps.
+// run is a gadget's run with real maps and without programs.
 type run struct {
 	*gadgetcontext.GadgetContext
 	*instance
@@ -45,7 +45,7 @@ type run struct {
 	sources map[string]datasource.DataSource
 }
 
-// fakeStacks is an unwinder whose stacks the test makes.
+// fakeStacks replaces the unwinder. The test makes its stacks.
 type fakeStacks struct {
 	stacks
 	batch  []wire.Unwound
@@ -139,7 +139,7 @@ func TestPeriod(t *testing.T) {
 	}
 }
 
-// Nothing that a gadget's metadata says ends the process.
+// Wrong metadata does not end the process.
 func TestMetadataWrong(t *testing.T) {
 	for _, tc := range []struct{ old, new, want string }{
 		{"source: allocations", "source: none", `the gadget has no data source "none"`},
@@ -169,7 +169,7 @@ func TestMetadataWrong(t *testing.T) {
 	require.ErrorContains(t, err, `the gadget has no data source "none"`)
 }
 
-// A run without the gadget's maps ends itself, and leaves nothing behind.
+// A run without the gadget's maps ends and releases its resources.
 func TestStartFails(t *testing.T) {
 	defer goleak.VerifyNone(t, goleak.IgnoreCurrent())
 	for _, missing := range []string{"unwound", "capture_settings", "capture_counts", "ig_ustack", "live_allocations", "live_execs"} {
@@ -184,7 +184,7 @@ func TestStartFails(t *testing.T) {
 		require.NoError(t, r.PostStop(r.GadgetContext))
 		require.NoError(t, r.Close(r.GadgetContext))
 	}
-	// Maps of another kind.
+	// Maps of the wrong type.
 	for _, name := range []string{"unwound", "capture_settings", "live_allocations", "live_execs"} {
 		r, err := newRun(t, exampleMetadata, api.ParamValues{"live": "true"})
 		require.NoError(t, err)
@@ -197,7 +197,7 @@ func TestStartFails(t *testing.T) {
 	}
 }
 
-// What a run has begun with, when something is missing after that, is given back.
+// A run that fails late in Start releases its resources.
 func TestStartFailsLate(t *testing.T) {
 	defer goleak.VerifyNone(t, goleak.IgnoreCurrent())
 	r, err := newRun(t, exampleMetadata, nil)
@@ -215,7 +215,7 @@ func TestStartFailsLate(t *testing.T) {
 	require.NoError(t, r.PostStop(r.GadgetContext))
 }
 
-// A run from its start to its end, with captures as the kernel would send them, and Stop more than once.
+// A complete run, with captures as the kernel would send them, and more than one Stop.
 func TestRun(t *testing.T) {
 	defer goleak.VerifyNone(t, goleak.IgnoreCurrent())
 	for _, live := range []string{"false", "true"} {
@@ -231,7 +231,7 @@ func TestRun(t *testing.T) {
 			}
 			return nil
 		}, 0))
-		emit(t, source) // before there are maps
+		emit(t, source) // before the maps exist
 		r.load(t)
 		v, _ := r.GetVar(operators.MapPrefix + "capture_counts")
 		counts := make([]kernelCounts, ebpf.MustPossibleCPU())
@@ -245,7 +245,7 @@ func TestRun(t *testing.T) {
 			require.NoError(t, m.(*ebpf.Map).Put(&addressKey{Address: 1, PID: 1}, &liveValue{x.id, x.bytes, x.calls}))
 		}
 		stopped := make(chan struct{})
-		go func() { // what reads the gadget's maps, meanwhile
+		go func() { // reads the gadget's maps concurrently
 			defer close(stopped)
 			for range 20 {
 				r.sums.handed()
@@ -276,14 +276,14 @@ func TestRun(t *testing.T) {
 	}
 }
 
-// What a stretch has lost stands for as much time as what it has not.
+// Lost captures of a stretch get the same weight as its other captures.
 func TestLostInStretch(t *testing.T) {
 	defer goleak.VerifyNone(t, goleak.IgnoreCurrent())
 	r, err := newRun(t, exampleMetadata, nil)
 	require.NoError(t, err)
 	r.load(t)
 	require.NoError(t, r.Start(r.GadgetContext))
-	require.NoError(t, r.PreStop(r.GadgetContext)) // nobody counts meanwhile
+	require.NoError(t, r.PreStop(r.GadgetContext)) // stops the concurrent count
 	lose := func(weight, events uint64) {
 		v, _ := r.GetVar(operators.MapPrefix + "capture_counts")
 		counts := make([]kernelCounts, ebpf.MustPossibleCPU())
@@ -304,14 +304,14 @@ func TestLostInStretch(t *testing.T) {
 	require.NoError(t, r.Stop(r.GadgetContext))
 }
 
-// A capture waits for its stack, which comes before or after it, and then for the names of the functions that decide.
+// A capture waits for its stack, which arrives before or after it, and then for the function names that decide its kind.
 func TestWhole(t *testing.T) {
 	defer goleak.VerifyNone(t, goleak.IgnoreCurrent())
 	r, err := newRun(t, strings.Replace(exampleMetadata, "    step:", "    inner: [calloc]\n    step:", 1), nil)
 	require.NoError(t, err)
 	r.load(t)
 	require.NoError(t, r.Start(r.GadgetContext))
-	require.NoError(t, r.PreStop(r.GadgetContext)) // the rest is by hand
+	require.NoError(t, r.PreStop(r.GadgetContext)) // from here on, the test calls the methods itself
 	libc := &wire.Mapping{File: &wire.File{Name: "libc"}}
 	frames := []*wire.Frame{{Type: wire.FrameNative, Mapping: libc, Address: 1}, {Type: wire.FrameNative, Mapping: libc, Address: 2}}
 	st := &wire.Stack{ID: 40, Frames: frames}
@@ -345,7 +345,7 @@ func TestWhole(t *testing.T) {
 	r.retry(0)
 	require.Empty(t, r.arrived, "of no capture")
 
-	buffer := capture(105).data // the reader has one for all
+	buffer := capture(105).data // the reader reuses its buffer
 	r.wait(waiting{data: buffer})
 	copy(buffer, capture(106).data)
 	r.wait(waiting{data: buffer})

@@ -16,43 +16,41 @@ import (
 )
 
 const (
-	// kindFrames is the number of innermost frames that are searched for a function of a kind.
+	// kindFrames is the number of innermost frames in which the function that decides the kind is searched.
 	kindFrames = 6
-	// mostNames is the number of names with a remembered kind.
+	// mostNames is the number of function names whose kinds are cached.
 	mostNames = 4096
 )
 
-// kinds turns one kind of a gadget's rows into others, by the functions that stacks begin with. The metadata says:
+// kinds refines one kind of a gadget's rows by the innermost functions of the stacks. The metadata has:
 //
 //	kinds:
 //	  field: kind_raw     # the member of a row's key, an enum
-//	  of: user_futex      # the value that is refined
-//	  param: all_futex    # if it is "true", rows that stay what they are are kept
+//	  of: user_futex      # the value to refine
+//	  param: all_futex    # if this parameter is "true", rows that no function refines are kept
 //	  functions:
 //	    user_mutex: ["pthread_mutex_*lock", …]
 //	  others: {map: not_locks, address: address_raw} # see kindOthers
 //
-// The function nearest the leaf that is in any list decides, by its readable name; * stands for any text. Functions in the list
-// of the refined value end the search for others further from the leaf. The names of values are taken without regard to capitals,
-// which viper's keys do not have.
+// The innermost function that is in a list decides. Lists have demangled names; * matches any text. A function in the list of the
+// value to refine ends the search. The names of values are not case-sensitive, because viper's keys are lower case.
 type kinds struct {
 	field string
 	of    uint32
 	all   bool
 	rules kindRules
-	// others is nil if the gadget does not need it, or wants the rows.
+	// others is nil if the metadata does not have it, or if the rows are kept.
 	others *kindOthers
 }
 
-// kindOthers tells the gadget's programs the addresses of unwanted rows, so that they stop sending them. It maps address and
-// process to the time of the capture.
+// kindOthers tells the gadget's programs which addresses to skip. Its map has the time of the capture by address and process.
 type kindOthers struct {
 	name string
-	at   int // of the address in a row's value; it is 0 for rows without information about later ones
+	at   int // offset of the address in a row's value; address 0: nothing to skip
 	m    *ebpf.Map
 }
 
-// newKinds reads the metadata, and the names of the values from the type of the map rows.
+// newKinds reads the metadata. It finds the names of the values in the type of the map rows.
 func newKinds(gadgetCtx operators.GadgetContext, metadata *viper.Viper) (*kinds, error) {
 	rows := tune.MapSpec(gadgetCtx, "rows")
 	if rows == nil {
@@ -90,7 +88,7 @@ func newKinds(gadgetCtx operators.GadgetContext, metadata *viper.Viper) (*kinds,
 	return k, nil
 }
 
-// start finds the map of the loaded gadget.
+// start finds the gadget's map. The gadget must be loaded.
 func (k *kinds) start(gadgetCtx operators.GadgetContext) error {
 	if k == nil || k.others == nil {
 		return nil
@@ -100,7 +98,7 @@ func (k *kinds) start(gadgetCtx operators.GadgetContext) error {
 	return err
 }
 
-// valuesOf returns the values of an enum that is a member of the keys of a map, by their names in lower case.
+// valuesOf returns the values of an enum by their names in lower case. The enum is a member of a map's key.
 func valuesOf(key *btf.Struct, field string) (map[string]uint32, error) {
 	for _, m := range key.Members {
 		enum, ok := btf.UnderlyingType(m.Type).(*btf.Enum)
@@ -116,11 +114,11 @@ func valuesOf(key *btf.Struct, field string) (map[string]uint32, error) {
 	return nil, fmt.Errorf("%s has no enum %q", key.Name, field)
 }
 
-// refines reports whether functions decide on the kind at the start of the bytes.
+// refines reports whether the kind at the start of the bytes is the one to refine.
 func (k *kinds) refines(kind []byte) bool { return order.Uint32(kind) == k.of }
 
-// refine changes a kind to the one that the frames tell, innermost first. keep is false if the kind is unchanged and such rows
-// are unwanted. told is the kind if no function decides.
+// refine changes the kind to that of the innermost frame that has one. keep is false if the kind is unchanged and the rows are
+// not wanted. told reports that a function decided this.
 func (k *kinds) refine(kind []byte, frames []frame) (keep, told bool) {
 	for i := range frames[:min(len(frames), kindFrames)] {
 		if n, ok := k.rules.kindOf(frames[i].name); ok {
@@ -137,7 +135,7 @@ func (o *kindOthers) leaveOut(r *record) {
 		return
 	}
 	if address := order.Uint64(r.value[o.at:]); address != 0 {
-		// If it fails, the next one is sent like this one.
+		// If Put fails, the programs go on sending the events.
 		_ = o.m.Put(addressKey{Address: address, PID: r.process().PID}, r.time())
 	}
 }
@@ -146,11 +144,11 @@ func (o *kindOthers) leaveOut(r *record) {
 type kindRules struct {
 	exact    map[string]uint32
 	patterns []kindPattern
-	known    map[string]int64 // of names as files have them; -1: none
+	known    map[string]int64 // cache by symbol name; -1: no kind
 }
 
 type kindPattern struct {
-	parts []string // of the name: what is before, between and after any text
+	parts []string // the name, split at each *
 	kind  uint32
 }
 
@@ -165,11 +163,11 @@ func (r *kindRules) add(kind uint32, functions []string) {
 			r.exact[f] = kind
 		}
 	}
-	// The order of a map is random.
+	// Maps have no order.
 	slices.SortFunc(r.patterns, func(a, b kindPattern) int { return slices.Compare(a.parts, b.parts) })
 }
 
-// kindOf returns false for a function without a kind. symbol is its name in the file.
+// kindOf returns the kind of a function by its symbol name, or false if it has none.
 func (r *kindRules) kindOf(symbol string) (uint32, bool) {
 	if symbol == "" {
 		return 0, false
@@ -214,8 +212,8 @@ func (p *kindPattern) matches(name string) bool {
 	return strings.HasSuffix(rest, p.parts[last])
 }
 
-// readable is a function's name for people. It lacks the version of an exported name (name@@GLIBC_2.34), and glibc's prefix of
-// its own copy (__GI_name).
+// readable returns a function's demangled name, without a symbol version (name@@GLIBC_2.34) and without glibc's prefix for
+// internal aliases (__GI_name).
 func readable(symbol string) string {
 	name, _, _ := strings.Cut(readables.Demangle(symbol), "@")
 	return strings.TrimPrefix(name, "__GI_")

@@ -16,7 +16,7 @@ import (
 
 var lockKinds = []string{"kernel_mutex", "user_mutex", "user_rwlock", "user_once", "user_futex"}
 
-// lockRows is a map whose keys have a kind.
+// lockRows returns a map whose keys have a kind.
 func lockRows() *ebpf.MapSpec {
 	enum := &btf.Enum{Name: "lock_kind", Size: 4}
 	for i, name := range lockKinds {
@@ -56,10 +56,10 @@ func TestKindsOfLocks(t *testing.T) {
 	require.NoError(t, err)
 	require.True(t, k.refines(kindBytes("user_futex")))
 	require.False(t, k.refines(kindBytes("kernel_mutex")))
-	// Nobody says what these are, so that nothing follows for the next ones.
+	// No function decides for these stacks, so later events are not skipped.
 	untold := []string{"syscall own_wait worker main", "a b c d e f pthread_mutex_lock", "my_pthread_mutex_lock pthread_mutex_lock_stats", ""}
 	for _, tc := range []struct{ frames, want string }{
-		// glibc with its symbols, and as Debian strips it
+		// glibc with symbols, and stripped as in Debian
 		{"futex_wait __lll_lock_wait pthread_mutex_lock handle_request main", "user_mutex"},
 		{"__GI___lll_lock_wait own_lock", "user_mutex"},
 		{" pthread_mutex_lock@@GLIBC_2.2.5 handle_request main", "user_mutex"},
@@ -72,7 +72,7 @@ func TestKindsOfLocks(t *testing.T) {
 		{" malloc parse", "user_mutex"},
 		{" pthread_once init", "user_once"},
 		{"__cxa_guard_acquire instance", "user_once"},
-		// its waits for other things
+		// glibc's waits for other things
 		{"__futex_abstimed_wait_common64 pthread_cond_wait@@GLIBC_2.3.2 worker start_thread", "user_futex"},
 		{" pthread_cond_timedwait worker", "user_futex"},
 		{" sem_wait worker", "user_futex"},
@@ -80,23 +80,23 @@ func TestKindsOfLocks(t *testing.T) {
 		{" pthread_barrier_wait worker", "user_futex"},
 		{" pthread_join main", "user_futex"},
 		{"syscall own_wait worker main", "user_futex"},
-		// What waits for something else, in a function that a list has further out.
+		// A wait for something else, inside a function of a list.
 		{" pthread_cond_wait wait_for_memory malloc main", "user_futex"},
-		// back from pthread_cond_wait, the mutex is taken again
+		// pthread_cond_wait takes the mutex again before it returns
 		{"__lll_lock_wait __pthread_mutex_cond_lock pthread_cond_wait worker", "user_mutex"},
 		// musl
 		{"__timedwait_cp __timedwait __pthread_mutex_timedlock main", "user_mutex"},
 		{"__wait __lock malloc", "user_mutex"},
 		{"__timedwait_cp pthread_cond_timedwait main", "user_futex"},
 		{"__timedwait __pthread_rwlock_timedwrlock main", "user_rwlock"},
-		// Rust: 1.63, today's, in both ways to mangle, and parking_lot
+		// Rust 1.63 and current Rust, in both mangling schemes, and parking_lot
 		{"syscall _ZN3std3sys4unix5locks11futex_mutex5Mutex14lock_contended17h0123456789abcdefE shop::order", "user_mutex"},
 		{"syscall _ZN3std3sys4sync5mutex5futex5Mutex14lock_contended17h0123456789abcdefE shop::order", "user_mutex"},
 		{"syscall _RNvMNtNtNtNtCs1_3std3sys4sync5mutex5futexNtB2_5Mutex14lock_contended shop::order", "user_mutex"},
 		{"syscall _ZN3std3sys4sync6rwlock5futex6RwLock14read_contended17h0123456789abcdefE", "user_rwlock"},
 		{"syscall _ZN3std3sys4sync7condvar5futex7Condvar12wait_timeout17h0123456789abcdefE", "user_futex"},
 		{"syscall _ZN11parking_lot9raw_mutex8RawMutex9lock_slow17h0123456789abcdefE", "user_mutex"},
-		// Go's runtime: a lock of its own, and a thread without work
+		// Go's runtime: an internal lock, and a thread without work
 		{"runtime.futex.abi0 runtime.futexsleep runtime.lock2 runtime.mallocgc", "user_mutex"},
 		{"runtime.futex.abi0 runtime.futexsleep runtime.notesleep runtime.stopm runtime.findRunnable", "user_futex"},
 		{"runtime.futex.abi0 runtime.futexsleep runtime.notetsleep_internal runtime.notetsleepg", "user_futex"},
@@ -109,7 +109,7 @@ func TestKindsOfLocks(t *testing.T) {
 		for name := range strings.SplitSeq(tc.frames, " ") {
 			frames = append(frames, frame{name: name})
 		}
-		// Once more from memory.
+		// The second time, from the cache.
 		for range 2 {
 			kind := kindBytes("user_futex")
 			keep, told := k.refine(kind, frames)
@@ -126,7 +126,7 @@ func TestKindsOfLocks(t *testing.T) {
 	require.Equal(t, kindBytes("user_futex"), kind)
 }
 
-// Many names are not remembered for ever.
+// The cache of names is bounded.
 func TestKindsRememberSoMany(t *testing.T) {
 	k, err := lockKindsOf(t, nil)
 	require.NoError(t, err)

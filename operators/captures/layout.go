@@ -20,11 +20,10 @@ const (
 	headSize  = 32
 )
 
-// fellBack replaces the ID in a capture if the unwinder should have taken the stack, and frame pointers did. IDs are larger.
+// fellBack is in place of the stack's ID if the program used frame pointers instead of the unwinder. IDs are larger.
 const fellBack = 1
 
-// These are the members of struct profiles_user_stack in gadgets/include/stack_maps.h, as in Inspektor Gadget's
-// gadget_user_stack.
+// The members of struct profiles_user_stack in gadgets/include/stack_maps.h, as in Inspektor Gadget's gadget_user_stack.
 const (
 	atInode     = 8
 	atMtimeSec  = 16
@@ -48,12 +47,12 @@ type layout struct {
 	attached int // -1: it has none
 	kind     int // -1: it has none
 	// In the value.
-	user [2]int // both forms of the user stack
+	user [2]int // offsets of both forms of the user stack
 	sums []int
 }
 
-// layoutOf reads it from the types of the map rows. sums are the members of the value that are added up. kind is the key's member
-// with the kind of wait, "" for none.
+// layoutOf returns the layout from the types of the map rows. sums are the members of the value to add up. kind is the key's
+// member with the kind, or "".
 func layoutOf(rows *ebpf.MapSpec, sums []string, kind string) (layout, error) {
 	key, value, err := unwinder.RowTypes(rows)
 	if err != nil {
@@ -95,7 +94,7 @@ func layoutOf(rows *ebpf.MapSpec, sums []string, kind string) (layout, error) {
 	return l, nil
 }
 
-// record is one capture. It shares the input's memory.
+// record is one parsed capture. It shares the input's memory.
 type record struct {
 	data       []byte
 	key, value []byte
@@ -104,7 +103,7 @@ type record struct {
 
 var order = binary.LittleEndian
 
-// parse takes a capture apart.
+// parse parses a capture.
 func (l *layout) parse(data []byte) (record, error) {
 	if len(data) < headSize+l.key+l.value {
 		return record{}, fmt.Errorf("a capture of %d bytes is too short", len(data))
@@ -122,7 +121,7 @@ func (r *record) id() uint64      { return order.Uint64(r.data[atID:]) }
 func (r *record) stackID() uint64 { return order.Uint64(r.data[atStack:]) }
 func (r *record) stretch() uint32 { return order.Uint32(r.data[atStretch:]) }
 
-// process returns the process as the kernel saw it.
+// process returns the process as the gadget's program recorded it.
 func (r *record) process() procmap.Process {
 	return procmap.Process{
 		PID: order.Uint32(r.user[atPID:]), ExeInode: order.Uint64(r.user[atInode:]), Space: order.Uint32(r.user[atSpace:]),

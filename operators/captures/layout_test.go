@@ -10,7 +10,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// What the tests' rows look like: the key has a process and a stack, the value sums and both forms of a stack.
+// The rows of these tests. The key has a process and a stack. The value has sums and both forms of a stack.
 const (
 	exampleKey   = 48
 	exampleValue = 16 + 2*userSize
@@ -46,7 +46,7 @@ type example struct {
 	id, time, bytes, calls uint64
 	comm                   string
 	pid, space, stretch    uint32
-	byID                   bool // the second form of the user stack
+	byID                   bool // the user stack has its second form
 	unwound                uint64
 	stack                  uint32 // by frame pointers
 }
@@ -96,7 +96,7 @@ func TestLayout(t *testing.T) {
 	require.Equal(t, -1, l.kind)
 }
 
-// A gadget is an image from somewhere: its types can say anything.
+// Types from an untrusted image.
 func TestLayoutWrong(t *testing.T) {
 	for _, tc := range []struct {
 		name   string
@@ -146,7 +146,7 @@ func TestParse(t *testing.T) {
 	}
 }
 
-// What the kernel sends can be cut.
+// Truncated captures.
 func TestParseHostile(t *testing.T) {
 	l := exampleLayout(t)
 	whole := example{}.data()

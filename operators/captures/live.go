@@ -15,17 +15,17 @@ import (
 )
 
 const (
-	// liveInterval is the shortest time between reads of the gadget's map of allocations in use. After a read, it is left alone
-	// for liveShare times the read's duration. A full map takes a tenth of a second and more.
+	// liveInterval is the shortest time between reads of the gadget's map of allocations in use. After a read, the next one waits
+	// for liveShare times its duration. Reading a full map takes 100 ms and more.
 	liveInterval = 500 * time.Millisecond
 	liveShare    = 50
 	// liveBatch is the number of entries that one system call reads.
 	liveBatch = 1024
-	// mostFresh is the number of kept rows in addition to the size of the gadget's map.
+	// mostFresh is how many more rows are kept than the gadget's map has entries.
 	mostFresh = 16384
 )
 
-// addressKey is an address of a process, as a key of gadgets' maps.
+// addressKey is the key of gadgets' maps by address and process.
 type addressKey struct {
 	Address uint64
 	PID     uint32
@@ -41,7 +41,7 @@ const (
 	liveValueSize = 24
 )
 
-// liveRow is the row of a capture.
+// liveRow is the row of a sampled allocation.
 type liveRow struct {
 	key   string
 	value []byte
@@ -51,35 +51,34 @@ type liveRow struct {
 	time  uint64
 }
 
-// space is the last address space of a process. An execve changes it, and another process with the same PID has another one.
-// The earlier allocations are then gone, although nobody has freed them.
+// space is the last known address space of a process. It changes with an execve, and when another process gets the PID. The
+// earlier allocations are then gone without having been freed.
 type space struct {
 	hash uint32
 	time uint64 // when it was seen
 }
 
-// live knows the allocations in use: the gadget's map has their captures, and this has their rows. Its methods are safe for
-// concurrent use.
+// live keeps the rows of the allocations in use, which are in the gadget's map. Its methods are safe for concurrent use.
 type live struct {
 	inUse  *ebpf.Map
-	execs  *ebpf.Map // by PID: when the process has called execve, in nanoseconds after boot; nil: nobody says
+	execs  *ebpf.Map // by PID: time of the last execve, in nanoseconds since boot; nil: unknown
 	sums   *sums
 	alive  func(pid uint32) bool
-	closed func() bool // nothing more comes
+	closed func() bool // reports that no more captures come
 
-	reading sync.Mutex // of the map: one at a time
-	next    time.Time  // when it is read again
+	reading sync.Mutex // serializes reads of the map
+	next    time.Time  // time of the next read
 
 	mu     sync.Mutex
-	rows   map[uint64]*liveRow // by the ID of a capture
-	fresh  map[uint64]bool     // new ones since the previous read of the map
+	rows   map[uint64]*liveRow // by capture ID
+	fresh  map[uint64]bool     // capture IDs added since the last read of the map
 	spaces map[uint32]space    // by PID, for processes with rows
-	stacks map[uint32]*stack   // by frame pointers, by ID, of the rows: many have the same, and one takes a kilobyte
+	stacks map[uint32]*stack   // stacks by frame pointers, by ID: rows share them, because each takes a kilobyte
 	state  []row
-	// strays are the IDs that had no row, and since when.
+	// strays has the IDs of entries without a row, and the time when they were first seen.
 	strays map[uint64]time.Time
-	// unknown counts entries of the map without a row, because their captures were lost or have no stack yet. gone counts removed
-	// entries of ended processes, and refused captures without room. removed counts entries that will never be known.
+	// unknown counts entries of the map without a row: their captures were lost or have no stack yet. gone counts removed entries
+	// of ended processes. refused counts captures without room. removed counts entries that never got a row.
 	unknown, gone, refused, removed uint64
 }
 
@@ -87,7 +86,7 @@ func newLive(s *sums, closed func() bool) *live {
 	return &live{sums: s, alive: lives, closed: closed, rows: map[uint64]*liveRow{}, fresh: map[uint64]bool{}, spaces: map[uint32]space{}, stacks: map[uint32]*stack{}}
 }
 
-// take gets the gadget's maps by their names in the metadata.
+// take finds the gadget's maps by their names in the metadata.
 func (l *live) take(maps map[string]*ebpf.Map, metadata *viper.Viper) error {
 	inUse, execs := metadata.GetString("live.map"), metadata.GetString("live.execs")
 	l.inUse, l.execs = maps[inUse], maps[execs]
@@ -100,7 +99,7 @@ func (l *live) take(maps map[string]*ebpf.Map, metadata *viper.Viper) error {
 	return nil
 }
 
-// lives reports whether a process with that PID of the machine exists. The PID is not one of this container.
+// lives reports whether a process with that PID exists. The PID is one of the host's PID namespace.
 func lives(pid uint32) bool { return procfs.Lives(os.Getenv("HOST_ROOT")+"/proc", pid) }
 
 // add keeps the row of a capture.
@@ -134,7 +133,7 @@ func (l *live) snapshot() ([]row, error) {
 	began := time.Now()
 	read := !began.Before(l.next) || l.closed()
 	if read {
-		all, err = l.readMap() // this takes some time: captures are added meanwhile
+		all, err = l.readMap() // slow: captures may be added in the meantime
 	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -195,7 +194,7 @@ func (l *live) snapshot() ([]row, error) {
 	return l.copies(), nil
 }
 
-// copies returns the state for readers that may change it, with its stacks in the gadget's map.
+// copies returns a copy of the state, and makes sure that its stacks are in the gadget's map.
 func (l *live) copies() []row {
 	out := make([]row, 0, len(l.state))
 	l.sums.mu.Lock()
@@ -213,7 +212,7 @@ type liveEntry struct {
 	addressKey
 	liveValue
 	alive bool
-	since uint64 // when its process has called execve
+	since uint64 // time of its process's last execve
 }
 
 // readMap returns all entries of the gadget's map.
@@ -232,7 +231,7 @@ func (l *live) readMap() (all []liveEntry, err error) {
 			if !ok {
 				p.alive = l.alive(keys[i].PID)
 				if l.execs != nil {
-					_ = l.execs.Lookup(keys[i].PID, &p.since) // most have not called it
+					_ = l.execs.Lookup(keys[i].PID, &p.since) // most processes have no entry
 				}
 				known[keys[i].PID] = p
 			}
@@ -247,12 +246,12 @@ func (l *live) readMap() (all []liveEntry, err error) {
 	}
 }
 
-// strayPatience is the time after which an entry of the map without a row is removed. Captures get their stacks earlier than that.
+// strayPatience is the time after which an entry without a row is removed. It is longer than captures wait for their stacks.
 const strayPatience = 4 * stackPatience
 
-// sift returns the allocations in use of living processes, by the ID of their capture. Entries of processes that ended, or run
-// another program now, are removed. So are entries without a capture: where one allocator function calls another, the returned
-// block may never be freed as such.
+// sift returns the allocations in use by capture ID. It removes entries of processes that ended or called execve. It also removes
+// entries that stay without a row: if one allocator function calls another, the inner block may never be freed under its own
+// address.
 func (l *live) sift(all []liveEntry) map[uint64]liveValue {
 	out := make(map[uint64]liveValue, len(all))
 	strays := map[uint64]time.Time{}

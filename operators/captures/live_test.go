@@ -14,7 +14,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// exampleLive has a map as the kernel has it, and a clock that is turned by hand: each snapshot reads the map.
+// exampleLive has a real map. The test controls when a snapshot reads it.
 type exampleLive struct {
 	*live
 	t      testing.TB
@@ -35,7 +35,7 @@ func newExampleLive(t testing.TB, entries uint32) *exampleLive {
 	return e
 }
 
-// allocate is an allocation whose capture has been walked, if drawn, and that is in the map.
+// allocate puts an allocation into the map and adds its capture.
 func (e *exampleLive) allocate(x example, address uint64, frames ...uint64) {
 	e.t.Helper()
 	e.walk(x, frames...)
@@ -58,14 +58,14 @@ func (e *exampleLive) free(x example, address uint64) {
 	require.NoError(e.t, e.inUse.Delete(&addressKey{Address: address, PID: x.pid}))
 }
 
-// take reads the map again.
+// take returns a snapshot that reads the map.
 func (e *exampleLive) take() map[string]readRow {
 	e.t.Helper()
 	e.next = time.Time{}
 	return e.again()
 }
 
-// again does not, if that was a short while ago.
+// again returns a snapshot that does not read the map if the last read was recent.
 func (e *exampleLive) again() map[string]readRow {
 	e.t.Helper()
 	rows, err := e.snapshot()
@@ -103,7 +103,7 @@ func TestLive(t *testing.T) {
 	require.Empty(t, e.again(), "at the end the map is read in any case")
 }
 
-// An allocation is in the map some moments before or after its capture is walked.
+// An allocation can be in the map shortly before or after its capture is added.
 func TestLiveFresh(t *testing.T) {
 	e := newExampleLive(t, 100)
 	x := example{id: 1, time: 1, comm: "shop", pid: 5, bytes: 100, calls: 1}
@@ -128,7 +128,7 @@ func TestLiveFresh(t *testing.T) {
 	require.Empty(t, e.fresh)
 }
 
-// What a process leaves behind is not in use any more.
+// Allocations of an ended process are not in use.
 func TestLiveGone(t *testing.T) {
 	e := newExampleLive(t, 100)
 	x := example{id: 1, time: 10, comm: "shop", pid: 5, space: 1, bytes: 100, calls: 1}
@@ -146,7 +146,7 @@ func TestLiveGone(t *testing.T) {
 	}
 	require.Equal(t, 1, n, "and its place in the map is free")
 
-	// Another program runs under that PID, or a process has got the PID of one that is gone.
+	// The process has called execve, or another process has got its PID.
 	e.allocate(example{id: 3, time: 20, comm: "next", pid: 6, space: 3, bytes: 7, calls: 1}, 0x2000, 1)
 	require.Equal(t, map[string]readRow{"next": {comm: "next", bytes: 7, calls: 1}}, e.take())
 	require.EqualValues(t, 2, e.gone)
@@ -160,7 +160,7 @@ func TestLiveGone(t *testing.T) {
 	require.Empty(t, e.spaces, "nothing is kept of processes without rows")
 }
 
-// After an execve nothing is in use that was before, also where nothing is allocated any more.
+// Allocations from before an execve are not in use, even if the new program allocates nothing.
 func TestLiveExec(t *testing.T) {
 	e := newExampleLive(t, 100)
 	var err error
@@ -177,14 +177,14 @@ func TestLiveExec(t *testing.T) {
 	require.EqualValues(t, 1, e.gone)
 }
 
-// What has no capture that counts does not take the room of what has, for ever.
+// Entries without a capture do not take up room forever.
 func TestLiveStrays(t *testing.T) {
 	e := newExampleLive(t, 2)
 	x := example{id: 1, time: 1, comm: "shop", pid: 5, bytes: 100, calls: 1}
 	stray := x
 	stray.id = 2
 	e.allocate(x, 0x1000, 1)
-	e.put(stray, 0x2000) // within another function, as a memalign that calls malloc and returns a place behind the beginning
+	e.put(stray, 0x2000) // an inner call: memalign calls malloc and returns an address inside the block
 	for range 10 {
 		require.EqualValues(t, 100, e.take()["shop"].bytes)
 	}
@@ -201,7 +201,7 @@ func TestLiveStrays(t *testing.T) {
 	require.Empty(t, e.strays)
 }
 
-// Rows of one stack have it in common.
+// Rows with the same stack share it.
 func TestLiveStacks(t *testing.T) {
 	e := newExampleLive(t, 100)
 	for id := range uint64(10) {
@@ -231,7 +231,7 @@ func TestLiveStacks(t *testing.T) {
 	require.Empty(t, e.stacks)
 }
 
-// Captures whose allocations fail, or that nobody reads, do not fill the memory.
+// Captures of failed allocations do not fill the memory, and neither do captures that nobody reads.
 func TestLiveBounded(t *testing.T) {
 	e := newExampleLive(t, 10)
 	for i := range uint64(10 + mostFresh + 100) {
@@ -262,7 +262,7 @@ func TestLiveMapFails(t *testing.T) {
 	require.EqualValues(t, 100, e.again()["shop"].bytes, "readers may change what they get")
 }
 
-// What is in use is read often, but less often where that takes long.
+// The map is read less often if reading it is slow.
 func TestLiveInterval(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		e := newExampleLive(t, 10)
@@ -284,7 +284,7 @@ func TestLives(t *testing.T) {
 	c := exec.Command("true")
 	require.NoError(t, c.Run())
 	require.False(t, lives(uint32(c.Process.Pid)))
-	// Its parent may never ask for its end: nothing of it is in use all the same.
+	// A zombie has nothing in use.
 	c = exec.Command("sleep", "60")
 	require.NoError(t, c.Start())
 	require.True(t, lives(uint32(c.Process.Pid)))
@@ -295,7 +295,7 @@ func TestLives(t *testing.T) {
 	}, time.Minute, time.Millisecond)
 	require.False(t, lives(uint32(c.Process.Pid)))
 	require.Error(t, c.Wait(), "it was killed")
-	// In a container the processes of the machine are below another folder.
+	// In a container, the host's /proc is below HOST_ROOT.
 	t.Setenv("HOST_ROOT", t.TempDir())
 	require.False(t, lives(uint32(os.Getpid())))
 	require.NoError(t, os.MkdirAll(os.Getenv("HOST_ROOT")+"/proc/1234567", 0o755))
@@ -303,7 +303,7 @@ func TestLives(t *testing.T) {
 	require.True(t, lives(1234567))
 }
 
-// Captures are walked while somebody reads: go test -race.
+// Captures are added during reads: run with go test -race.
 func TestLiveConcurrent(t *testing.T) {
 	e := newExampleLive(t, 10000)
 	e.closed = true
@@ -311,7 +311,7 @@ func TestLiveConcurrent(t *testing.T) {
 	done.Go(func() {
 		for i := range uint64(2000) {
 			x := example{id: i + 1, comm: "shop", pid: 5, bytes: 1, calls: 1}
-			e.put(x, i) // before it is walked: reads follow one another faster here than a function returns
+			e.put(x, i) // before the capture is added: here, two reads can follow faster than the function returns
 			e.walk(x, 1)
 		}
 	})

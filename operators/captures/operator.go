@@ -1,19 +1,19 @@
 // Package captures is the Inspektor Gadget operator captures. It makes the rows of gadgets that sample events in proportion to a
-// value (gadgets/include/capture.h). The unwinder takes their stacks, in all languages that it knows. The functions on a stack
-// decide how its event counts. Rows go the way of all rows of the gadget. A gadget requests it in its metadata:
+// value (gadgets/include/capture.h). The unwinder takes their stacks, in all languages that it supports. Functions on the stack
+// can decide how an event counts. A gadget requests the operator in its metadata:
 //
 //	operator:
 //	  captures:
 //	    enabled: true
 //	    source: allocations      # the data source of the map rows
-//	    sums: [bytes, calls]     # members of a row's value that are added up: the amount that draw is given, and how many events
-//	    unit: bytes              # that of the amount
-//	    budget: 1000             # stacks that the unwinder takes of each CPU in a second at most
-//	    step: sample_bytes       # the parameter that is the step of draw; it becomes the profiles' period
-//	    inner: [malloc, je_*]    # a capture in a function that one of these calls, of the same file, is left out; * stands for anything
+//	    sums: [bytes, calls]     # members of a row's value to add up: the amount passed to draw, and the number of events
+//	    unit: bytes              # unit of the amount
+//	    budget: 1000             # the most stacks per CPU and second that the unwinder takes
+//	    step: sample_bytes       # the parameter with the step of draw; it becomes the profiles' period
+//	    inner: [malloc, je_*]    # skips captures of a function that one of these calls in the same file; a final * matches any text
 //	    kinds: …                 # see kinds.go
 //	    shared: …                # see sharedfile.go
-//	    live: {param: live, source: in_use, map: live_allocations, execs: live_execs} # if the parameter is true, another data source says what is in use
+//	    live: {param: live, source: in_use, map: live_allocations, execs: live_execs} # if the parameter is true, the source in_use has the allocations in use
 //
 // Importing the package registers the operator.
 package captures
@@ -34,12 +34,11 @@ import (
 // Name is the operator's name, and its section in a gadget's metadata: operator.captures.
 const Name = "captures"
 
-// ControlVar is the variable of a gadget that holds the Control of its captures, for the operator that attaches the gadget's
-// programs. It is set before the gadget starts.
+// ControlVar is the gadget variable with the Control of its captures. It is for the operator that attaches the gadget's programs,
+// and is set before the gadget starts.
 const ControlVar = "captures.control"
 
-// operatorPriority lies between that of the OCI handler (-1000), which loads the programs when it starts, and those of operators
-// that use the captures.
+// operatorPriority is after the OCI handler (-1000), which loads the programs, and before the operators that use the captures.
 const operatorPriority = -200
 
 type operator struct{ code refcount.Value[*code] }
@@ -55,13 +54,14 @@ func (*operator) Init(*params.Params) error { return nil }
 // GlobalParams implements operators.DataOperator: there are none.
 func (*operator) GlobalParams() api.Params { return nil }
 
-// InstanceParams implements operators.DataOperator. Inspektor Gadget shows them for gadgets with the section only.
+// InstanceParams implements operators.DataOperator. Inspektor Gadget shows them only for gadgets with the section.
 func (*operator) InstanceParams() api.Params { return api.Params{unwinder.UnwindParam()} }
 
 // Priority implements operators.DataOperator.
 func (*operator) Priority() int { return operatorPriority }
 
-// InstantiateDataOperator implements operators.DataOperator. It returns nil for gadgets that do not use it, and on a client.
+// InstantiateDataOperator implements operators.DataOperator. It returns nil on a client, and for gadgets that do not use the
+// operator.
 func (o *operator) InstantiateDataOperator(gadgetCtx operators.GadgetContext, values api.ParamValues) (operators.DataOperatorInstance, error) {
 	metadata := tune.Section(gadgetCtx, Name)
 	if gadgetCtx.IsClient() || metadata == nil {
@@ -78,7 +78,7 @@ func (o *operator) InstantiateDataOperator(gadgetCtx operators.GadgetContext, va
 	return i, nil
 }
 
-// setPeriod makes the parameter with the step of draw the period of the gadget's profiles, unless they have another.
+// setPeriod sets the period of the gadget's profiles to the step of draw, unless they have a period.
 func (i *instance) setPeriod(gadgetCtx operators.GadgetContext) error {
 	variable := i.metadata.GetString("step")
 	if variable == "" {

@@ -6,16 +6,16 @@ import (
 )
 
 const (
-	// mostCaptures is the number of captures per second above which the step grows. Each takes about 20 microseconds.
+	// mostCaptures is the number of captures per second above which the step grows. Reading one takes about 20 microseconds.
 	mostCaptures = 2000
-	// mostCPU is the share of a CPU above which it grows, because a program can make reading slow.
+	// mostCPU is the CPU use of reading above which the step grows, in CPUs. A program can make reading slow.
 	mostCPU = 0.25
-	// maxStep is the largest step that draw takes.
+	// maxStep is the largest step that draw accepts.
 	maxStep = 1<<32 - 1
 )
 
-// pace bounds the number of captures and the CPU time of reading them, by the step of draw. Values stay right on average, with
-// fewer captures behind them.
+// pace limits the captures per second and the CPU time of reading them. It increases the step of draw, so fewer captures stand
+// for the same values.
 type pace struct {
 	base, step, largest uint64
 	before              uint64
@@ -26,11 +26,10 @@ func newPace(base uint64, set func(uint64) error) pace {
 	return pace{base: base, step: base, largest: base, set: set}
 }
 
-// early reports that the number of captures since the last look has reached the limit of a second. The next look is then due.
+// early reports whether the captures since the last look have reached the limit for a second. The next look is then due.
 func (p *pace) early(captures uint64) bool { return p.base > 0 && captures-p.before >= mostCaptures }
 
-// look is called with the number of captures since the start, the time since the last call, and the CPU time of reading since
-// then.
+// look adjusts the step. captures counts from the start; since and used are the time and the CPU time since the last call.
 func (p *pace) look(captures uint64, since, used time.Duration) error {
 	load := max(float64(captures-p.before)/mostCaptures, used.Seconds()/mostCPU) / since.Seconds()
 	p.before = captures

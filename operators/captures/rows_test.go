@@ -8,7 +8,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// field is a member of a map's key or value, as Inspektor Gadget makes fields of them.
+// field is a member of a map's key or value, from which Inspektor Gadget makes a field.
 type field struct {
 	name     string
 	at, size uint32
@@ -27,7 +27,7 @@ func staticFields(fields ...field) (out []datasource.StaticField) {
 	return out
 }
 
-// exampleSource is a data source of the map rows.
+// exampleSource returns a data source for the map rows.
 func exampleSource(t *testing.T, name string) datasource.DataSource {
 	t.Helper()
 	ds, err := datasource.New(datasource.TypeArray, name)
@@ -40,7 +40,7 @@ func exampleSource(t *testing.T, name string) datasource.DataSource {
 	return ds
 }
 
-// emit is what Inspektor Gadget does when it has read the map, which is empty. It returns the sums of the rows that all others see.
+// emit does what Inspektor Gadget does after it has read the map, which is empty.
 func emit(t *testing.T, ds datasource.DataSource) {
 	t.Helper()
 	packet, err := ds.NewPacketArray()
@@ -78,7 +78,7 @@ func TestFill(t *testing.T) {
 	require.Empty(t, got)
 }
 
-// A gadget's metadata can name any of its data sources: the rows would not fit, and readers end the process.
+// Metadata can name a data source that the rows do not fit. Without a check, its readers would crash.
 func TestFillWrong(t *testing.T) {
 	l := exampleLayout(t)
 	source := func(keySize uint32, key []field, value ...field) datasource.DataSource {

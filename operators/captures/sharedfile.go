@@ -17,39 +17,39 @@ import (
 )
 
 const (
-	// mostSharedFiles is the number of addresses with a remembered file.
+	// mostSharedFiles is the number of addresses whose files are cached.
 	mostSharedFiles = 1024
-	// mapsPatience limits how long that may take. At most mapsStuck processes may block it at a time; captures are not read
-	// meanwhile.
+	// mapsPatience limits the time to read a process's mappings, during which no captures are read. At most mapsStuck reads may
+	// hang at a time.
 	mapsPatience = time.Second
 	mapsStuck    = 4
-	// mapsBurst and mapsSlowdown bound the CPU time, as a program can have any number of locks: see patience.Allowance.
+	// mapsBurst and mapsSlowdown limit the CPU time, because a program can have any number of locks: see patience.Allowance.
 	mapsBurst    = time.Second
 	mapsSlowdown = 10
 )
 
-// sharedFiles puts the file of an address into rows, if processes share it. A lock in such a file is one lock at different
-// addresses. The metadata says:
+// sharedFiles adds the file of an address to rows, if processes share it. They can map a lock in such a file at different
+// addresses. The metadata has:
 //
 //	shared:
-//	  address: shared_raw # the member of a row's value with the address, 0: none
-//	  file: lock_file     # the member of its key that gets the path and the place in the file
+//	  address: shared_raw # the member of a row's value with the address; 0: none
+//	  file: lock_file     # the member of its key for the path and the offset in the file
 type sharedFiles struct {
 	proc      string
-	at        int // of the address
-	key, len  int // of the text
+	at        int // offset of the address in the value
+	key, len  int // offset and size of the text in the key
 	known     map[sharedKey]string
 	patience  *patience.Runner
 	allowance patience.Allowance
 }
 
-// sharedKey is an address of a process. Another process with its number has another address space.
+// sharedKey is an address of a process. The address space distinguishes processes with the same PID.
 type sharedKey struct {
 	address    uint64
 	pid, space uint32
 }
 
-// newSharedFiles returns nil if a gadget does not need it. root is the folder with the host's root.
+// newSharedFiles returns nil if the gadget does not need it. root is the folder with the host's root.
 func newSharedFiles(metadata *viper.Viper, rows *ebpf.MapSpec, root string) (*sharedFiles, error) {
 	if metadata == nil {
 		return nil, nil
@@ -82,7 +82,7 @@ func newSharedFiles(metadata *viper.Viper, rows *ebpf.MapSpec, root string) (*sh
 	return f, nil
 }
 
-// put puts the file into a row's key. If reading would take so long that others wait, the row has no file.
+// put adds the file to a row's key. It leaves the file out if reading the mappings is too slow.
 func (f *sharedFiles) put(r *record) {
 	if f == nil {
 		return
@@ -104,15 +104,14 @@ func (f *sharedFiles) put(r *record) {
 		}
 		f.known[id] = text
 	}
-	// One byte stays 0. Text that does not fit is cut at its beginning, because its end is more informative.
+	// The text ends with a 0 byte. Long text is cut at its beginning, because its end says more.
 	if most := f.len - 1; len(text) > most {
 		text = "..." + strings.ToValidUTF8(text[len(text)-most+3:], "")
 	}
 	copy(r.key[f.key:][:f.len], text)
 }
 
-// read finds the file in the process's mappings. It returns "" for a process that has ended, or that does not let its mappings be
-// read.
+// read finds the file in the process's mappings. It returns "" if it cannot read them, as for an ended process.
 func (f *sharedFiles) read(id sharedKey) string {
 	found := ""
 	used, err := f.patience.Do(context.Background(), func() {
@@ -132,8 +131,8 @@ func (f *sharedFiles) read(id sharedKey) string {
 	return found
 }
 
-// sharedAt returns the file of an address and the place in it, "/dev/shm/shop+0x40", by the text of /proc/PID/maps; "" if it is in no
-// file, or in private memory.
+// sharedAt returns the file and offset of an address, such as "/dev/shm/shop+0x40", from the text of /proc/PID/maps. It returns
+// "" for private memory and for memory without a file.
 func sharedAt(maps []byte, address uint64) string {
 	for m := range procfs.Mappings(maps) {
 		if m.Perms[3] == 's' && address >= m.Start && address < m.End && m.Path != "" {

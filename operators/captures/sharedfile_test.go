@@ -60,7 +60,7 @@ func TestSharedFiles(t *testing.T) {
 		f.put(r)
 		return r
 	}
-	// 23 bytes fit.
+	// There is room for 23 bytes.
 	require.Equal(t, "...m/shop orders+0x2040\x00", string(row(7, 0x7f0000000040).key[8:32]))
 	require.Equal(t, strings.Repeat("\x00", 48), string(row(7, 0).key))
 	require.Equal(t, strings.Repeat("\x00", 48), string(row(8, 0x7f0000000040).key), "a process that has ended")
@@ -93,7 +93,7 @@ func sharedRecord(pid, space uint32, address uint64) *record {
 	return r
 }
 
-// What processes do decides neither what another one's lock is called nor for how long a run is busy.
+// A process can neither change the name of another one's lock nor keep a run busy.
 func TestSharedFilesOfOthers(t *testing.T) {
 	f := &sharedFiles{proc: t.TempDir(), at: 8, key: 8, len: 40, known: map[sharedKey]string{}, patience: patience.New(50*time.Millisecond, 1), allowance: patience.Allowance{Burst: time.Hour, Slowdown: 1}}
 	file := func(pid, space uint32) string {
@@ -114,7 +114,7 @@ func TestSharedFilesOfOthers(t *testing.T) {
 	require.Equal(t, want, file(7, 1), "read once")
 	require.Equal(t, "/dev/shm/next orders+0x2040", file(7, 2), "another process, or program, of that number")
 
-	// The first thread has ended, and its mappings are those of the others.
+	// The first thread has ended. Another thread has the mappings.
 	first, thread := process("8", ""), process("9", sharedMaps)
 	require.NoError(t, os.MkdirAll(filepath.Join(first, "task", "9"), 0o755))
 	require.NoError(t, os.Symlink("/bin/true", filepath.Join(thread, "exe")))

@@ -13,11 +13,11 @@ import (
 )
 
 const (
-	// mostSums is the maximum number of different rows that wait. Events without room are added to a special row.
+	// mostSums is the maximum number of different rows between two packets. Further events are added to a special row.
 	mostSums = 65536
 )
 
-// These rows sum up events without a row of their own, under a special process name, as gadgets do.
+// The process names of the special rows for events without their own row, as in gadgets.
 const (
 	rowsFull     = "[rows full]"
 	capturesFull = "[captures full]"
@@ -42,20 +42,20 @@ type row struct {
 type stack struct {
 	whole  *wire.Stack
 	id     uint32             // in the gadget's map, 0 for none
-	frames [mostFrames]uint64 // up to the first 0
+	frames [mostFrames]uint64 // end at the first 0
 }
 
 // sums adds up rows. Its methods are safe for concurrent use.
 type sums struct {
 	layout layout
-	stacks stackMap // set before rows are asked for
+	stacks stackMap // set before the first call of rows
 
 	mu      sync.Mutex
 	waiting map[sumKey]*sum
 	counts  struct{ handed, folded uint64 }
 }
 
-// sumKey has the common parts of rows that are added up.
+// sumKey identifies captures that are added up to one row.
 type sumKey struct {
 	key     string
 	stretch uint32
@@ -71,7 +71,7 @@ func newSums(l layout) *sums {
 	return &sums{layout: l, waiting: map[sumKey]*sum{}}
 }
 
-// byFramePointers returns the stack that the gadget's programs took themselves, or nil.
+// byFramePointers returns the stack that the gadget's programs took by frame pointers, or nil.
 func (s *sums) byFramePointers(r *record) *stack {
 	st := &stack{id: order.Uint32(r.user[atStackID:])}
 	if int32(st.id) <= 0 || s.stacks.Lookup(st.id, &st.frames) != nil {
@@ -80,7 +80,7 @@ func (s *sums) byFramePointers(r *record) *stack {
 	return st
 }
 
-// complete fills in the stack of a capture's row. whole is nil without the unwinder's stack.
+// complete sets the stack of a capture's row. whole is the unwinder's stack, or nil.
 func (s *sums) complete(r *record, whole *wire.Stack) {
 	if r.stackID() > fellBack {
 		order.PutUint64(r.key[s.layout.unwound:], unwinder.RowID(whole))
@@ -119,7 +119,7 @@ func (s *sums) add(r *record, st *stack) {
 	}
 }
 
-// overflowRow returns the row for events without a row of their own.
+// overflowRow returns the row for events without their own row.
 func (s *sums) overflowRow(name string, stretch uint32) *sum {
 	key := make([]byte, s.layout.key)
 	copy(key[s.layout.comm:], name)
@@ -133,7 +133,7 @@ func (s *sums) overflowRow(name string, stretch uint32) *sum {
 	return to
 }
 
-// lost adds the captures of a stretch without room to the first two sums: their amount, and the number of their events.
+// lost adds captures that the kernel had no room for: their amount and number of events, to the first two sums.
 func (s *sums) lost(weight, events uint64, stretch uint32) {
 	if weight == 0 && events == 0 {
 		return
@@ -148,8 +148,8 @@ func (s *sums) lost(weight, events uint64, stretch uint32) {
 	}
 }
 
-// rows returns the new rows since the last call, except those of a stretch with an unknown weight. Their stacks are in the
-// gadget's map then.
+// rows returns the rows since the last call, except those of a stretch whose weight is unknown. It puts their stacks into the
+// gadget's map.
 func (s *sums) rows(weight func(stretch uint32) (float64, bool)) ([]row, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -173,15 +173,14 @@ func (s *sums) rows(weight func(stretch uint32) (float64, bool)) ([]row, error) 
 	return out, failed
 }
 
-// handed returns the number of rows that were handed on, and of captures without their own row.
+// handed returns the number of rows that were passed on, and of captures without their own row.
 func (s *sums) handed() (rows, folded uint64) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.counts.handed, s.counts.folded
 }
 
-// keep puts a stack by frame pointers into the gadget's map, unless it is there: the kernel drops stacks that were not seen for
-// long.
+// keep puts a stack by frame pointers back into the gadget's map if the kernel has dropped it.
 func (s *sums) keep(st *stack) error {
 	if st == nil || st.id == 0 {
 		return nil
@@ -192,7 +191,8 @@ func (s *sums) keep(st *stack) error {
 	return nil
 }
 
-// rounded rounds at random, so that sums are right on average. Profiles have signed numbers, so larger values become the maximum.
+// rounded rounds randomly, so that sums are right on average. Profiles have signed numbers, so it limits the value to their
+// maximum.
 func rounded(v float64) uint64 {
 	if !(v > 0) {
 		return 0

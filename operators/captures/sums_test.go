@@ -52,7 +52,7 @@ func exampleSums(t testing.TB) (*sums, *keptStacks) {
 	return s, k
 }
 
-// complete is a capture with a stack by frame pointers, which is in the gadget's map.
+// complete returns a capture with a stack by frame pointers that is in the gadget's map.
 func (e example) complete(t testing.TB, s *sums, addresses ...uint64) (*record, *stack) {
 	t.Helper()
 	if k, _ := s.stacks.(*keptStacks); k != nil && len(addresses) > 0 {
@@ -76,7 +76,7 @@ func (e example) addTo(t testing.TB, s *sums, addresses ...uint64) {
 
 func forItself(uint32) (float64, bool) { return 1, true }
 
-// readRow is what a row says.
+// readRow has the decoded parts of a row.
 type readRow struct {
 	comm         string
 	bytes, calls uint64
@@ -135,7 +135,7 @@ func TestSums(t *testing.T) {
 	require.EqualValues(t, 4, s.counts.handed)
 }
 
-// A stack that the unwinder has taken is known by its ID, and the row has no other.
+// A row with the unwinder's stack has its ID, and no stack by frame pointers.
 func TestSumsUnwound(t *testing.T) {
 	s, _ := exampleSums(t)
 	for id, whole := range map[uint64]*wire.Stack{2: {ID: 7}, 3: nil} {
@@ -156,13 +156,13 @@ func TestSumsUnwound(t *testing.T) {
 	require.Len(t, rows, 2)
 }
 
-// A program with very many stacks does not fill the memory: what has no row of its own adds up in one.
+// A program with many stacks does not fill the memory: events without their own row add up in a special one.
 func TestSumsBounded(t *testing.T) {
 	s, _ := exampleSums(t)
 	for i := range uint32(mostSums + 10) {
 		example{comm: "bomb", pid: i, bytes: 3, calls: 1}.addTo(t, s)
 	}
-	example{comm: "bomb", pid: 0, bytes: 3, calls: 1}.addTo(t, s) // has a row
+	example{comm: "bomb", pid: 0, bytes: 3, calls: 1}.addTo(t, s) // already has a row
 	s.lost(1000, 7, 0)
 	s.lost(0, 0, 0)
 	rows, err := s.rows(forItself)
@@ -184,7 +184,7 @@ func TestSumsBounded(t *testing.T) {
 	require.EqualValues(t, 10, s.counts.folded)
 }
 
-// Rows of a stretch wait until it is known what they stand for, others do not.
+// Rows of a stretch wait until its weight is known. Others do not.
 func TestSumsStretches(t *testing.T) {
 	s, _ := exampleSums(t)
 	c := newControl()
@@ -208,7 +208,7 @@ func TestSumsStretches(t *testing.T) {
 	require.Len(t, rows, 1)
 }
 
-// Weights are no whole numbers. What is rounded is right in the mean.
+// Weights are not integers. Rounded values are right on average.
 func TestRounded(t *testing.T) {
 	const n = 200000
 	sum := uint64(0)
@@ -217,11 +217,11 @@ func TestRounded(t *testing.T) {
 		require.Contains(t, []uint64{2, 3}, v)
 		sum += v
 	}
-	// Six times the deviation of the mean of so many.
+	// Six times the standard deviation of the mean.
 	require.InDelta(t, 2.3, float64(sum)/n, 6*math.Sqrt(0.21/n))
 	require.EqualValues(t, 7, rounded(7))
 	require.Zero(t, rounded(0))
-	// A program can ask for any number of bytes, any number of times. Profiles have signed numbers.
+	// Programs can request any number of bytes. Profiles have signed numbers.
 	for _, v := range []float64{math.MaxInt64, math.MaxUint64, 1e30, math.Inf(1)} {
 		require.EqualValues(t, math.MaxInt64, rounded(v))
 	}
@@ -240,7 +240,7 @@ func TestSumsStackMapFails(t *testing.T) {
 	require.Len(t, rows, 1, "what was counted is not lost with its stack")
 }
 
-// Rows are added and read at the same time: go test -race.
+// Rows are added and read concurrently: run with go test -race.
 func TestSumsConcurrent(t *testing.T) {
 	s, _ := exampleSums(t)
 	var done sync.WaitGroup

@@ -16,7 +16,7 @@ import (
 	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/symbols/symtab"
 )
 
-// addRunning adds the running processes.
+// addRunning adds the processes that run already.
 func (i *instance) addRunning() {
 	i.refused = time.Time{}
 	if i.filter.comm != "" { // threads can get such a name at any time
@@ -49,11 +49,11 @@ func (i *instance) add(pid uint32) {
 	i.control.Know(pid)
 }
 
-// sweepInterval is the shortest time between two searches for ended processes if there is no room for others.
+// sweepInterval is the shortest time between two searches for ended processes when there is no room for new ones.
 const sweepInterval = 100 * time.Millisecond
 
-// sweep forgets the processes that have ended. Inspecting a process clears its entry, but that may be late: programs can start
-// faster than they are inspected.
+// sweep drops the processes that have ended. Their next inspection would do that, too, but programs can start faster than they
+// are inspected.
 func (i *instance) sweep() {
 	for _, p := range i.processes {
 		if _, err := os.Stat(procDir(p.pid)); errors.Is(err, fs.ErrNotExist) {
@@ -63,8 +63,8 @@ func (i *instance) sweep() {
 }
 
 const (
-	// lookMost is about how long processes are inspected without a pause. The pause takes lookPause times as long. So programs
-	// that start or map files without end get only a part of a CPU.
+	// lookMost is about how long processes are inspected without a pause. The pause takes lookPause times as long. This limits
+	// the CPU time if programs start or map files all the time.
 	lookMost  = 100 * time.Millisecond
 	lookPause = 3
 )
@@ -87,7 +87,7 @@ func (i *instance) look(stop <-chan struct{}) {
 			} else if !errors.Is(err, fs.ErrNotExist) && !errors.Is(err, syscall.ESRCH) && !closed(stop) {
 				i.warn(fmt.Errorf("reading process %d: %w", pid, err))
 			}
-			if errors.Is(err, patience.ErrTooMany) { // the error does not concern this process
+			if errors.Is(err, patience.ErrTooMany) { // not this process's fault
 				p.later(now, true)
 				continue
 			}
@@ -117,18 +117,18 @@ func closed(c <-chan struct{}) bool {
 
 // update attaches to new files of a process.
 func (i *instance) update(p *process, seen found) {
-	if p.start != 0 && p.start != seen.start { // another process: the probes belong to one that has ended
+	if p.start != 0 && p.start != seen.start { // another process has this PID: the probes belong to one that has ended
 		i.detachFrom(p)
 		clear(p.files)
 	}
 	var dead []probe
-	if p.thread != 0 && p.thread != seen.thread { // they do nothing any more
+	if p.thread != 0 && p.thread != seen.thread { // probes of an ended thread never fire
 		dead = i.take(p)
 	}
 	if p.start, p.thread = seen.start, seen.thread; i.wants(p) {
 		i.attachTo(p)
 	}
-	closeProbes(dead, byProgram{}) // afterwards, as it takes long
+	closeProbes(dead, byProgram{}) // after attaching the new ones, because it is slow
 	for _, id := range seen.files {
 		if _, ok := p.files[id]; ok {
 			continue
@@ -143,8 +143,7 @@ func (i *instance) update(p *process, seen found) {
 	}
 }
 
-// leaveUnmapped removes a process's probes from files that it no longer has mapped. It runs another program now, or has unloaded
-// libraries.
+// leaveUnmapped removes a process's probes from files that it no longer maps, after an execve or a dlclose.
 func (i *instance) leaveUnmapped(p *process, mapped []symtab.FileID) {
 	for id, probes := range p.files {
 		if slices.Contains(mapped, id) {
@@ -158,7 +157,7 @@ func (i *instance) leaveUnmapped(p *process, mapped []symtab.FileID) {
 	}
 }
 
-// used returns the files that processes have probes in.
+// used returns the files in which processes have probes.
 func (i *instance) used() map[symtab.FileID]bool {
 	used := map[symtab.FileID]bool{}
 	for _, p := range i.processes {
@@ -188,7 +187,7 @@ func (i *instance) attach(p *process, id symtab.FileID) {
 		}
 		return
 	}
-	if len(f.functions) == 0 { // its file system does not answer
+	if len(f.functions) == 0 { // its file system did not respond
 		return
 	}
 	var attached *probes
@@ -205,13 +204,13 @@ func (i *instance) attach(p *process, id symtab.FileID) {
 		}
 	})
 	if err != nil { // the others are no longer used
-		if i.finder.ctx.Err() == nil { // otherwise there was no time to wait
+		if i.finder.ctx.Err() == nil { // otherwise the run ends
 			i.warn(fmt.Errorf("attaching to a file of process %d: %w", p.pid, err))
 		}
 		return
 	}
 	if err := failed; err != nil {
-		if !errors.Is(err, syscall.ESRCH) { // it has ended
+		if !errors.Is(err, syscall.ESRCH) { // the process has not ended
 			i.warn(fmt.Errorf("attaching to process %d: %w", p.pid, err))
 		}
 		return
@@ -227,7 +226,7 @@ func (i *instance) attach(p *process, id symtab.FileID) {
 	}
 }
 
-// wants reports whether a process has probes now.
+// wants reports whether a process should have probes now.
 func (i *instance) wants(p *process) bool { return !p.paced || i.attached && !p.skip }
 
 func (i *instance) attachAll() {
@@ -248,11 +247,11 @@ func (i *instance) attachTo(p *process) {
 	}
 }
 
-// detach takes away the probes for stretches, or all, and returns what closeProbes does.
+// detach removes the probes for stretches, or all probes, and returns the result of closeProbes.
 func (i *instance) detach(all bool) time.Duration {
 	i.attached = false
 	var links []probe
-	// Removing thousands of probes takes a while: those of the process with the most calls go first.
+	// Removing thousands of probes is slow: the process with the most calls comes first.
 	calls := func(p *process) uint64 { return i.usedAt(p.slot).calls }
 	for _, p := range slices.SortedFunc(maps.Values(i.processes), func(a, b *process) int { return cmp.Compare(calls(b), calls(a)) }) {
 		if all || p.paced {

@@ -14,22 +14,22 @@ import (
 	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/patience"
 )
 
-// emulated and stepped are called to measure the cost of a probe. One begins with an instruction that the kernel emulates under a
-// probe. The other's first instruction runs elsewhere on the CPU, which takes a second trap. They are in assembly, as Go's own
-// functions do not begin with the first kind.
+// emulated and stepped are called to measure the cost of a probe. The kernel emulates the first instruction of emulated. It
+// single-steps that of stepped, which takes a second trap. Both are in assembly, because Go's functions do not begin with an
+// instruction that the kernel emulates.
 func emulated()
 
 func stepped()
 
-// Addresses of their code, because Go calls functions in assembly through wrappers.
+// The addresses of their code. Go's function values point to wrappers of assembly functions.
 var emulatedPC, steppedPC uintptr
 
 const (
 	measureRounds = 8
 	measureCalls  = 250
-	// leastCost is the least assumed cost of a probe.
+	// leastCost is the lowest cost of a probe that is assumed.
 	leastCost = 100 * time.Nanosecond
-	// returnTraps is the assumed cost of a return probe, in traps. The kernel replaces the return address, and restores it.
+	// returnTraps is the assumed cost of a return probe, in traps. The kernel replaces the return address and restores it.
 	returnTraps = 2
 )
 
@@ -37,10 +37,10 @@ const (
 // program until it decides not to sample the call.
 type costs struct{ emulated, stepped time.Duration }
 
-// costsUnknown are the costs if they cannot be measured.
+// costsUnknown are assumed if the costs cannot be measured.
 var costsUnknown = costs{time.Microsecond, 2 * time.Microsecond}
 
-// costs measures them in this process, on the CPU that it happens to run on.
+// costs measures the costs in this process, on its current CPU.
 func (l *loaded) costs(identify func(*os.File) (buildid.Info, error)) (costs, error) {
 	self, err := os.Open("/proc/self/exe")
 	if err != nil {
@@ -101,13 +101,13 @@ func median(times []time.Duration) time.Duration {
 	return times[len(times)/2]
 }
 
-// colder returns the cost of a call in a real program, from a cost that was measured here with warm caches. In the programs of
-// test/memory it is 1.05 to 1.5 times as much.
+// colder estimates the cost of a call in a real program from a cost measured with warm caches. In the programs of test/memory,
+// calls cost 1.05 to 1.5 times as much.
 func colder(each time.Duration) time.Duration { return each * 4 / 3 }
 
-// each returns the cost of a trap in an allocator. Nobody knows beforehand which functions are called: mostly malloc, calloc and
-// realloc. So it is the median cost of these, and at least that of malloc and operator new. With live, a third each is for calls
-// that allocate, their returns, and calls that free.
+// each estimates the cost of a call with a probe. Most programs call mostly malloc, calloc and realloc, so it is their median
+// cost, and at least that of malloc and operator new. With live, it is the mean for calls that allocate, their returns, and calls
+// that free.
 func (c costs) each(f *file, live bool) time.Duration {
 	var malloc, others, free []time.Duration
 	seen := map[allocators.Program]bool{}
@@ -117,7 +117,7 @@ func (c costs) each(f *file, live bool) time.Duration {
 			cost = c.emulated
 		}
 		switch fn.Program {
-		case allocators.SizeFirst, allocators.Throws: // malloc and operator new are the first ones of their kind: see find. Others are hardly called
+		case allocators.SizeFirst, allocators.Throws: // malloc and operator new are the first of their kind: see find. Others are rarely called
 			if !seen[fn.Program] {
 				malloc = append(malloc, cost)
 			}
@@ -139,7 +139,7 @@ func (c costs) each(f *file, live bool) time.Duration {
 		return allocates
 	}
 	back := returnTraps * c.emulated
-	if len(f.exits) > 0 { // most allocations are made by them, and return instructions are not emulated
+	if len(f.exits) > 0 { // these functions make most allocations, and return instructions are not emulated
 		back = max(back, c.stepped)
 	}
 	return (allocates + back + median(free)) / 3

@@ -22,8 +22,7 @@ import (
 	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/symbols/symtab"
 )
 
-// deafFolder mounts a file system with one file, which does not answer this process any more once the function that is returned was
-// called.
+// deafFolder mounts a file system with one file. After a call of stop, it no longer responds to this process.
 func deafFolder(t *testing.T, content []byte) (dir string, fs *deaf.FS, stop func()) {
 	t.Helper()
 	if os.Getuid() != 0 {
@@ -37,7 +36,7 @@ func deafFolder(t *testing.T, content []byte) (dir string, fs *deaf.FS, stop fun
 	return dir, deaf.Mount(t, dir, content, func(name string) bool { return isDeaf.Load() && name == own }), func() { isDeaf.Store(true) }
 }
 
-// within fails where something waits for ever.
+// within fails the test if f hangs.
 func within(t *testing.T, f func()) {
 	t.Helper()
 	done := make(chan struct{})
@@ -49,14 +48,15 @@ func within(t *testing.T, f func()) {
 	}
 }
 
-// A program on a file system that does not answer keeps no other from being looked at.
+// A program on a file system that does not respond does not delay the inspection of others.
 func TestIdentifyDeaf(t *testing.T) {
 	sleep, err := exec.LookPath("sleep")
 	require.NoError(t, err)
 	content, err := os.ReadFile(sleep)
 	require.NoError(t, err)
 	dir, fs, stop := deafFolder(t, content)
-	// By a shell: Go runs nothing else, as the file system here, until a child of its own has begun.
+	// A shell starts the program, because Go would block this process, which serves the file system, until its child has called
+	// execve.
 	cmd := exec.Command("sh", "-c", `exec "$0" 600`, filepath.Join(dir, "evil"))
 	require.NoError(t, cmd.Start())
 	t.Cleanup(func() { _ = cmd.Process.Kill(); _ = cmd.Wait() })
@@ -77,7 +77,7 @@ func TestIdentifyDeaf(t *testing.T) {
 	fs.Close()
 }
 
-// A file that stops to answer before its process gets probes is left alone, and the run goes on.
+// If a file stops responding before its process gets probes, it gets none, and the run continues.
 func TestAttachDeaf(t *testing.T) {
 	found, _ := filepath.Glob("/lib/*-linux-gnu/libc.so.6")
 	if len(found) == 0 {
@@ -103,7 +103,7 @@ func TestAttachDeaf(t *testing.T) {
 	id := symtab.FileID{Inode: 1}
 	i.finder.files[id], i.finder.open = &known, 1
 	p := &process{pid: pid, thread: pid, files: map[symtab.FileID]*probes{id: nil}}
-	// What is in memory of it goes.
+	// Drop the file from the page cache.
 	require.NoError(t, unix.Fadvise(int(open.Fd()), 0, 0, unix.FADV_DONTNEED))
 	_, err = elf.NewFile(open)
 	require.NoError(t, err, "it still answers")
@@ -117,7 +117,7 @@ func TestAttachDeaf(t *testing.T) {
 	asked := fs.Ignored.Load()
 	within(t, func() { i.attach(p, id) })
 	require.Equal(t, asked, fs.Ignored.Load(), "it is not asked again")
-	fs.Close() // what waits ends
+	fs.Close() // this ends pending reads
 	require.Eventually(t, func() bool {
 		_, err := open.ReadAt(make([]byte, 1), 0)
 		return err != nil && err != io.EOF
@@ -125,7 +125,7 @@ func TestAttachDeaf(t *testing.T) {
 	require.Eventually(t, func() bool { _, err := open.Stat(); return err != nil }, time.Minute, time.Millisecond, "it is closed")
 }
 
-// What is not even tried, because so much does not answer, is tried later: others lose neither their probes nor their turn.
+// If too many reads hang, further ones are tried later. Other processes keep their probes and are still inspected.
 func TestTooMany(t *testing.T) {
 	i := exampleShares(t)
 	i.finder = exampleFinder(t)

@@ -16,10 +16,10 @@ import (
 	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/tune"
 )
 
-// mostContainers is the maximum number of containers without ParamEverywhere.
+// mostContainers is the maximum number of containers of a run without ParamEverywhere.
 const mostContainers = 10
 
-// filter selects the processes of a run, as the gadget's programs do (unwanted in process.h), among those at its beginning.
+// filter selects the processes of a run, as the gadget's programs do (unwanted in process.h).
 type filter struct {
 	namespaces *ebpf.Map // of the watched containers; nil: all
 	host       bool      // also processes outside containers
@@ -32,7 +32,7 @@ type filter struct {
 
 const anyID = ^uint32(0)
 
-// newFilter reads the parameters of the gadget's programs.
+// newFilter reads the gadget's filter parameters.
 func newFilter(gadgetCtx operators.GadgetContext) (filter, error) {
 	f := filter{uid: anyID, gid: anyID, comm: tune.Flag(gadgetCtx, "comm")}
 	for _, p := range []struct {
@@ -82,7 +82,7 @@ func (f *filter) check() error {
 	return nil
 }
 
-// about describes the run's processes for users.
+// about describes the selected processes for users.
 func (f *filter) about() string {
 	var of []string
 	if f.pid != 0 {
@@ -107,7 +107,7 @@ func (f *filter) about() string {
 	return what
 }
 
-// grown reports whether the run covers a new container since the last call.
+// grown reports whether a container was added since the last call.
 func (f *filter) grown() bool {
 	if f.namespaces == nil {
 		return false
@@ -154,7 +154,7 @@ func (f *filter) pass(pid uint32) bool {
 // mostThreads limits the threads of a process that are checked for a name.
 const mostThreads = 1024
 
-// named reports whether a process has a thread of that name. dir is its folder, or the folder of one of its threads.
+// named reports whether a process has a thread with the name comm. dir is the folder of one of its threads.
 func (f *filter) named(dir string) bool {
 	is := func(path string) bool {
 		comm, err := os.ReadFile(path + "/comm")
@@ -183,5 +183,5 @@ func hostRoot() string { return os.Getenv("HOST_ROOT") }
 
 func procDir(pid uint32) string { return fmt.Sprintf("%s/proc/%d", hostRoot(), pid) }
 
-// threadDir returns the folder of a thread of the process that has not ended, and its ID.
+// threadDir returns the folder and the ID of a thread of the process that has not ended.
 func threadDir(pid uint32) (string, uint32) { return procfs.Folder(hostRoot()+"/proc", pid) }

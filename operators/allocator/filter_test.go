@@ -36,7 +36,7 @@ func exampleContext(t *testing.T, values api.ParamValues, options ...gadgetconte
 	return gadgetCtx
 }
 
-// containers are the mount namespaces of those that are watched.
+// containers returns a map of the mount namespaces of the run's containers.
 func containers(t *testing.T, namespaces ...uint64) *ebpf.Map {
 	t.Helper()
 	m, err := ebpf.NewMap(&ebpf.MapSpec{Type: ebpf.Hash, KeySize: 8, ValueSize: 4, MaxEntries: 1024})
@@ -72,7 +72,7 @@ func TestNewFilter(t *testing.T) {
 	require.Same(t, m, f.namespaces)
 }
 
-// Nobody makes all of a machine slower by accident.
+// A run that would slow the whole machine needs a flag.
 func TestCheck(t *testing.T) {
 	all := filter{uid: anyID, gid: anyID}
 	require.ErrorContains(t, all.check(), "the run covers the whole machine")
@@ -95,7 +95,7 @@ func TestCheck(t *testing.T) {
 	require.ErrorContains(t, f.check(), "more than 10 containers")
 }
 
-// A container can be in the run's map later than its program has begun.
+// A container can be added to the run's map after its program has started.
 func TestGrown(t *testing.T) {
 	f := filter{}
 	require.False(t, f.grown(), "a run about the whole machine")
@@ -110,7 +110,7 @@ func TestGrown(t *testing.T) {
 	require.True(t, f.grown(), "another one with the number of one that is gone")
 }
 
-// TestOtherPIDs prepares a run in a PID namespace of its own, in which it starts itself again: a daemon without hostPID.
+// TestOtherPIDs runs PreStart in a new PID namespace, as in a daemon without hostPID. It starts itself there.
 func TestOtherPIDs(t *testing.T) {
 	const inside = "ALLOCATOR_TEST_INSIDE"
 	if os.Getenv(inside) != "" {
@@ -155,7 +155,7 @@ func TestPass(t *testing.T) {
 	} {
 		require.Equal(t, tc.want, tc.f.pass(pid), tc.name)
 	}
-	other := exec.Command("cat") // the numbers of its user and its group differ
+	other := exec.Command("cat") // its UID and its GID differ
 	other.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: 12, Gid: 34}}
 	_, err = other.StdinPipe()
 	require.NoError(t, err)
@@ -174,7 +174,7 @@ func TestPass(t *testing.T) {
 	require.Contains(t, running(), pid)
 }
 
-// The name can be that of a thread, as it is for the gadget's programs.
+// As in the gadget's programs, the name can be that of a thread.
 func TestPassThread(t *testing.T) {
 	c := newChild(t)
 	f := filter{uid: anyID, gid: anyID, comm: "shop-worker"}

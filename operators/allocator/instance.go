@@ -26,13 +26,13 @@ import (
 
 const (
 	tick = 20 * time.Millisecond
-	// containersInterval is the time between two checks for further containers of the run.
+	// containersInterval is the time between two checks for new containers.
 	containersInterval = 500 * time.Millisecond
-	// readFirst is the time that the unwinder has to read the processes that run when the gadget starts, before they get probes.
+	// readFirst is how long running processes wait for their probes at the start. The unwinder reads their files in this time.
 	readFirst = 300 * time.Millisecond
 )
 
-// control opens and closes the drawing of captures: see captures.Control.
+// control starts and stops sampling: see captures.Control.
 type control interface {
 	Always() error
 	Open(share float64) error
@@ -50,8 +50,8 @@ type instance struct {
 	filter  filter
 	loaded  loaded
 	finder  *finder
-	store   *symbols.Store // has files read
-	release func()         // the store
+	store   *symbols.Store // requests the reading of files
+	release func()         // releases the store
 	control control
 	counts  *ebpf.Map
 	known   *ebpf.Map // by PID: entry
@@ -59,26 +59,26 @@ type instance struct {
 	costs   costs
 
 	processes map[uint32]*process
-	slots     [mostProcesses + 1]bool // of processes; 0 is the slot of all
-	paced     usage                   // calls with a probe for stretches
+	slots     [mostProcesses + 1]bool // which are in use; 0 has the counts of all processes
+	paced     usage                   // of the probes for stretches
 	measured  time.Time               // when the cost of each process was measured
 	attached  bool                    // whether probes for stretches are attached now
-	before    counts                  // when they were attached
-	probes    int                     // how many
-	most      int                     // processes that were watched at the same time, for the closing line
+	before    counts                  // at the time of attaching
+	probes    int                     // attached now
+	most      int                     // the highest number of watched processes, for the summary
 	denied    int                     // processes without access
-	probed    int                     // how often a file of a process got probes
-	refused   time.Time               // when a process found no place, which may become free later
-	swept     time.Time               // when ended processes were forgotten
-	rest      time.Time               // until when no process is inspected
+	probed    int                     // number of times that a file of a process got probes
+	refused   time.Time               // when a process found no room
+	swept     time.Time               // last search for ended processes
+	rest      time.Time               // no process is inspected before this time
 	warnings  warnings.Teller
 
 	reader    *ringbuf.Reader
 	newcomers chan uint32
-	missed    atomic.Bool        // newcomers had no room: some may still run
+	missed    atomic.Bool        // the channel newcomers was full, so processes were missed
 	stop      context.CancelFunc // nil before Start and after PreStop
 	done      sync.WaitGroup
-	// told counts the warnings so far.
+	// warned has the warnings that were logged once.
 	warned struct{ processes, probes, shares bool }
 }
 
@@ -87,7 +87,7 @@ func (*instance) Name() string { return Name }
 
 // PreStart implements operators.PreStart.
 func (i *instance) PreStart(gadgetCtx operators.GadgetContext) error {
-	if !procfs.SharesPIDs() { // the kernel would attach to other processes, or to none
+	if !procfs.SharesPIDs() { // PIDs would mean other processes
 		return fmt.Errorf("operator %s: it lacks %s", Name, procfs.NeedPIDs)
 	}
 	i.live = tune.On(gadgetCtx, "live")
@@ -101,8 +101,8 @@ func (i *instance) PreStart(gadgetCtx operators.GadgetContext) error {
 	return i.filter.check()
 }
 
-// Start attaches to the existing processes, and then to new ones. If it cannot, it ends the run. After an error, Inspektor Gadget
-// would wait for its own readers of maps, which never end.
+// Start attaches to the existing processes, and then to new ones. It returns no error, but ends the run: after an error,
+// Inspektor Gadget would wait forever for its own map readers.
 func (i *instance) Start(gadgetCtx operators.GadgetContext) error {
 	if err := i.begin(gadgetCtx); err != nil {
 		tune.End(gadgetCtx, Name, err)
@@ -149,16 +149,16 @@ func (i *instance) begin(gadgetCtx operators.GadgetContext) error {
 	return nil
 }
 
-// identify requests the reading of a file.
+// identify has a file read, and returns its build ID.
 func (i *instance) identify(f *os.File) (buildid.Info, error) {
 	info, _, err := i.store.Info(context.Background(), f)
 	return info, err
 }
 
-// PreStop removes all probes. The operator captures comes after this, and reads its captures.
+// PreStop removes all probes. After it, the operator captures reads the last captures.
 func (i *instance) PreStop(gadgetCtx operators.GadgetContext) error { return i.Stop(gadgetCtx) }
 
-// Stop is for runs that have failed to start.
+// Stop removes all probes. Runs that failed to start have no PreStop.
 func (i *instance) Stop(operators.GadgetContext) error {
 	if i.stop == nil {
 		return nil
@@ -190,7 +190,7 @@ func (i *instance) Stop(operators.GadgetContext) error {
 // Close implements operators.DataOperatorInstance.
 func (i *instance) Close(gadgetCtx operators.GadgetContext) error { return i.Stop(gadgetCtx) }
 
-// read hands on new processes.
+// read passes on the PIDs of new processes from the gadget's ring buffer.
 func (i *instance) read() {
 	defer i.done.Done()
 	var rec ringbuf.Record
@@ -210,13 +210,13 @@ func (i *instance) read() {
 func (i *instance) handOn(pid uint32) {
 	select {
 	case i.newcomers <- pid:
-	default: // of so many at once, most have ended before an inspection
+	default: // most of so many processes end before their inspection
 		i.missed.Store(true)
 	}
 }
 
-// lookForMissed adds processes that found no room when they were new. If a name is given, it also adds processes with newly named
-// threads.
+// lookForMissed adds processes that found no room when they started. With a filter for the name, it also adds processes with
+// newly named threads.
 func (i *instance) lookForMissed(now time.Time) {
 	if i.missed.Swap(false) && i.refused.IsZero() {
 		i.refused = now
@@ -226,7 +226,7 @@ func (i *instance) lookForMissed(now time.Time) {
 	}
 }
 
-// run looks after processes and the cost, until stop is closed. end ends the gadget's run.
+// run inspects processes and limits the cost until stop is closed. end ends the gadget's run.
 func (i *instance) run(end func(error), stop <-chan struct{}) {
 	defer i.done.Done()
 	i.filter.grown()
@@ -234,7 +234,7 @@ func (i *instance) run(end func(error), stop <-chan struct{}) {
 	if len(i.processes) == 0 {
 		i.tellNone()
 	} else {
-		select { // they continue to run: their first stacks are cut unless the unwinder has read their files
+		select { // running processes: until the unwinder has read their files, their stacks are cut
 		case <-time.After(readFirst):
 		case <-stop:
 		}
@@ -257,8 +257,8 @@ func (i *instance) run(end func(error), stop <-chan struct{}) {
 				i.add(pid)
 			}
 		case <-containers.C:
-			// Inspektor Gadget can learn of a container after its program has begun, for example from the API server. The gadget's programs
-			// have left it out until then.
+			// Inspektor Gadget can learn of a container after its program has started. The gadget's programs have skipped it
+			// until then.
 			if i.filter.grown() {
 				i.addRunning()
 			}
@@ -267,7 +267,7 @@ func (i *instance) run(end func(error), stop <-chan struct{}) {
 			i.look(stop)
 			if err := i.step(time.Now()); err != nil {
 				end(err)
-				i.detach(true) // a slow end of the run does not slow the programs
+				i.detach(true) // at once, because the end of the run can be slow
 				<-stop
 				return
 			}
@@ -275,7 +275,7 @@ func (i *instance) run(end func(error), stop <-chan struct{}) {
 	}
 }
 
-// tellNone logs at the start that there is no process to watch. That is normal for containers: most nodes of a cluster have none
+// tellNone logs at the start that there is no process to watch. For containers that is normal: most nodes of a cluster run none
 // of the selected ones.
 func (i *instance) tellNone() {
 	tell := i.log.Warnf
@@ -285,7 +285,7 @@ func (i *instance) tellNone() {
 	tell("%s: no %s so far, waiting", Name, i.filter.about())
 }
 
-// step follows the pacer. The error says why the run has to end.
+// step does the pacer's next move. It returns an error if the run must end.
 func (i *instance) step(now time.Time) error {
 	i.watchAlways(now)
 	used := i.usage()
@@ -338,8 +338,8 @@ func (i *instance) openStretch() {
 	}
 }
 
-// lastStretch ends the open stretch at the end of a run. Without one, it opens a short stretch, because nothing else stands for the time
-// since the last one.
+// lastStretch ends the open stretch at the end of a run. If none is open, it may add a short one that stands for the time since
+// the last one.
 func (i *instance) lastStretch() {
 	if i.pacer.left(time.Now()) {
 		i.openStretch()
@@ -350,26 +350,26 @@ func (i *instance) lastStretch() {
 	}
 }
 
-// closeStretch ends a stretch, or a time with permanent probes.
+// closeStretch ends a stretch, or permanent sampling.
 func (i *instance) closeStretch(now time.Time) {
 	if err := i.control.Close(i.pacer.close(now)); err != nil {
 		i.warn(err)
 	}
 }
 
-// divide changes from permanent probes to stretches, for the most expensive processes.
+// divide switches the most expensive processes from permanent probes to stretches.
 func (i *instance) divide(now time.Time) {
 	if now.Sub(i.measured) >= shortest {
 		i.measure(now)
 	}
 	chosen := i.split()
-	if len(chosen) == 0 { // the expensive process has no slot, or has ended
+	if len(chosen) == 0 { // the expensive process has no slot or has ended
 		for _, p := range i.processes {
 			i.pace(p, true)
 		}
 	}
 	i.tellShares(chosen)
-	i.pacer.cost = 0 // from now on it covers only processes with stretches
+	i.pacer.cost = 0 // from now on, the cost of processes with stretches only
 	for _, p := range i.processes {
 		if p.paced {
 			i.pacer.cost += p.cost
@@ -381,7 +381,7 @@ func (i *instance) divide(now time.Time) {
 	i.pacer.detached(before, i.collect(), uncounted)
 }
 
-// count returns the counts of the gadget's programs so far.
+// count returns the total counts of the gadget's programs so far.
 func (i *instance) count() counts { return i.countAt(0) }
 
 func (i *instance) countAt(slot uint32) (n counts) {

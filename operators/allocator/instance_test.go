@@ -36,7 +36,7 @@ func TestParameters(t *testing.T) {
 	require.Nil(t, got, "on a client")
 }
 
-// fakeControl is what the operator captures sets.
+// fakeControl replaces the Control of the operator captures.
 type fakeControl struct{}
 
 func (fakeControl) Always() error { return nil }
@@ -47,7 +47,7 @@ func (fakeControl) Close(float64) error { return nil }
 
 func (fakeControl) Know(uint32) {}
 
-// exampleRun is a run about one process, with maps and programs as the gadget has them.
+// exampleRun returns a run for one process, with maps and programs like the gadget's.
 func exampleRun(t *testing.T, pid uint32, without string, options ...gadgetcontext.Option) (*instance, *gadgetcontext.GadgetContext) {
 	t.Helper()
 	gadgetCtx := exampleContext(t, api.ParamValues{"pid": fmt.Sprint(pid)}, options...)
@@ -87,7 +87,7 @@ func exampleRun(t *testing.T, pid uint32, without string, options ...gadgetconte
 	return i, gadgetCtx
 }
 
-// A run that cannot start ends itself and leaves nothing behind.
+// A run that cannot start ends and releases its resources.
 func TestStartFails(t *testing.T) {
 	defer goleak.VerifyNone(t, goleak.IgnoreCurrent())
 	for _, without := range []string{"allocator_programs", "newcomers", "allocator_counts", "allocator_processes", captures.ControlVar, "3"} {
@@ -101,14 +101,14 @@ func TestStartFails(t *testing.T) {
 	require.NoError(t, i.Close(gadgetCtx), "without a start")
 }
 
-// A run attaches to its process and takes all probes away in the end.
+// A run attaches to its process, and removes all probes at its end.
 func TestRun(t *testing.T) {
 	defer goleak.VerifyNone(t, goleak.IgnoreCurrent())
 	c := newChild(t)
 	i, gadgetCtx := exampleRun(t, c.pid(), "")
 	require.NoError(t, i.Start(gadgetCtx))
 	require.NoError(t, gadgetCtx.Context().Err())
-	i.newcomers <- c.pid() // it has called execve
+	i.newcomers <- c.pid() // as after an execve
 	c.run("pass")
 	require.NoError(t, i.Stop(gadgetCtx))
 	require.Zero(t, i.probes)
@@ -117,7 +117,7 @@ func TestRun(t *testing.T) {
 	c.end()
 }
 
-// Where nothing has that PID, the log says so, and does not blame the program.
+// If there is no process with the PID, the log says so.
 func TestNobodyThere(t *testing.T) {
 	log := &igtest.Buffer{}
 	i, gadgetCtx := exampleRun(t, 1<<30, "", gadgetcontext.WithLogger(igtest.Logger(log)))
@@ -133,7 +133,7 @@ func TestNobodyThere(t *testing.T) {
 	require.Equal(t, `process of --comm="shop" --uid=3 --gid=4`, (&filter{comm: "shop", uid: 3, gid: 4}).about())
 }
 
-// Probes are for a process, and not for what gets its PID later.
+// Probes do not stay when another process gets the PID.
 func TestUpdate(t *testing.T) {
 	c := newChild(t)
 	i, gadgetCtx := exampleRun(t, c.pid(), "")
@@ -154,7 +154,7 @@ func TestUpdate(t *testing.T) {
 	i.update(p, seen)
 	require.Same(t, first, p.files[seen.files[0]], "attached once")
 	n := i.probes
-	seen.thread = uint32(os.Getpid()) // any that there is
+	seen.thread = uint32(os.Getpid()) // any existing thread
 	i.update(p, seen)
 	require.NotSame(t, first, p.files[seen.files[0]], "the thread that they belonged to has ended")
 	require.Empty(t, first.links)
@@ -167,7 +167,7 @@ func TestUpdate(t *testing.T) {
 	require.Empty(t, first.links)
 	require.Equal(t, n, i.probes)
 
-	// It has run other programs since, or unloaded libraries: what it has mapped now makes them go.
+	// Probes in files that are no longer mapped are removed.
 	i.detachFrom(p)
 	clear(p.files)
 	for n := range uint64(mostOfOne) {
@@ -181,7 +181,7 @@ func TestUpdate(t *testing.T) {
 	require.Zero(t, i.probes)
 	require.Empty(t, i.processes)
 
-	// There is an end.
+	// The number of probes is limited.
 	i.add(c.pid())
 	i.probes = mostProbes
 	i.update(i.processes[c.pid()], seen)
@@ -194,7 +194,7 @@ func TestUpdate(t *testing.T) {
 	require.Len(t, i.processes, mostProcesses)
 	require.False(t, i.refused.IsZero())
 
-	// Those that have ended make room.
+	// Ended processes make room.
 	i.swept = time.Time{}
 	i.add(uint32(os.Getpid()))
 	require.Contains(t, i.processes, uint32(os.Getpid()))
@@ -202,7 +202,7 @@ func TestUpdate(t *testing.T) {
 	require.Len(t, i.processes, 2)
 }
 
-// A process that is new while too many are is found later.
+// A process that starts at the same time as too many others is found later.
 func TestMissed(t *testing.T) {
 	c := newChild(t)
 	i, _ := exampleRun(t, c.pid(), "")
@@ -211,7 +211,7 @@ func TestMissed(t *testing.T) {
 	i.lookForMissed(now)
 	i.lookForMissed(now.Add(lookInterval))
 	require.Empty(t, i.processes, "there was none")
-	i.handOn(c.pid()) // nobody takes it
+	i.handOn(c.pid()) // the channel is full
 	i.lookForMissed(now)
 	require.Empty(t, i.processes, "not at once: there are too many")
 	i.lookForMissed(now.Add(lookInterval))

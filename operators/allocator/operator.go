@@ -1,15 +1,15 @@
-// Package allocator is the Inspektor Gadget operator allocator. It attaches the eBPF programs of profile_alloc to functions of
-// memory allocators that processes have mapped. It knows glibc, musl, jemalloc, tcmalloc and others that export malloc.
+// Package allocator is the Inspektor Gadget operator allocator. It attaches the eBPF programs of profile_alloc to the functions
+// of processes' memory allocators. It supports glibc, musl, jemalloc, tcmalloc and others that export malloc.
 //
-// Inspektor Gadget would attach to a file for all processes of the machine. Here a probe is for one process: nobody else pays for
-// it. The cost of the probes is measured. Above a limit, they are attached for random stretches of time only.
+// Inspektor Gadget would attach to a file for all processes of the machine. Here, each probe is for one process and slows no
+// other. The operator measures the cost of the probes. Above a limit, it attaches them only for random stretches of time.
 //
 //	operator:
 //	  allocator:
 //	    enabled: true
 //
 // The gadget's programs are in its map allocator_programs, in the order of the constants of package allocators. They count in
-// allocator_counts: entry 0 has all, and each process has the slot that the operator gives it in allocator_processes.
+// allocator_counts: entry 0 has the total. The operator gives each process a slot there, in the map allocator_processes.
 //
 // Importing the package registers the operator.
 package allocator
@@ -35,7 +35,7 @@ const (
 )
 
 // operatorPriority is after Inspektor Gadget's localmanager and kubemanager (-1), which choose the containers of a run in
-// PreStart. It is also after the operator captures, which must read before there are events.
+// PreStart. It is also after the operator captures, which must read before the first events.
 const operatorPriority = 100
 
 type operator struct{}
@@ -68,7 +68,8 @@ func (operator) InstanceParams() api.Params {
 	}
 }
 
-// InstantiateDataOperator implements operators.DataOperator. It returns nil for gadgets that do not use it, and on a client.
+// InstantiateDataOperator implements operators.DataOperator. It returns nil on a client, and for gadgets that do not use the
+// operator.
 func (operator) InstantiateDataOperator(gadgetCtx operators.GadgetContext, values api.ParamValues) (operators.DataOperatorInstance, error) {
 	if gadgetCtx.IsClient() || tune.Section(gadgetCtx, Name) == nil {
 		return nil, nil

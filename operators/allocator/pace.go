@@ -9,38 +9,38 @@ import (
 )
 
 const (
-	// shortest is the least length of a stretch, if possible, and longest the largest length of a period.
+	// shortest is the usual minimum length of a stretch. longest is the maximum length of a period.
 	shortest = 100 * time.Millisecond
 	longest  = time.Minute
-	// often is the least length of a period, because attaching and detaching have a cost, too.
+	// often is the minimum length of a period, because attaching and detaching have a cost, too.
 	often = time.Second
-	// extended is the largest length of a stretch that is as long as attaching and detaching its probes.
+	// extended is the maximum length to which a stretch grows if attaching and detaching its probes is expensive.
 	extended = 500 * time.Millisecond
-	// brief is the shortest stretch of all.
+	// brief is the minimum length of a stretch in the longest period.
 	brief = 10 * time.Millisecond
-	// calm is the number of cheap stretches in a row after which probes stay attached again. It doubles each time that they did not
-	// stay for long, up to mostCalm.
+	// calm is the number of cheap stretches in a row after which probes stay attached again. It doubles, up to mostCalm, each
+	// time that they stay for less than long.
 	calm     = 3
 	mostCalm = 96
 	long     = 10 * time.Minute
-	// debt is the total time for which permanent probes may take twice the budget.
+	// debt limits how far permanent probes may exceed the budget: by the budget of this time.
 	debt = 10 * time.Second
-	// settle is the time after which the cost of attached probes is known.
+	// settle is the time over which the cost of attached probes is measured.
 	settle = 500 * time.Millisecond
 )
 
-// plan is a period of time with a stretch in it, during which probes are attached.
+// plan is a period with one stretch. Probes are attached only during the stretch, which begins after wait.
 type plan struct{ period, wait, stretch time.Duration }
 
-// planFor returns a period with a stretch that takes the budget's share of the time. cost is the cost of permanent probes in
-// CPUs. around is the cost of attaching and removing them in CPU seconds. The place of the stretch in its period is random,
-// so it does not always miss a regular activity of a program.
+// planFor returns a period with a stretch that stays within the budget. cost is the cost of attached probes in CPUs. around is
+// the cost of attaching and removing them in CPU seconds. The stretch has a random place in its period, so that it does not
+// always miss a periodic activity of a program.
 func planFor(cost, around, budget float64) plan {
 	cost = max(cost, budget/1000)
 	// At least half of the budget is for sampled calls.
 	p := plan{stretch: max(shortest, min(extended, seconds(around/cost)))}
 	p.period = min(longest, max(often, seconds((p.stretch.Seconds()*cost+around)/budget)))
-	// If it seems cheap, half of the time is enough to confirm that, because the next burst may come.
+	// Even if the probes seem cheap, the stretch takes at most half of the time, because the next burst may come.
 	fits := min(p.period/2, seconds((budget*p.period.Seconds()-around)/cost))
 	switch p.period {
 	case often:
@@ -62,13 +62,13 @@ type move uint8
 
 const (
 	stay    move = iota
-	pause        // close the stretch, and take the probes away
+	pause        // close the stretch, and remove the probes
 	resume       // attach the probes, and open a stretch
 	always       // close the stretch, and leave the probes attached
-	tooDear      // it costs too much, and cannot be paused
+	tooDear      // the probes cost too much, and cannot be paused
 )
 
-// usage counts calls with a probe, and the time of the sampled ones beyond the cost of each call.
+// usage has the number of calls with a probe, and the extra time of the sampled ones.
 type usage struct {
 	calls uint64
 	drawn time.Duration
@@ -81,25 +81,25 @@ func (u usage) minus(before usage) usage {
 // pacer keeps the cost of probes below a budget. It is for one goroutine.
 type pacer struct {
 	budget float64       // CPUs
-	each   time.Duration // of a call
+	each   time.Duration // cost of a call with a probe
 
 	cost     float64 // CPUs that probes take while they are attached
-	drawn    float64 // the part of it that drawn events take
-	around   float64 // CPU seconds that they take while they are being attached and taken away
-	coming   usage   // while they were being attached
+	drawn    float64 // the share of the cost that sampled events take
+	around   float64 // CPU seconds that the probes take while they are being attached and removed
+	coming   usage   // usage while the probes were being attached
 	attached bool
-	since    time.Time // when the state began, or what was counted last
+	since    time.Time // when the state began, or the last measurement
 	used     usage     // at that time
 	over     int       // number of times in a row that the cost was over the budget
-	debt     float64   // CPU seconds over the budget that were not saved since
-	stayed   time.Time // when the probes were attached to stay
+	debt     float64   // CPU seconds over the budget, less those saved since
+	stayed   time.Time // when the probes became permanent
 	calm     int       // required number of stretches in a row well below the budget
-	under    int       // number of stretches in a row well below it
+	under    int       // number of stretches in a row well below the budget
 
-	plan    plan // period is 0 while the probes are attached all the time
+	plan    plan // period is 0 while the probes are permanent
 	began   time.Time
-	closed  time.Time // when a stretch ended last
-	did     bool      // the stretch of this period was
+	closed  time.Time // when the last stretch ended
+	did     bool      // this period had its stretch
 	said    bool
 	periods int
 }
@@ -117,7 +117,7 @@ func (p *pacer) next(now time.Time, used usage, live bool) move {
 	}
 	switch at := now.Sub(p.began); {
 	case p.attached && now.Sub(p.since) >= p.plan.stretch:
-		// A stretch without calls can be a break between two bursts.
+		// A stretch with few calls can be a pause between two bursts, so the cost falls slowly.
 		p.cost = max(p.rate(now, used), p.cost/2)
 		if p.under++; p.cost > 0.7*p.budget {
 			p.under = 0
@@ -165,7 +165,7 @@ func (p *pacer) rate(now time.Time, used usage) float64 {
 	return p.seconds(lately) / max(now.Sub(p.since).Seconds(), 1e-6)
 }
 
-// seconds are CPU seconds.
+// seconds returns the CPU seconds of a usage.
 func (p *pacer) seconds(u usage) float64 {
 	return float64(u.calls)*p.each.Seconds() + u.drawn.Seconds()
 }
@@ -176,19 +176,19 @@ func (p *pacer) start(now time.Time) {
 	p.periods++
 }
 
-// opened is called when the probes are attached for a stretch. before is the usage at that moment.
+// opened is called after the probes were attached for a stretch. before is the usage before that.
 func (p *pacer) opened(now time.Time, before, used usage) {
 	p.attached, p.since, p.used, p.coming = true, now, used, used.minus(before)
 }
 
-// detached is called when the probes are gone. before is the usage at the end of the stretch. During uncounted, calls met a probe
-// without being counted.
+// detached is called after the probes were removed. before is the usage at the end of the stretch. uncounted is the time in which
+// calls with a probe were not counted.
 func (p *pacer) detached(before, used usage, uncounted time.Duration) {
 	around := p.seconds(p.coming) + p.seconds(used.minus(before)) + p.cost*uncounted.Seconds()
 	p.coming = usage{}
-	// A probe with a slow removal is not the last one.
+	// The next removal may be slow again, so the cost falls slowly.
 	p.around = max(around, p.around/2)
-	if !p.did { // the first period, which began unnoticed
+	if !p.did { // the first period, which has no plan yet
 		p.plan = planFor(p.cost, p.around, p.budget)
 	}
 }
@@ -196,16 +196,16 @@ func (p *pacer) detached(before, used usage, uncounted time.Duration) {
 // open reports whether a stretch is open.
 func (p *pacer) open() bool { return p.attached && p.plan.period > 0 }
 
-// left reports whether no stretch stands for the last part of the time.
+// left reports whether a relevant part of the time has passed since the last stretch.
 func (p *pacer) left(now time.Time) bool {
 	return p.plan.period > 0 && !p.attached && now.Sub(p.closed) > 2*shortest
 }
 
-// share is the part of its period that the stretch takes.
+// share returns the share of the stretch in its period.
 func (p *pacer) share() float64 { return float64(p.plan.stretch) / float64(p.plan.period) }
 
-// close ends a stretch, which stands for all of the time since the last one ended: weight is that time divided by its own. It ends the
-// first time as well, when the probes were always there: then there is no stretch.
+// close ends a stretch, which stands for all of the time since the last one. weight is that time divided by the stretch's. close
+// also ends the time with permanent probes, which is no stretch.
 func (p *pacer) close(now time.Time) (weight float64) {
 	defer func() { p.closed = now }()
 	p.attached = false
@@ -217,7 +217,7 @@ func (p *pacer) close(now time.Time) (weight float64) {
 	return max(1, now.Sub(p.closed).Seconds()/max(now.Sub(p.since).Seconds(), 1e-6))
 }
 
-// now describes the cost of the probes.
+// now describes the current cost of the probes.
 func (p *pacer) now() string {
 	copies := p.cost * p.drawn
 	return fmt.Sprintf("%.2f CPUs (%v for each of %.0f calls a second, and %.3f for stacks)", p.cost, p.each, (p.cost-copies)/p.each.Seconds(), copies)

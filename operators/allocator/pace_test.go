@@ -45,23 +45,23 @@ func TestPlanFor(t *testing.T) {
 	}
 }
 
-// simulation is a pacer with a clock of its own, and a program that makes calls.
+// simulation is a pacer with a simulated clock and a simulated program that makes calls.
 type simulation struct {
 	*pacer
 	t        *testing.T
 	now      time.Time
 	calls    float64
 	attached time.Duration
-	// standing is what all that was drawn stands for, in time; known is of what has been closed.
+	// standing is the time that all closed stretches stand for; open is the length of the open one.
 	standing, open float64
 	closedAt       time.Time
 	begin          time.Time
 	moves          map[move]int
-	// coming is how long the probes are there before they are all attached, and going and uncounted how long after a stretch, when
-	// calls that meet them are counted and when not.
+	// coming is how long attaching takes. Removing takes going, when calls are still counted, and then uncounted, when they are
+	// not.
 	coming, going, uncounted time.Duration
-	all                      float64       // calls that met a probe
-	drawn                    time.Duration // what goes into those that are drawn, for each call in the mean
+	all                      float64       // calls with a probe
+	drawn                    time.Duration // extra time of sampled calls, as a mean over all calls
 }
 
 func newSimulation(t *testing.T, budget float64) *simulation {
@@ -71,7 +71,7 @@ func newSimulation(t *testing.T, budget float64) *simulation {
 	return s
 }
 
-// run lets time pass; rate is how many calls a second the program makes at a time after the start.
+// run lets time pass. rate returns the program's calls per second at a time after the start.
 func (s *simulation) run(length time.Duration, live bool, rate func(at time.Duration) float64) (last move) {
 	s.t.Helper()
 	for end := s.now.Add(length); s.now.Before(end); {
@@ -112,12 +112,12 @@ func (s *simulation) run(length time.Duration, live bool, rate func(at time.Dura
 	return stay
 }
 
-// met is what the probes have counted.
+// met returns the usage that the probes have counted.
 func (s *simulation) met() usage {
 	return usage{uint64(s.calls), time.Duration(s.calls * float64(s.drawn))}
 }
 
-// pass lets time pass in which calls are counted.
+// pass lets time pass while calls are counted.
 func (s *simulation) pass(length time.Duration, rate func(at time.Duration) float64) {
 	n := rate(s.now.Sub(s.begin)) * length.Seconds()
 	s.calls, s.all, s.now = s.calls+n, s.all+n, s.now.Add(length)
@@ -131,7 +131,7 @@ func steady(rate float64) func(time.Duration) float64 {
 	return func(time.Duration) float64 { return rate }
 }
 
-// The stretches stand for all of the time, and what they cost is what they may.
+// The stretches stand for all of the time, and cost no more than the budget.
 func TestPacer(t *testing.T) {
 	for _, rate := range []float64{1e5, 1e6, 2e6} { // 0.1, 1 and 2 CPUs
 		s := newSimulation(t, 0.05)
@@ -144,7 +144,7 @@ func TestPacer(t *testing.T) {
 	}
 }
 
-// What probes take while they come and go is within the budget, too.
+// The cost of attaching and removing probes is within the budget, too.
 func TestPacerAround(t *testing.T) {
 	for _, around := range [][3]time.Duration{
 		{50 * time.Millisecond, 100 * time.Millisecond, 200 * time.Millisecond},
@@ -159,13 +159,13 @@ func TestPacerAround(t *testing.T) {
 			require.Greater(t, s.moves[resume], 15)
 		}
 	}
-	// The first period knows, too.
+	// The same in the first period.
 	s := newSimulation(t, 0.05)
 	s.uncounted = time.Second
 	s.run(1100*time.Millisecond, false, steady(1e6))
 	require.Equal(t, 1, s.moves[pause])
 	require.InDelta(t, 30*time.Second, s.plan.period, float64(time.Second))
-	// A program that has paused while they went says nothing of the next one.
+	// A cheap removal, in a pause of the program, does not make the next one cheap.
 	p := pacer{budget: 0.05, each: time.Microsecond, cost: 1, did: true}
 	p.detached(usage{}, usage{calls: 50_000}, 50*time.Millisecond)
 	require.InDelta(t, 0.1, p.around, 1e-9)
@@ -176,7 +176,7 @@ func TestPacerAround(t *testing.T) {
 	require.InDelta(t, 0.025, p.around, 1e-9, "those that came are counted once")
 }
 
-// What goes into stacks is within the budget, too.
+// The cost of taking stacks is within the budget, too.
 func TestPacerDrawn(t *testing.T) {
 	s := newSimulation(t, 0.05)
 	s.run(10*time.Minute, false, steady(4e4))
@@ -189,7 +189,7 @@ func TestPacerDrawn(t *testing.T) {
 	require.Equal(t, "0.20 CPUs (1µs for each of 40000 calls a second, and 0.160 for stacks)", s.pacer.now())
 }
 
-// What the closing line says goes by how the run ended.
+// The summary depends on how the run ended.
 func TestPacerString(t *testing.T) {
 	p := pacer{budget: 0.05, each: time.Microsecond, cost: 1}
 	p.start(time.Now())
@@ -198,13 +198,13 @@ func TestPacerString(t *testing.T) {
 	require.Equal(t, "the probes were attached in stretches for 1 periods, and all the time in the end", p.String())
 }
 
-// Below the budget the probes stay.
+// Below the budget, the probes stay.
 func TestPacerCheap(t *testing.T) {
 	s := newSimulation(t, 0.05)
 	s.run(time.Hour, false, steady(4e4))
 	require.Equal(t, map[move]int{stay: int(time.Hour / tick)}, s.moves)
 	require.Equal(t, "the probes were attached all the time", s.String())
-	// One moment that is too dear is not enough.
+	// One expensive moment does not remove the probes.
 	s = newSimulation(t, 0.05)
 	s.run(time.Minute, false, func(at time.Duration) float64 {
 		if at > 10*time.Second && at < 10*time.Second+settle/2 {
@@ -232,7 +232,7 @@ func TestPacerCalm(t *testing.T) {
 	require.Zero(t, s.plan.period)
 }
 
-// A program that works in bursts costs no more than one that works all the time: a stretch that meets a break says little.
+// A program that works in bursts costs no more than one that works all the time.
 func TestPacerBursts(t *testing.T) {
 	for _, work := range []time.Duration{300 * time.Millisecond, 3 * time.Second} {
 		for _, rest := range []time.Duration{500 * time.Millisecond, 5 * time.Second} {
@@ -249,7 +249,7 @@ func TestPacerBursts(t *testing.T) {
 	}
 }
 
-// What is in use is not known of stretches: the run ends.
+// Stretches cannot show memory in use, so the run ends.
 func TestPacerLive(t *testing.T) {
 	s := newSimulation(t, 0.05)
 	require.Equal(t, tooDear, s.run(time.Minute, true, steady(1e6)))
@@ -258,7 +258,7 @@ func TestPacerLive(t *testing.T) {
 	require.Equal(t, stay, s.run(time.Minute, true, steady(1e4)))
 }
 
-// A clock that stands, and a machine that was asleep.
+// A clock that stands still, and a suspended machine.
 func TestPacerClock(t *testing.T) {
 	s := newSimulation(t, 0.05)
 	s.run(time.Minute, false, steady(1e6))
@@ -289,7 +289,7 @@ func TestLeft(t *testing.T) {
 	require.InDelta(t, 2/0.1, p.close(begin.Add(3*time.Second+100*time.Millisecond)), 1.1)
 }
 
-// Probes that did not stay for long have to be cheap for longer before they stay again; for those that did, it begins anew.
+// Probes that stayed only briefly must be cheap for longer before they stay again. Otherwise the required time is reset.
 func TestPacerForgives(t *testing.T) {
 	for stayed, want := range map[time.Duration]int{long - settle: 8 * calm, long + settle: calm} {
 		p, now := &pacer{budget: 0.05, each: time.Microsecond, calm: 4 * calm}, time.Unix(1000, 0)

@@ -16,7 +16,7 @@ import (
 // loaded are the gadget's programs.
 type loaded [allocators.Programs]*ebpf.Program
 
-// load takes the programs out of the gadget's map.
+// load gets the programs from the gadget's map.
 func load(m *ebpf.Map) (loaded, error) {
 	var l loaded
 	for i := range l {
@@ -37,7 +37,7 @@ func (l *loaded) close() {
 	}
 }
 
-// probes are those of one process in one file, the most expensive first.
+// probes are the probes of one process in one file, the most called first.
 type probes struct{ links []probe }
 
 // probe is at one function, or at its return.
@@ -46,10 +46,10 @@ type probe struct {
 	program allocators.Program
 }
 
-// attach puts probes to the functions of an open file, for the process of one thread. With live, functions that free get one.
-// Functions that allocate get one for their return, or at their exits if they throw. If these are not known, they get none. The
-// most called function comes last: the kernel can delay each of them. Functions that free come first: otherwise a missed end
-// would stay in use for ever.
+// attach attaches probes to the functions of an open file, for the process of a thread. With live, functions that free get
+// probes, too. Functions that allocate get a return probe, or probes at their exits if they can throw. Without known exits they
+// get none. The most called function comes last, because the kernel can delay each probe. Functions that free come first: a block
+// whose free was missed would stay in use forever.
 func (l *loaded) attach(f *file, thread uint32, live bool) (*probes, error) {
 	executable, err := link.OpenExecutable(fmt.Sprintf("/proc/self/fd/%d", f.open.Fd()))
 	if err != nil {
@@ -63,9 +63,9 @@ func (l *loaded) attach(f *file, thread uint32, live bool) (*probes, error) {
 		}
 		return err
 	}
-	done := map[uint64]bool{} // functions can have returns in common
+	done := map[uint64]bool{} // functions can share exits
 	for _, fn := range slices.Backward(allocators.ByRank(f.watched(live))) {
-		// The return comes first. A call that begins before it is attached does not stay in use for ever then.
+		// The return comes first, so that no call starts without its return being seen.
 		if live && fn.Program != allocators.Address && fn.Program != allocators.Throws {
 			err = put(allocators.Returned, fn.Offset, executable.Uretprobe)
 		}
@@ -87,7 +87,7 @@ func (l *loaded) attach(f *file, thread uint32, live bool) (*probes, error) {
 	return p, nil
 }
 
-// closers is the number of probes that lose their programs at a time, because each waits in the kernel.
+// closers is the number of probes that are closed at a time, because each waits in the kernel.
 const closers = 32
 
 // counts are struct allocator_counts of the gadget.
@@ -98,7 +98,7 @@ type counts struct {
 
 func (c *counts) usage() usage { return usage{c.Calls.sum(), time.Duration(c.Drawn)} }
 
-// byProgram are calls, by the program that handles them.
+// byProgram counts calls by the program that handles them.
 type byProgram [allocators.Programs]uint64
 
 func (c *byProgram) sum() (n uint64) {
@@ -108,11 +108,11 @@ func (c *byProgram) sum() (n uint64) {
 	return n
 }
 
-// closeProbes removes probes. met are the calls of the time before. It returns the time for the calls that were missed during
-// the removal.
+// closeProbes removes probes. met has the calls before that. It returns the time during which calls with a probe were not
+// counted.
 //
-// The kernel takes the program away from a probe, and waits until no CPU runs it. Only then it removes the probe itself, and
-// waits once more. The first wait is for many probes at a time here. The second one is for each: the most called goes first.
+// The kernel detaches the program from a probe, and waits until no CPU runs it. Then it removes the probe itself, and waits
+// again. The first wait covers many probes at a time here. The second is for each probe, so the most called one goes first.
 func closeProbes(links []probe, met byProgram) time.Duration {
 	slices.SortStableFunc(links, func(a, b probe) int { return cmp.Compare(met[b.program], met[a.program]) })
 	begin := time.Now()
@@ -127,7 +127,7 @@ func closeProbes(links []probe, met byProgram) time.Duration {
 	for range min(closers, len(links)) {
 		go func() {
 			for k := range next {
-				// With another file for it, the probe outlives its link.
+				// A second open file keeps the probe after its link is closed.
 				if e, ok := links[k].Link.(link.PerfEvent); ok {
 					events[k], _ = e.PerfEvent()
 				}
@@ -136,19 +136,19 @@ func closeProbes(links []probe, met byProgram) time.Duration {
 			}
 		}()
 	}
-	// The last one of a program's probes can belong to the only busy process.
+	// Any of a program's probes may belong to the busiest process, so the last one counts.
 	var last [allocators.Programs]time.Duration
 	for k, l := range links {
 		<-stopped[k]
 		last[l.program] = time.Since(begin)
 		if events[k] != nil {
-			_ = events[k].Close() // the probe is removed at once, and then there is the second wait
+			_ = events[k].Close() // removes the probe, with the second wait
 		}
 	}
 	return spread(last, met)
 }
 
-// spread returns the mean of times, weighted by calls.
+// spread returns the mean of the times, weighted by calls.
 func spread(times [allocators.Programs]time.Duration, met byProgram) time.Duration {
 	sum := 0.0
 	for p, t := range times {
@@ -157,7 +157,7 @@ func spread(times [allocators.Programs]time.Duration, met byProgram) time.Durati
 	return seconds(sum / float64(max(met.sum(), 1)))
 }
 
-// watched returns the functions with probes.
+// watched returns the functions that get probes.
 func (f *file) watched(live bool) []allocators.Function {
 	var out []allocators.Function
 	for _, fn := range f.functions {
@@ -169,7 +169,7 @@ func (f *file) watched(live bool) []allocators.Function {
 	return out
 }
 
-// unwatched reports whether some allocating functions get none.
+// unwatched reports whether some allocating functions get no probes.
 func (f *file) unwatched(live bool) bool {
 	return live && slices.ContainsFunc(f.functions, func(fn allocators.Function) bool { return fn.Program == allocators.Throws && f.exits[fn.Offset] == nil })
 }

@@ -20,48 +20,47 @@ import (
 )
 
 const (
-	// mostProcesses limits the processes with probes, mostProbes the probes, and mostOfOne the files of one process with probes. Each
-	// probe is an open file.
+	// mostProcesses limits the processes with probes, mostProbes all probes, and mostOfOne the files with probes of one process.
+	// Each probe is an open file.
 	mostProcesses = 256
 	mostProbes    = 8192
 	mostOfOne     = 16
-	// mostFiles limits the remembered files, and mostOpen the open ones, which have an allocator.
+	// mostFiles limits the known files. mostOpen limits the open ones, which have an allocator.
 	mostFiles = 4096
 	mostOpen  = 256
 	// mostMapped limits the inspected files of a process.
 	mostMapped = 1024
 	// readPatience is the time limit for reading a file or a process.
 	readPatience = 5 * time.Second
-	// attachPatience is the time limit for attaching to a file, because the kernel waits for all CPUs several times.
+	// attachPatience is the time limit for attaching to a file. The kernel waits for all CPUs several times.
 	attachPatience = 20 * time.Second
 	maxStuck       = 8
 )
 
-// looks are the times of a process's inspections. Libraries are mapped one after the other, and later ones can come at any
-// time.
+// looks are the times of a process's first inspections. It maps its libraries one after the other, and can map more at any time.
 var looks = []time.Duration{0, 20 * time.Millisecond, 100 * time.Millisecond, 500 * time.Millisecond, 2 * time.Second, 10 * time.Second}
 
 const (
-	// lookInterval is the time between inspections after that.
+	// lookInterval is the time between later inspections.
 	lookInterval = 30 * time.Second
-	// mostDoublings limits the doublings of the time between two checks of a file that is being read.
+	// mostDoublings limits how often the time between two checks of a file that is being read doubles.
 	mostDoublings = 8
 )
 
 // process is one of the run's processes.
 type process struct {
 	pid     uint32
-	start   uint64 // when it was started: another process can get its PID
-	thread  uint32 // the thread of the probes
+	start   uint64 // start time, because another process can get the PID
+	thread  uint32 // the thread to which the probes are attached
 	since   time.Time
-	looked  int // how often
-	pending int // number of times in a row that something was not known yet
+	looked  int // number of inspections
+	pending int // number of inspections in a row with unknown files
 	next    time.Time
-	files   map[symtab.FileID]*probes // nil probes: none are attached now
+	files   map[symtab.FileID]*probes // nil: no probes are attached now
 	share
 }
 
-// later sets the time of the process's next inspection. pending reports that some files are not known yet.
+// later sets the time of the process's next inspection. pending: some files are not known yet.
 func (p *process) later(now time.Time, pending bool) {
 	switch {
 	case pending:
@@ -80,38 +79,38 @@ func (p *process) later(now time.Time, pending bool) {
 // rescan restarts the scan after execve.
 func (p *process) rescan(now time.Time) { p.looked, p.pending, p.since, p.next = 0, 0, now, now }
 
-// file is one that processes have mapped, with the functions of its allocator.
+// file is a mapped file with the functions of its allocator.
 type file struct {
-	open      *os.File // nil if it has none, or could not be read
+	open      *os.File // nil: no allocator, or not readable
 	functions []allocators.Function
 	exits     map[uint64][]uint64 // return instructions of throwing functions, by the function's offset
 	quick     map[uint64]bool     // the offsets of functions whose first instruction the kernel emulates
 }
 
-// finder finds the files of processes that have an allocator. It is for one goroutine, and waits for files, but only for a
-// limited time, and not after ctx ends.
+// finder finds the mapped files that have an allocator. It is for one goroutine. It waits for files for a limited time, and not
+// after ctx ends.
 type finder struct {
 	ctx      context.Context
 	store    *symbols.Store
 	resolver *procmap.Resolver
-	patience *patience.Runner // to read
-	attaches *patience.Runner // to attach
+	patience *patience.Runner // for reading
+	attaches *patience.Runner // for attaching
 	files    map[symtab.FileID]*file
 	open     int
-	asked    map[uint32]question           // by PID: pending questions
-	used     func() map[symtab.FileID]bool // the files that must stay
+	asked    map[uint32]question           // pending questions by PID
+	used     func() map[symtab.FileID]bool // returns the files to keep
 	warn     func(error)
 }
 
-// question is the mapping of a process at the time of the request. It stays until there is an answer, for some looks: a process
-// that maps files without end would never get one.
+// question has a process's mappings at the time of a request. It is repeated unchanged until there is an answer, up to mostAsked
+// times. Otherwise a process that maps files all the time would never get one.
 type question struct {
 	start  uint64
 	mapped []uint64
 	asked  int
 }
 
-// mostAsked limits the repetitions of a question.
+// mostAsked limits how often a question is repeated.
 const mostAsked = 8
 
 func newFinder(ctx context.Context, store *symbols.Store, used func() map[symtab.FileID]bool, warn func(error)) *finder {
@@ -140,8 +139,8 @@ func (f *finder) forget(id symtab.FileID) {
 	delete(f.files, id)
 }
 
-// attach runs do, which attaches to a file that is known. It waits for the file system, which the kernel also uses, but only for
-// a limited time. Where that does not answer, nothing is attached to the file any more, and undo is called if do ends after all.
+// attach runs do, which attaches to a known file. The kernel reads the file, so attach waits for its file system for a limited
+// time. If that does not respond, nothing more is attached to the file, and undo is called if do returns later.
 func (f *finder) attach(id symtab.FileID, do, undo func()) error {
 	of := f.files[id]
 	_, err := f.attaches.Do(f.ctx, do, func() func() {
@@ -155,7 +154,7 @@ func (f *finder) attach(id symtab.FileID, do, undo func()) error {
 	return err
 }
 
-// makeRoom forgets unused files if there are too many. It returns false if there are still too many.
+// makeRoom drops unused files if there are too many. It returns false if there is still no room.
 func (f *finder) makeRoom() bool {
 	if len(f.files) < mostFiles && f.open < mostOpen {
 		return true
@@ -169,16 +168,16 @@ func (f *finder) makeRoom() bool {
 	return len(f.files) < mostFiles && f.open < mostOpen
 }
 
-// found is the knowledge of a process.
+// found is the result of inspecting a process.
 type found struct {
-	start  uint64          // when it was started
-	thread uint32          // one that has not ended
-	files  []symtab.FileID // those with an allocator that it has mapped
-	// pending reports that a later call may know more.
+	start  uint64          // start time
+	thread uint32          // a thread that has not ended
+	files  []symtab.FileID // mapped files with an allocator
+	// pending reports that a later call may find more.
 	pending bool
 }
 
-// allocators looks at a process.
+// allocators inspects a process.
 func (f *finder) allocators(pid uint32) (out found, err error) {
 	_, thread := threadDir(pid)
 	p, mapped, start, err := f.look(pid)
@@ -193,7 +192,8 @@ func (f *finder) allocators(pid uint32) (out found, err error) {
 		before.asked = 0
 	}
 	out.start, out.thread = start, thread
-	// The resolver reads a known process again only after a while. One that has mapped something else is new to it.
+	// The resolver reads a known process again only after a while. With a hash of the mappings, changed mappings look like a new
+	// process.
 	h := fnv.New32a()
 	_ = binary.Write(h, binary.LittleEndian, start)
 	_ = binary.Write(h, binary.LittleEndian, mapped)
@@ -215,7 +215,7 @@ func (f *finder) allocators(pid uint32) (out found, err error) {
 	return out, nil
 }
 
-// file returns the data of a file. It reads the file the first time.
+// file returns a file's data, which it reads the first time.
 func (f *finder) file(at *procmap.File) *file {
 	if known := f.files[at.ID]; known != nil {
 		return known
@@ -241,7 +241,7 @@ func (f *finder) file(at *procmap.File) *file {
 			}
 		}
 	})
-	if err != nil { // got is no longer used
+	if err != nil { // do not use got: the read may still run
 		f.warn(fmt.Errorf("reading the functions of %q: %w", at.Path, err))
 		if !errors.Is(err, patience.ErrTooMany) {
 			f.files[at.ID] = &file{}
@@ -249,7 +249,7 @@ func (f *finder) file(at *procmap.File) *file {
 		return nil
 	}
 	switch {
-	case errors.Is(got.err, symtab.ErrReader): // the error does not concern this file
+	case errors.Is(got.err, symtab.ErrReader): // not this file's fault
 		if got.open != nil {
 			got.open.Close()
 		}
@@ -270,7 +270,7 @@ func (f *finder) file(at *procmap.File) *file {
 	return known
 }
 
-// ask has another process find the functions of the allocator in an open file.
+// ask has another process find the allocator's functions in an open file.
 func (f *finder) ask(open *os.File, of *file) error {
 	var found allocators.Found
 	if _, err := f.store.Ask(f.ctx, open, allocators.Fact, &found); err != nil {
@@ -288,7 +288,7 @@ func (f *finder) ask(open *os.File, of *file) error {
 
 var errTooLarge = errors.New("its symbols are larger than the limit")
 
-// look returns the process for package procmap, an address in each executable mapping of a file, and the process's start.
+// look returns the process for package procmap, an address in each executable mapping, and the process's start time.
 func (f *finder) look(pid uint32) (p procmap.Process, addresses []uint64, start uint64, err error) {
 	var got struct {
 		p         procmap.Process
@@ -297,7 +297,7 @@ func (f *finder) look(pid uint32) (p procmap.Process, addresses []uint64, start 
 		err       error
 	}
 	_, stuck := f.patience.Do(f.ctx, func() { got.p, got.addresses, got.start, got.err = mappings(pid) }, func() func() { return func() {} })
-	if stuck != nil { // got is no longer used
+	if stuck != nil { // do not use got: the read may still run
 		return p, nil, 0, fmt.Errorf("reading the mappings of process %d: %w", pid, stuck)
 	}
 	return got.p, got.addresses, got.start, got.err
@@ -320,10 +320,10 @@ func mappings(pid uint32) (p procmap.Process, addresses []uint64, start uint64, 
 	return p, executable(text), start, err
 }
 
-// started returns when a process was started.
+// started returns a process's start time.
 func started(pid uint32) (uint64, error) { return procfs.Began(hostRoot()+"/proc", pid) }
 
-// executable returns the start of each executable mapping of a file, from the text of /proc/PID/maps.
+// executable returns the start addresses of the executable mappings of files, from the text of /proc/PID/maps.
 func executable(text []byte) []uint64 {
 	type file struct {
 		major, minor uint32
@@ -341,7 +341,7 @@ func executable(text []byte) []uint64 {
 	return out
 }
 
-// running returns the processes of the machine.
+// running returns the PIDs of all processes.
 func running() []uint32 {
 	var pids []uint32
 	dir, err := os.Open(hostRoot() + "/proc")

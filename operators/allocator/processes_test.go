@@ -32,7 +32,7 @@ ffffffffff600000-ffffffffff601000 --xp 00000000 00:00 0                  [vsysca
 `
 	require.Equal(t, []uint64{0x55d0c0e02000, 0x7f0000002000, 0x7f0000003000}, executable([]byte(text)))
 
-	// Thousands of files, and a line that does not end.
+	// Thousands of files, and an endless line.
 	var many strings.Builder
 	for i := range 3 * mostMapped {
 		fmt.Fprintf(&many, "%x000-%x000 r-xp 0 fd:01 %d /x\n", i+1, i+2, i)
@@ -41,7 +41,7 @@ ffffffffff600000-ffffffffff601000 --xp 00000000 00:00 0                  [vsysca
 	require.Empty(t, executable([]byte(strings.Repeat("x", 1<<20))))
 }
 
-// child is a process that maps libraries when it is told to.
+// child is a Python process that maps libraries on request.
 type child struct {
 	*exec.Cmd
 	in  io.WriteCloser
@@ -69,7 +69,7 @@ func newChild(t *testing.T) *child {
 
 func (c *child) pid() uint32 { return uint32(c.Process.Pid) }
 
-// run runs a line of Python.
+// run runs a line of Python in the child.
 func (c *child) run(line string) {
 	c.t.Helper()
 	_, err := fmt.Fprintln(c.in, line)
@@ -82,7 +82,7 @@ func (c *child) end() {
 	_ = c.Wait()
 }
 
-// exampleStore has files read in this process.
+// exampleStore returns a store that reads files in this process.
 func exampleStore(t *testing.T) *symbols.Store {
 	t.Helper()
 	store := symbols.NewStore(symbols.Options{Reader: parse.Here{}})
@@ -97,7 +97,7 @@ func exampleFinder(t *testing.T) *finder {
 	return f
 }
 
-// settled looks at a process until all is known.
+// settled inspects a process until all files are known.
 func settled(t *testing.T, f *finder, pid uint32) (out found) {
 	t.Helper()
 	require.Eventually(t, func() bool {
@@ -109,7 +109,7 @@ func settled(t *testing.T, f *finder, pid uint32) (out found) {
 	return out
 }
 
-// A library that is mapped later is found as soon as somebody looks.
+// The next inspection finds a library that was mapped later.
 func TestFinder(t *testing.T) {
 	f := exampleFinder(t)
 	c := newChild(t)
@@ -129,7 +129,7 @@ func TestFinder(t *testing.T) {
 	require.ErrorIs(t, err, os.ErrNotExist)
 }
 
-// A process that maps other files at any time does not hide its allocator.
+// A process that maps files all the time cannot hide its allocator.
 func TestFinderOfRestlessProcess(t *testing.T) {
 	f := exampleFinder(t)
 	c := newChild(t)
@@ -147,7 +147,7 @@ func TestFinderOfRestlessProcess(t *testing.T) {
 	require.Empty(t, f.asked)
 }
 
-// What no process needs makes room, and what is needed stays.
+// Unused files make room. Used files stay.
 func TestFinderMakesRoom(t *testing.T) {
 	f := exampleFinder(t)
 	files := settled(t, f, newChild(t).pid()).files
@@ -183,7 +183,7 @@ func TestLater(t *testing.T) {
 	}
 	p.later(now, false)
 	require.Equal(t, now.Add(lookInterval), p.next)
-	// What stays unknown is looked at less and less often.
+	// Files that stay unknown are checked less and less often.
 	total := time.Duration(0)
 	for range 20 {
 		p.later(now, true)

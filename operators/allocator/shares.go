@@ -12,28 +12,28 @@ import (
 const (
 	// settingsAlways is SETTINGS_ALWAYS of gadgets/include/capture.h.
 	settingsAlways = 1
-	// calmPart is the part of the limit for processes with permanent probes.
+	// calmPart is the share of the limit for processes with permanent probes.
 	calmPart = 0.5
 )
 
 // entry is struct allocator_process of the gadget.
 type entry struct{ Slot, Settings uint32 }
 
-// share is a process's part of the cost.
+// share is the cost of one process's probes.
 type share struct {
 	slot  uint32    // the slot of its counts; 0: none
-	used  usage     // counted up to at
+	used  usage     // usage at the time at
 	at    time.Time // when
-	seen  usage     // known to the pacer
-	began usage     // counted at the start of the stretch
+	seen  usage     // usage passed on to the pacer
+	began usage     // usage at the start of the stretch
 	cost  float64   // CPUs that its probes take while they are attached
 	paced bool      // its probes are for stretches only
-	skip  bool      // it has none in the next stretch, because that time was counted already
+	skip  bool      // no probes in the next stretch, because permanent probes have covered its time
 	under int       // number of cheap stretches in a row
-	calm  int       // required number of these until the probes stay
+	calm  int       // required number of cheap stretches until the probes stay
 }
 
-// enter gives a process a slot, and informs the gadget's programs.
+// enter gives a process a slot and tells the gadget's programs.
 func (i *instance) enter(p *process) {
 	for slot := range i.slots {
 		if slot > 0 && !i.slots[slot] {
@@ -43,7 +43,7 @@ func (i *instance) enter(p *process) {
 			break
 		}
 	}
-	p.paced = i.pacer.plan.period > 0 // its cost is not known
+	p.paced = i.pacer.plan.period > 0 // while there are stretches, because its cost is unknown
 	i.tellPrograms(p)
 }
 
@@ -59,17 +59,17 @@ func (i *instance) tellPrograms(p *process) {
 
 // leave removes a process that has ended.
 func (i *instance) leave(p *process) {
-	_ = i.known.Delete(p.pid) // an error: it does not exist
+	_ = i.known.Delete(p.pid) // it fails if there is no entry
 	i.slots[p.slot] = p.slot == 0
 }
 
-// usedAt returns the usage of one process's probes. At 0, it is the usage of all.
+// usedAt returns the usage of the probes of the process with this slot; slot 0: of all processes.
 func (i *instance) usedAt(slot uint32) usage {
 	n := i.countAt(slot)
 	return n.usage()
 }
 
-// measure finds the recent cost of each process with permanent probes.
+// measure measures the recent cost of each process with permanent probes.
 func (i *instance) measure(now time.Time) {
 	i.measured = now
 	for _, p := range i.processes {
@@ -84,7 +84,7 @@ func (i *instance) measure(now time.Time) {
 	}
 }
 
-// collect returns the usage of the probes for stretches.
+// collect updates and returns the usage of the probes for stretches.
 func (i *instance) collect() usage {
 	for _, p := range i.processes {
 		if p.paced {
@@ -98,7 +98,7 @@ func (i *instance) collect() usage {
 	return i.paced
 }
 
-// usage returns the pacer's input: the usage of all probes or, while there are stretches, of those for stretches.
+// usage returns the pacer's input: while there are stretches, the usage of their probes; otherwise that of all probes.
 func (i *instance) usage() usage {
 	switch {
 	case i.pacer.plan.period == 0:
@@ -109,7 +109,7 @@ func (i *instance) usage() usage {
 	return i.paced
 }
 
-// pace makes a process's probes permanent, or limits them to stretches.
+// pace limits a process's probes to stretches, or makes them permanent.
 func (i *instance) pace(p *process, paced bool) {
 	if p.paced == paced {
 		return
@@ -121,8 +121,8 @@ func (i *instance) pace(p *process, paced bool) {
 	i.tellPrograms(p)
 }
 
-// split chooses the processes that have probes for stretches only. These are the most expensive ones, until the others stay
-// within their part of the limit.
+// split chooses the processes to limit to stretches. It takes the most expensive ones until the others stay within their share of
+// the limit.
 func (i *instance) split() (chosen []*process) {
 	var always []*process
 	sum := 0.0
@@ -145,8 +145,8 @@ func (i *instance) split() (chosen []*process) {
 	return chosen
 }
 
-// watchAlways checks the processes with permanent probes while others have stretches. One that has become too expensive gets
-// stretches, too.
+// watchAlways checks the processes with permanent probes while others have stretches. A process that has become too expensive
+// gets stretches, too.
 func (i *instance) watchAlways(now time.Time) {
 	if now.Sub(i.measured) < settle || i.live {
 		return
@@ -163,8 +163,8 @@ func (i *instance) watchAlways(now time.Time) {
 	}
 }
 
-// settled is called at the end of a stretch that began at since. A process with low cost in several stretches in a row keeps its
-// probes.
+// settled is called at the end of a stretch that began at since. The probes of a process become permanent after several cheap
+// stretches in a row.
 func (i *instance) settled(now, since time.Time) {
 	var stretched []*process
 	left := calmPart * i.maxCost
@@ -193,7 +193,7 @@ func (i *instance) settled(now, since time.Time) {
 	}
 }
 
-// tellShares logs once which programs have stretches.
+// tellShares logs once which programs are limited to stretches.
 func (i *instance) tellShares(chosen []*process) {
 	if len(chosen) == 0 || len(chosen) == len(i.processes) || i.warned.shares {
 		return

@@ -10,7 +10,7 @@ import (
 	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/allocators"
 )
 
-// exampleShares is a run that has the gadget's maps and no goroutine.
+// exampleShares returns a run with the gadget's maps and without goroutines.
 func exampleShares(t *testing.T) *instance {
 	t.Helper()
 	i, _ := exampleRun(t, 1<<30, "")
@@ -31,8 +31,8 @@ func call(t *testing.T, i *instance, p *process, calls uint64) {
 	}
 }
 
-// One program that calls malloc without pause has stretches, and the probes of others stay. Once one of these calls as much it has
-// stretches, too, and once the first one is quiet its probes stay again.
+// A program that calls malloc all the time gets stretches, and the probes of others stay. When another one calls as much, it gets
+// stretches, too. When the first one is quiet, its probes stay again.
 func TestSharedOut(t *testing.T) {
 	i := exampleShares(t) // 5 % of a CPU, which are 50,000 calls a second
 	now := time.Now()
@@ -63,7 +63,7 @@ func TestSharedOut(t *testing.T) {
 		second(3_000_000, 10_000, 8_000, 0)
 		require.NoError(t, i.step(now))
 		if i.pacer.plan.period > 0 {
-			break // a further second could be in a stretch: they come at random
+			break // the next second could have a random stretch
 		}
 	}
 	require.Positive(t, i.pacer.plan.period, "there are stretches")
@@ -85,7 +85,7 @@ func TestSharedOut(t *testing.T) {
 	i.forget(i.processes[5])
 	require.ErrorIs(t, i.known.Lookup(uint32(5), new(entry)), ebpf.ErrKeyNotExist)
 
-	// The second one begins to call as much.
+	// The second process begins to call as much.
 	p[2].at, p[3].at, p[4].at, i.measured = now, now, now, now
 	second(0, 2_000_000, 8_000, 0)
 	i.watchAlways(now)
@@ -93,7 +93,7 @@ func TestSharedOut(t *testing.T) {
 	require.True(t, p[2].skip, "the next stretch is for a time in which it had its probes")
 	require.True(t, i.wants(p[3]))
 
-	// Both are in stretches, and one of them calls little by now.
+	// Both have stretches, and the first one now calls little.
 	for n := range mostCalm {
 		i.openStretch()
 		require.Equal(t, n > 0, i.wants(p[2]) && p[2].paced)
@@ -110,8 +110,7 @@ func TestSharedOut(t *testing.T) {
 	require.True(t, i.wants(p[1]))
 }
 
-// The probes of a process stay after several cheap stretches in a row: an expensive one between them, or one that did not
-// stay cheap, begins the row again.
+// The probes of a process stay after several cheap stretches in a row. An expensive stretch between them restarts the count.
 func TestCheapStretchesInARow(t *testing.T) {
 	i := exampleShares(t)
 	i.pacer.plan.period = time.Second
@@ -134,7 +133,7 @@ func TestCheapStretchesInARow(t *testing.T) {
 	require.False(t, p.paced)
 }
 
-// The place for the counts of a process that has ended is free again.
+// The slot of an ended process is free again.
 func TestSlotIsGivenBack(t *testing.T) {
 	i := exampleShares(t)
 	i.add(1)

@@ -13,14 +13,14 @@ import (
 )
 
 const (
-	// checkAfter is when a run is checked for languages without frames.
+	// checkAfter is the time after which a run is checked for languages without frames.
 	checkAfter = time.Minute
-	// enough is the number of samples from which on a missing language is no coincidence.
+	// enough is the number of samples without frames of a language that is no coincidence.
 	enough = 20
 )
 
-// unseen returns the requested languages with running interpreters but without frames in any sample. It finds interpreters by the
-// names of executables and libraries.
+// unseen returns a line for each requested language that has running interpreters, but no frame in any sample. It finds
+// interpreters by the names of executables and libraries.
 func unseen(before, now wire.Stats, asked unwinder.Settings) []string {
 	var lines []string
 	for t := range now.Languages {
@@ -36,7 +36,7 @@ func unseen(before, now wire.Stats, asked unwinder.Settings) []string {
 	return lines
 }
 
-// unseenWhy is the possible reason why a language's functions do not show.
+// unseenWhy returns the possible reason why a language's functions are missing.
 func unseenWhy(t wire.FrameType) string {
 	switch t {
 	case wire.FrameBEAM:
@@ -72,7 +72,7 @@ func language(t wire.FrameType) string {
 	return strings.ToUpper(name[:1]) + name[1:]
 }
 
-// reasons lists why stacks are not complete, the most frequent reasons first.
+// reasons lists why stacks are incomplete, the most frequent reasons first.
 func reasons(before, now unwinder.Totals) string {
 	n, sum := map[uint32]uint64{}, uint64(0)
 	for r, count := range now.Aborts {
@@ -92,7 +92,7 @@ func reasons(before, now unwinder.Totals) string {
 	return fmt.Sprintf("incomplete stacks: %d, most of them by: %s", sum, strings.Join(most, ", "))
 }
 
-// work describes the unwinder's work for all gadgets between two states.
+// work describes the unwinder's work for all gadgets between two totals.
 func work(before, now unwinder.Totals) string {
 	var languages []string
 	for t := range now.Languages {

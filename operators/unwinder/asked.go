@@ -12,7 +12,7 @@ import (
 	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/unwinder"
 )
 
-// These are the parameters of all gadgets with whole stacks, and flags of ig run and kubectl gadget run.
+// The parameters of all gadgets with whole stacks, which are flags of ig run and kubectl gadget run.
 const (
 	ParamLanguages = "languages"
 	ParamScale     = "memory-scale"
@@ -46,14 +46,14 @@ func unwindParams() api.Params {
 	}
 }
 
-// asked has the values of these parameters.
+// asked has the parsed parameters.
 type asked struct {
 	settings unwinder.Settings
 	native   bool // native functions get names
 	sayings
 }
 
-// readAsked reads the parameters. An empty one has its default.
+// readAsked parses the parameters. Empty ones get their defaults.
 func readAsked(given api.ParamValues) (a asked, err error) {
 	values := api.ParamValues{}
 	for _, p := range unwindParams() {

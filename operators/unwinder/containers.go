@@ -6,20 +6,20 @@ import (
 	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/procfs"
 )
 
-// tick is the unit of the starts of processes in /proc, in nanoseconds.
+// tick is the unit of start times in /proc, in nanoseconds.
 const tick uint64 = procfs.Tick
 
 // checkPriority is after Inspektor Gadget's enrichment (0) and before all readers of rows.
 const checkPriority = 50
 
-// containers checks that rows have the name of the right container. Inspektor Gadget finds the container by the number of a
-// mount namespace. The kernel reuses a number as soon as it is free. So a process that ended with its container would show under
-// the name of the next one. A containers is for one goroutine.
+// containers checks that rows have the name of the right container. Inspektor Gadget finds the container by the inode of a mount
+// namespace, which the kernel reuses at once. A process that ended with its container could show under the name of the next one.
+// A containers is for one goroutine.
 type containers struct {
 	pid, containerPID datasource.FieldAccessor
-	starts            map[uint32]uint64 // by PID: the start of the processes in the current rows, in nanoseconds since boot
-	checked           map[uint32]bool   // by PID: whether the process of those rows still runs
-	first             map[uint32]uint64 // by PID of a container's first process: its start, in nanoseconds since boot
+	starts            map[uint32]uint64 // start times of the processes in the current rows by PID, in nanoseconds since boot
+	checked           map[uint32]bool   // by PID: whether that process still runs
+	first             map[uint32]uint64 // start times of containers' first processes by PID, in nanoseconds since boot
 	value             datasource.FieldAccessor
 	wrong             func(value uint64)
 }
@@ -28,7 +28,7 @@ type containers struct {
 func (c *containers) subscribe(ds datasource.DataSource, value string) error {
 	c.pid, c.containerPID, c.value = ds.GetField("proc.pid"), ds.GetField("runtime.containerPid"), ds.GetField(value)
 	if c.pid == nil || c.containerPID == nil || c.value == nil {
-		return nil // nothing is enriched
+		return nil // the rows have no container names
 	}
 	return ds.Subscribe(func(_ datasource.DataSource, d datasource.Data) error {
 		pid, err := c.pid.Uint32(d)
@@ -44,7 +44,7 @@ func (c *containers) subscribe(ds datasource.DataSource, value string) error {
 	}, checkPriority)
 }
 
-// begin prepares for the rows of a packet. starts has the starts of their processes.
+// begin prepares for the rows of a packet. starts has the start times of their processes.
 func (c *containers) begin(starts map[uint32]uint64) {
 	c.starts, c.checked = starts, map[uint32]bool{}
 	if len(c.first) > 4096 || c.first == nil {
@@ -52,8 +52,8 @@ func (c *containers) begin(starts map[uint32]uint64) {
 	}
 }
 
-// right reports whether a process can be in the container whose first process has that PID. A process that ended before
-// the container began cannot.
+// right reports whether a process can be in the container whose first process has the PID first. A process that ended before the
+// container started cannot.
 func (c *containers) right(pid, first uint32) bool {
 	start := c.starts[pid]
 	if start == 0 || pid == first {
@@ -66,7 +66,7 @@ func (c *containers) right(pid, first uint32) bool {
 		c.checked[pid] = alive
 	}
 	if alive {
-		return true // a living process keeps its namespace, so the number is not another's
+		return true // a running process keeps its namespace, so its inode was not reused
 	}
 	if now, err := procfs.Began("/proc", first); err == nil {
 		c.first[first] = now

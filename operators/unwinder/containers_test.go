@@ -11,7 +11,7 @@ import (
 	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/procfs"
 )
 
-// A process that has ended, and began before the container that its row names, belongs to another container.
+// An ended process that started before the container of its row belongs to another container.
 func TestContainerOfTheRow(t *testing.T) {
 	self, first := uint32(os.Getpid()), uint32(os.Getppid())
 	began, err := procfs.Began("/proc", self)

@@ -10,10 +10,10 @@ import (
 // fillPriority is before all readers of rows.
 const fillPriority = -1 << 20
 
-// Fill adds rows to each packet of a data source that Inspektor Gadget makes from the map rows. The map is empty, and its rows come
-// from here at each read. So they have the fields, formatters and filters of all rows. The key, of keySize bytes, has the
-// field proc, and the value the field user_stack_raw. rows adds each row; put, unless nil, writes the fields that neither of the two
-// has. done is called after the last reader.
+// Fill adds rows to each packet of a data source that Inspektor Gadget makes from the map rows. The map itself is empty. So the
+// added rows get the usual fields, formatters and filters. The key, of keySize bytes, has the field proc. The value, of valueSize
+// bytes, has the field user_stack_raw. rows adds each row; put, unless nil, writes the other fields. done is called after the
+// last reader.
 func Fill(ds datasource.DataSource, keySize, valueSize int, rows func(add func(key, value []byte, put func(datasource.Data))), done func()) error {
 	const inKey, inValue = "proc", "user_stack_raw"
 	key, value := payloadOf(ds, inKey), payloadOf(ds, inValue)
@@ -22,7 +22,7 @@ func Fill(ds datasource.DataSource, keySize, valueSize int, rows func(add func(k
 	}
 	sizes := map[uint32]int{uint32(key): keySize, uint32(value): valueSize}
 	for _, f := range ds.Fields() {
-		// Readers of a field rely on its place.
+		// Readers of a field rely on its offset.
 		if size, ok := sizes[f.PayloadIndex]; ok && uint64(f.Offs)+uint64(f.Size) > uint64(size) {
 			return fmt.Errorf("the field %q of the data source %q is not at its offset in the map", f.FullName, ds.Name())
 		}
@@ -56,7 +56,7 @@ func Fill(ds datasource.DataSource, keySize, valueSize int, rows func(add func(k
 	}, -fillPriority)
 }
 
-// payloadOf returns the place of a field in a row's payload, -1 without one.
+// payloadOf returns the index of the payload with a field, or -1 if there is no such field.
 func payloadOf(ds datasource.DataSource, name string) int {
 	for _, f := range ds.Fields() {
 		if f.FullName == name {

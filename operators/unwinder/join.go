@@ -12,31 +12,31 @@ import (
 )
 
 const (
-	// joinPatience is how long a row waits for its frames, or frames for their row. The unwinder writes once a second, or later
-	// on a busy machine.
+	// joinPatience is how long a row waits for its stack, or a stack for its row. The unwinder writes once a second, or later on
+	// a busy machine.
 	joinPatience = 3 * time.Second
-	// maxWaiting limits the rows, and the stacks, that wait at a time.
+	// maxWaiting limits the waiting rows, and the waiting stacks.
 	maxWaiting = 1 << 16
 	// maxRowSize bounds the key and the value of a row, in bytes.
 	maxRowSize = 4096
 )
 
-// Values that a row has instead of the ID of a stack. IDs of stacks come after them.
+// Values in place of a stack's ID.
 const (
-	stackNone     = iota // stacks by frame pointers were requested, and are in the row's other fields
-	stackFellBack        // the same, because the unwinder has none: UNWIND_FELL_BACK of gadgets/include/unwind.h
-	stackLost            // the unwinder had one, which did not arrive
+	stackNone     = iota // stacks by frame pointers were requested; they are in the row's other fields
+	stackFellBack        // the same, because the unwinder took no stack: UNWIND_FELL_BACK of gadgets/include/unwind.h
+	stackLost            // the unwinder took a stack that did not arrive
 	stackReserved = 16   // IDs begin here
 )
 
 // rowLayout has the offsets in the key and the value of a gadget's rows.
 type rowLayout struct {
 	key, value int // sizes
-	stack      int // of the stack's ID, in the key
+	stack      int // offset of the stack's ID in the key
 	sums       []int
 }
 
-// rowLayoutOf reads it from the types of the map rows. sums are the members of the value that add up.
+// rowLayoutOf returns the layout from the types of the map rows. sums are the members of the value to add up.
 func rowLayoutOf(rows *ebpf.MapSpec, sums []string) (rowLayout, error) {
 	key, value, err := RowTypes(rows)
 	if err != nil {
@@ -72,7 +72,7 @@ func RowTypes(rows *ebpf.MapSpec) (key, value *btf.Struct, err error) {
 	return key, value, nil
 }
 
-// Member returns the place of a member, if it has at least that size and is within the struct.
+// Member returns the offset of a member, if it has at least that size and is within the struct.
 func Member(s *btf.Struct, name string, size int) (int, error) {
 	for _, m := range s.Members {
 		if m.Name != name || name == "" {
@@ -88,11 +88,11 @@ func Member(s *btf.Struct, name string, size int) (int, error) {
 	return 0, fmt.Errorf("%s has no member %q of %d bytes", s.Name, name, size)
 }
 
-// joined is a row with its stack, added up.
+// joined is the sum of equal rows, with their stack.
 type joined struct {
 	key, value []byte
-	stack      *wire.Stack // nil: it was lost
-	proc       *wire.Proc  // the same
+	stack      *wire.Stack // nil: lost
+	proc       *wire.Proc  // nil: lost
 	said       said
 	since      time.Time // when the first of these rows was added
 }
@@ -103,7 +103,7 @@ type sumKey struct {
 	said
 }
 
-// waitingRow is a row without its stack so far.
+// waitingRow is a row whose stack has not arrived yet.
 type waitingRow struct {
 	data  []byte // key and value
 	since time.Time
@@ -115,11 +115,11 @@ type arrival struct {
 	since time.Time
 }
 
-// joinCounts count the rows and stacks of one run. Values are in the unit of the first sum.
+// joinCounts counts the rows and stacks of one run. Values are in the unit of the first sum.
 type joinCounts struct {
 	rows      uint64 // from the kernel
 	joined    uint64
-	lost      uint64 // rows without a stack, at the end of their patience
+	lost      uint64 // rows whose stack did not arrive in time
 	lostValue uint64
 	strays    uint64 // stacks without a row
 	full      uint64 // rows for which there was no room
@@ -127,12 +127,11 @@ type joinCounts struct {
 	bad       uint64 // rows that could not be decoded
 }
 
-// joiner brings the rows of a gadget and their stacks together, by ID, and adds up equal ones. It is for one goroutine at a
-// time.
+// joiner joins the rows of a gadget with their stacks by ID, and adds up equal rows. It is for one goroutine at a time.
 type joiner struct {
 	layout rowLayout
 	rows   map[uint64]waitingRow
-	stacks map[uint64]wire.Unwound // stacks whose rows have not come yet
+	stacks map[uint64]wire.Unwound // stacks whose rows have not arrived yet
 	oldest struct{ rows, stacks []arrival }
 	sums   map[sumKey]*joined
 	counts joinCounts
@@ -145,7 +144,7 @@ func newJoiner(l rowLayout) *joiner {
 
 var rowOrder = binary.NativeEndian
 
-// row takes a record of the gadget's buffer: an ID, the key and the value. It keeps nothing of data.
+// row takes a record of the gadget's buffer: an ID, the key and the value. It does not retain data.
 func (j *joiner) row(data []byte, now time.Time) {
 	j.counts.rows++
 	if len(data) < 8+j.layout.key+j.layout.value {
@@ -169,7 +168,7 @@ func (j *joiner) row(data []byte, now time.Time) {
 	j.oldest.rows = append(j.oldest.rows, arrival{id, now})
 }
 
-// stack takes a stack. It reports whether the frames are wanted: whether their row has come.
+// stack takes a stack. It reports whether the stack's row has arrived.
 func (j *joiner) stack(u wire.Unwound, now time.Time) {
 	if r, ok := j.rows[u.ID]; ok {
 		delete(j.rows, u.ID)
@@ -184,7 +183,7 @@ func (j *joiner) stack(u wire.Unwound, now time.Time) {
 	j.oldest.stacks = append(j.oldest.stacks, arrival{u.ID, now})
 }
 
-// worth returns a row's weight.
+// worth returns a row's value in the first sum.
 func (j *joiner) worth(data []byte) uint64 {
 	return rowOrder.Uint64(data[j.layout.key+j.layout.sums[0]:])
 }
@@ -211,7 +210,7 @@ func (j *joiner) add(data []byte, u *wire.Unwound, now time.Time) {
 	}
 }
 
-// expire gives up rows that have waited since before a time: they continue without their stacks.
+// expire passes on rows that have waited since before a time, without their stacks.
 func (j *joiner) expire(before time.Time) {
 	q := j.oldest.rows
 	for ; len(q) > 0 && q[0].since.Before(before); q = q[1:] {
@@ -233,7 +232,7 @@ func (j *joiner) expire(before time.Time) {
 	j.oldest.stacks = q
 }
 
-// take returns the rows that are ready, once, and keeps others for the next time.
+// take removes and returns the joined rows, except those that keep selects.
 func (j *joiner) take(keep func(*joined) bool) []*joined {
 	out := make([]*joined, 0, len(j.sums))
 	for key, s := range j.sums {

@@ -14,31 +14,30 @@ import (
 	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/unwinder/wire"
 )
 
-// vdso is the unwinder's name for the code that the kernel maps into each process.
+// vdso is the unwinder's name of the vDSO.
 const vdso = "linux-vdso.1.so"
 
-// names knows the functions of native code. Files are opened as soon as the first stack with one arrives, because their
-// process may end at any time, and read afterwards. All runs in this process share one names. Package procmap decides which files are opened,
-// how, and for how long.
-// No look-up waits.
+// names looks up the functions of native code, without waiting. A file is opened when the first stack with it arrives, because
+// the process may end at any time, and is read afterwards. Package procmap decides which files are opened, how, and for how long.
+// All runs in this process share one names.
 type names struct {
 	files  *procmap.Resolver
 	tables *symbols.Shared
-	store  *symbols.Store // of tables
+	store  *symbols.Store // of symbol tables
 }
 
 func newNames(tables *symbols.Shared) *names {
 	store := tables.Acquire()
 	return &names{
-		// Unwatched: the unwinder reports which processes have mapped which files.
+		// Unwatched, because the unwinder reports which processes have mapped which files.
 		files:  procmap.New(procmap.Options{Root: os.Getenv("HOST_ROOT"), Unwatched: true, Identify: store.Info}),
 		tables: tables,
 		store:  store,
 	}
 }
 
-// TablesOf returns the tables of functions that all operators of this process share. Without the operator otel-profiles, which
-// has them, it returns tables of the caller's own, and a Reader reads their files.
+// TablesOf returns the symbol tables that all operators of this process share. The operator otel-profiles provides them. Without
+// it, TablesOf returns new ones, and a Reader reads their files.
 func TablesOf(gadgetCtx operators.GadgetContext) *symbols.Shared {
 	v, _ := gadgetCtx.GetVar(fieldmap.TablesVar)
 	if tables, ok := v.(*symbols.Shared); ok && tables != nil {
@@ -49,14 +48,14 @@ func TablesOf(gadgetCtx operators.GadgetContext) *symbols.Shared {
 	})
 }
 
-// close ends the goroutines. It waits for them, but not for a file system that does not answer.
+// close ends the goroutines. It waits for them, but not for a file system that does not respond.
 func (n *names) close() {
 	n.files.Close()
 	n.tables.Release()
 }
 
-// lookup returns the function at an address of a file. If pending, it may be known later. proc is a process that has mapped the
-// file, in addition to f.Proc, where the unwinder saw it; nil is allowed.
+// lookup returns the function at an address of a file. If pending, a later call may find it. The unwinder saw the file in f.Proc.
+// proc is another process that has mapped it, or nil.
 func (n *names) lookup(f *wire.File, proc *wire.Proc, address uint64) (symbol symtab.Symbol, pending bool) {
 	if n == nil {
 		return symtab.Symbol{}, false

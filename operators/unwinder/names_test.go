@@ -23,7 +23,7 @@ import (
 	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/unwinder/wire"
 )
 
-// mappedFile is a file of this process, as the unwinder tells of it.
+// mappedFile returns a mapped file of this process, as the unwinder reports it.
 func mappedFile(t *testing.T, path string) wire.File {
 	t.Helper()
 	maps, err := os.Open("/proc/self/maps")
@@ -60,7 +60,7 @@ func opened(t *testing.T, inode uint64) (n int) {
 	return n
 }
 
-// A function of a file that a process has mapped gets its name, and the file does not stay open when nobody needs it any more.
+// A function of a mapped file gets its name, and the file is closed when it is no longer needed.
 func TestNames(t *testing.T) {
 	defer goleak.VerifyNone(t)
 	exe, err := os.Executable()
@@ -95,7 +95,7 @@ func TestNames(t *testing.T) {
 	require.Zero(t, opened(t, file.Inode))
 }
 
-// A row waits for the names of its stack while they are read, and no longer than that.
+// A row waits for the names of its stack until they are read.
 func TestRowsWaitForNames(t *testing.T) {
 	exe, err := os.Executable()
 	require.NoError(t, err)
@@ -122,7 +122,7 @@ func TestRowsWaitForNames(t *testing.T) {
 	require.False(t, pending)
 	require.Contains(t, frames[0].Name, "TestNames")
 
-	file.Inode++ // another one, which was not read
+	file.Inode++ // another file, which was not read
 	s.ID++
 	add(4, begin.Add(time.Hour))
 	require.Empty(t, i.ready())
@@ -147,7 +147,7 @@ func inner() uintptr {
 //go:noinline
 func outer() uintptr { return inner() }
 
-// A Go function has the functions that were inlined into it, the line of the call and the line that it begins at.
+// A Go function has its inlined functions, with the line of the call and the line of its start.
 func TestInlinedGoFunctions(t *testing.T) {
 	exe, err := os.Executable()
 	require.NoError(t, err)
@@ -180,10 +180,10 @@ func TestInlinedGoFunctions(t *testing.T) {
 
 type wrapped struct{ n int }
 
-// Method has a wrapper for pointers, which Go's compiler makes.
+// Method gets a wrapper for pointers from Go's compiler.
 func (w wrapped) Method() int { return w.n }
 
-// A wrapper that Go's compiler has made is left out of a stack, except where nothing else says where it begins.
+// A wrapper from Go's compiler is left out of a stack, unless it is the outermost frame.
 func TestWrappers(t *testing.T) {
 	exe, err := os.Executable()
 	require.NoError(t, err)

@@ -1,5 +1,5 @@
-// Package unwinder has two of Inspektor Gadget's operators. unwind gives whole stacks in many languages to events of gadgets that
-// request it in their metadata. otel-stacks does so for Inspektor Gadget's own gadgets.
+// Package unwinder has two Inspektor Gadget operators. unwind provides whole stacks in many languages for gadgets that request
+// them in their metadata. otel-stacks does so for Inspektor Gadget's own gadgets.
 //
 // Importing the package registers them.
 package unwinder
@@ -15,8 +15,8 @@ import (
 	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/unwinder"
 )
 
-// operatorPriority is between the OCI handler (-1000), which reads the metadata and loads the programs, and localmanager and
-// kubemanager (-1), which look for data sources.
+// operatorPriority is after the OCI handler (-1000), which reads the metadata and loads the programs. It is before localmanager
+// and kubemanager (-1), which look for data sources.
 const operatorPriority = -100
 
 // operator is shared by all runs.

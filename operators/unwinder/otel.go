@@ -24,15 +24,14 @@ import (
 )
 
 // OtelName is the name of the operator for Inspektor Gadget's own gadgets with --collect-otel-stack. Their programs call the
-// unwinder by the hook in Inspektor Gadget's headers. Inspektor Gadget's own resolver has a profiler in the daemon's process.
-// This operator gets the stacks from the program that all gadgets share.
+// unwinder by the hook in Inspektor Gadget's headers. Inspektor Gadget's own resolver runs a profiler in the daemon's process.
+// This operator uses the unwinder program that all gadgets share.
 const OtelName = "otel-stacks"
 
-// otelPatience limits how long after its event a row waits for its stack and the names in it. The unwinder writes every quarter of a
-// second.
+// otelPatience is how long after its event a row waits for its stack and its names. The unwinder writes four times a second.
 const otelPatience = time.Second
 
-// otelWindow is the longest time between a program's reading of the clock and the reading in the unwinder's entry.
+// otelWindow is the longest time between the clock readings of a gadget's program and of the unwinder's entry for one event.
 const otelWindow = 100 * time.Millisecond
 
 type otelOperator struct{ *operator }
@@ -69,17 +68,17 @@ func (o otelOperator) InstantiateDataOperator(gadgetCtx operators.GadgetContext,
 		}
 	}
 	gadgetCtx.SetVar(stacksVar, i)
-	// The resolver only gets the context.
+	// The resolver gets only the context.
 	o.otel.runs.Store(gadgetCtx.Context(), i)
 	context.AfterFunc(gadgetCtx.Context(), func() { o.otel.runs.Delete(gadgetCtx.Context()) })
 	return i, nil
 }
 
-// otelField is a stack in the rows of a data source.
+// otelField is a data source's field with a stack.
 type otelField struct {
 	ds            datasource.DataSource
 	id, seen, pid datasource.FieldAccessor
-	whole         datasource.FieldAccessor // the ID of the row's stack, 0 for none
+	whole         datasource.FieldAccessor // ID of the row's whole stack; 0: none
 }
 
 // otelInstance is the operator's part of one run.
@@ -100,12 +99,12 @@ type otelInstance struct {
 // Name implements operators.DataOperatorInstance.
 func (*otelInstance) Name() string { return OtelName }
 
-// PreStart starts the unwinder. The flag demands it: if it is not available, the run fails.
+// PreStart starts the unwinder. The flag requires it, so the run fails without it.
 func (i *otelInstance) PreStart(gadgetCtx operators.GadgetContext) error {
 	if err := i.prepare(gadgetCtx); err != nil {
 		i.leave()
 		if gadgetCtx.Context().Err() != nil {
-			return nil // the run was ended meanwhile, which is not a failure
+			return nil // the run was ended in the meantime: no failure
 		}
 		return fmt.Errorf("--%s: %w", tune.OtelFlag, err)
 	}
@@ -140,8 +139,8 @@ func (i *otelInstance) leave() {
 	}
 }
 
-// Start makes the gadget's programs call the unwinder. They are loaded at this point. If it cannot, the run continues
-// with frame pointers.
+// Start makes the gadget's programs, which are loaded by now, call the unwinder. If that fails, the run continues with frame
+// pointers.
 func (i *otelInstance) Start(gadgetCtx operators.GadgetContext) error {
 	if i.sub == nil {
 		return nil
@@ -172,7 +171,7 @@ func (i *otelInstance) read() {
 		select {
 		case b := <-i.sub.C:
 			for _, u := range b.Unwound {
-				// The files are opened while the process may still be there.
+				// Open the files at once, because the process may end.
 				i.rows.want(u.Stack, u.Proc)
 			}
 			i.op.otel.add(b.Unwound)
@@ -185,7 +184,7 @@ func (i *otelInstance) read() {
 	}
 }
 
-// join waits for the stack of a row, and writes its ID into the row.
+// join waits for a row's stack, and writes the stack's ID into the row.
 func (i *otelInstance) join(f otelField, d datasource.Data) {
 	id, err := f.id.Uint64(d)
 	if err != nil || id == 0 {
@@ -199,7 +198,7 @@ func (i *otelInstance) join(f otelField, d datasource.Data) {
 	}
 }
 
-// patienceLeft returns the remaining waiting time of an event's row. seen is the event's time since boot.
+// patienceLeft returns how much longer a row may wait. seen is the time of its event since boot.
 func patienceLeft(seen uint64) time.Duration {
 	return min(otelPatience, otelPatience-time.Duration(procfs.SinceBoot()-seen))
 }
@@ -212,7 +211,7 @@ func (i *otelInstance) Frames(dst []profile.Frame, id uint64) (frames []profile.
 	return i.rows.framesOf(dst, i.op.otel.stack(id))
 }
 
-// Stop implements operators.DataOperatorInstance. The last rows come after it.
+// Stop implements operators.DataOperatorInstance. The last rows come after Stop.
 func (*otelInstance) Stop(operators.GadgetContext) error { return nil }
 
 // Close releases the run's resources.

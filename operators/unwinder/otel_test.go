@@ -15,7 +15,7 @@ import (
 	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/unwinder/wire"
 )
 
-// otelID is what the unwinder's entry calls an event at that time since boot.
+// otelID returns the ID that the unwinder's entry gives to an event at that time since boot.
 func otelID(at time.Duration, cpu uint64) uint64 {
 	return wire.OtelRun<<54 | uint64(at)/1024<<16 | cpu<<2
 }
@@ -28,7 +28,7 @@ func otelEvent(id, stackID uint64, pid uint32, functions ...string) wire.Unwound
 	return wire.Unwound{ID: id, Stack: s, Proc: &wire.Proc{PID: pid}}
 }
 
-// TestAwait: a row has the stack that comes under its ID, whether before it or while it waits, and waits no longer than it may.
+// TestAwait: a row gets the stack with its ID, which arrives before the row or while the row waits. The wait is limited.
 func TestAwait(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const at = 70 * time.Hour
@@ -41,7 +41,7 @@ func TestAwait(t *testing.T) {
 
 		go func() {
 			time.Sleep(100 * time.Millisecond)
-			o.add([]wire.Unwound{otelEvent(otelID(at, 8), 8, 7)}) // another's
+			o.add([]wire.Unwound{otelEvent(otelID(at, 8), 8, 7)}) // another event
 			time.Sleep(100 * time.Millisecond)
 			o.add([]wire.Unwound{otelEvent(otelID(at, 1), 2, 7)})
 		}()
@@ -57,7 +57,7 @@ func TestAwait(t *testing.T) {
 	})
 }
 
-// TestOtherEvents: an ID that was left by another event does not give a row that one's stack, and nobody waits for it.
+// TestOtherEvents: a row with the ID of another event does not get that event's stack, and does not wait.
 func TestOtherEvents(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const at = 70 * time.Hour
@@ -79,7 +79,7 @@ func TestOtherEvents(t *testing.T) {
 	})
 }
 
-// TestRecent: what was put last is kept, and not more than twice the bound.
+// TestRecent: the latest values are kept, and at most twice as many as the bound.
 func TestRecent(t *testing.T) {
 	var r recent[uint64]
 	const last = 5 * otelKept
@@ -102,7 +102,7 @@ func TestRecent(t *testing.T) {
 	require.LessOrEqual(t, len(r.young)+len(r.old), 4)
 }
 
-// TestOtelNames: the resolver names the stacks of runs with the flag, whole or not at all, and the exporter has their frames.
+// TestOtelNames: the resolver names the stacks of runs with the flag, completely or not at all. The exporter has their frames.
 func TestOtelNames(t *testing.T) {
 	op := &operator{}
 	ctx := gadgetcontext.New(t.Context(), "gadget")
@@ -140,7 +140,7 @@ func TestOtelNames(t *testing.T) {
 	require.Equal(t, stack.Lost, outcome)
 }
 
-// TestPatience: who comes late waits less.
+// TestPatience: a late row waits less.
 func TestPatience(t *testing.T) {
 	require.LessOrEqual(t, patienceLeft(0), time.Duration(0), "an event at the machine's start")
 	var now unix.Timespec

@@ -8,27 +8,26 @@ import (
 	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/unwinder/wire"
 )
 
-// The least number of latest stacks, and of their frames, that are kept for later rows. At most twice as many are kept.
+// A generation of recent is full with otelKept values, or when its stacks have otelFrames frames.
 const (
 	otelKept   = 1 << 14
 	otelFrames = 1 << 19
 )
 
-// otelStacks are the stacks of the events of Inspektor Gadget's own gadgets. All runs share them, because a stack's ID does not
-// contain its run.
+// otelStacks keeps the stacks for Inspektor Gadget's own gadgets. All runs share it, because a stack's ID does not tell its run.
 type otelStacks struct {
 	runs sync.Map // *otelInstance by context.Context
 
 	mu     sync.Mutex
-	events recent[wire.Unwound] // by the ID of the event
-	stacks recent[*wire.Stack]  // by their own IDs
-	more   chan struct{}        // closed when stacks have come
-	late   uint64               // rows that have waited in vain
-	others uint64               // rows with the ID of another's event
-	told   unwindTotals         // sent to the metrics
+	events recent[wire.Unwound] // by event ID
+	stacks recent[*wire.Stack]  // by stack ID
+	more   chan struct{}        // closed when stacks arrive
+	late   uint64               // rows whose stack did not arrive
+	others uint64               // rows with the ID of another event
+	told   unwindTotals         // what the metrics have
 }
 
-// add takes stacks.
+// add adds stacks.
 func (o *otelStacks) add(unwound []wire.Unwound) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -42,8 +41,8 @@ func (o *otelStacks) add(unwound []wire.Unwound) {
 	}
 }
 
-// await waits for the stack of an event, and returns it or nil. A program reads an ID that the unwinder's entry has left. It
-// can be the ID of an event in between, or an old one while the unwinder does not run. The process and the time reveal that.
+// await waits for the stack of an event, and returns it or nil. A gadget's program reads the ID that the unwinder's entry wrote
+// last. That can be the ID of a later event, or an old one if the unwinder does not run. The process and the time reveal that.
 func (o *otelStacks) await(id uint64, pid uint32, seen uint64, patience time.Duration) *wire.Stack {
 	if wire.RunOf(id) != wire.OtelRun || wire.OtelAge(id, seen) > otelWindow {
 		o.count(&o.others)
@@ -71,7 +70,7 @@ func (o *otelStacks) await(id uint64, pid uint32, seen uint64, patience time.Dur
 	}
 }
 
-// event returns the data of an event, or else a channel that is closed when more data has come.
+// event returns the stack of an event, or a channel that is closed when more stacks arrive.
 func (o *otelStacks) event(id uint64) (u wire.Unwound, more <-chan struct{}) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -91,7 +90,7 @@ func (o *otelStacks) count(n *uint64) {
 	o.mu.Unlock()
 }
 
-// stack returns a stack by its own ID, or nil if it is no longer known.
+// stack returns a stack by its ID, or nil if it was dropped.
 func (o *otelStacks) stack(id uint64) *wire.Stack {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -99,7 +98,7 @@ func (o *otelStacks) stack(id uint64) *wire.Stack {
 	return s
 }
 
-// report updates the metrics, and returns the results of all events so far.
+// report updates the metrics, and returns the totals so far.
 func (o *otelStacks) report(b *unwinder.Broker) unwindTotals {
 	var now unwindTotals
 	for r, n := range b.OtelResults() {
@@ -113,10 +112,10 @@ func (o *otelStacks) report(b *unwinder.Broker) unwindTotals {
 	return now
 }
 
-// recent keeps the latest values: those of two generations. The older one goes when the younger one is full.
+// recent keeps the latest values in two generations. It drops the older one when the younger one is full.
 type recent[V any] struct {
 	young, old map[uint64]V
-	frames     int // of the young ones
+	frames     int // in young
 }
 
 func (r *recent[V]) put(id uint64, v V, frames int) {

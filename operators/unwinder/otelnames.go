@@ -8,13 +8,13 @@ import (
 	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/unwinder/wire"
 )
 
-// namePolls is the time between two checks for names that a row waits for.
+// namePolls is the time between two checks for a row's missing names.
 const namePolls = 10 * time.Millisecond
 
-// otelResolver gives Inspektor Gadget the functions of whole stacks, for the text of rows.
+// otelResolver gives Inspektor Gadget the names of the functions in whole stacks, for the text of rows.
 type otelResolver struct{ *operator }
 
-// Priority implements symbolizer.Resolver. It is before all resolvers for stacks by frame pointers.
+// Priority implements symbolizer.Resolver. This resolver comes before those for stacks by frame pointers.
 func (otelResolver) Priority() int { return 0 }
 
 // NewInstance implements symbolizer.Resolver. It returns nil for runs without otelOperator.
@@ -28,9 +28,10 @@ func (r otelResolver) NewInstance(o symbolizer.SymbolizerOptions) (symbolizer.Re
 // otelNames is the resolver of one run.
 type otelNames struct{ run *otelInstance }
 
-// Resolve implements symbolizer.ResolverInstance. It returns nil without a whole stack: other resolvers name stacks by frame pointers.
+// Resolve implements symbolizer.ResolverInstance. It returns nil without a whole stack, so that other resolvers name the stack by
+// frame pointers.
 func (n otelNames) Resolve(task symbolizer.Task, _ []symbolizer.StackItemQuery, _ []symbolizer.StackItemResponse) ([]symbolizer.StackItemResponse, error) {
-	// otelInstance.join has waited for it, in this goroutine and for this row.
+	// otelInstance.join has already waited for the stack of this row.
 	u, missing := n.run.op.otel.event(task.CorrelationID)
 	if missing != nil || u.Proc.PID != task.Tgid || wire.OtelAge(u.ID, task.EventBootTimestamp) > otelWindow {
 		return nil, nil
@@ -53,7 +54,7 @@ func (n otelNames) Resolve(task symbolizer.Task, _ []symbolizer.StackItemQuery, 
 	return responses, nil
 }
 
-// name names the functions of a stack. If pending, more will be known.
+// name names the functions of a stack. If pending, a later call may know more names.
 func (n otelNames) name(s *wire.Stack) (responses []symbolizer.StackItemResponse, pending bool) {
 	var names []string
 	for _, f := range s.Frames {
@@ -67,15 +68,15 @@ func (n otelNames) name(s *wire.Stack) (responses []symbolizer.StackItemResponse
 	return responses, pending
 }
 
-// GetEbpfReplacements implements symbolizer.ResolverInstance. Inspektor Gadget calls it at instantiation, also for a mere
-// description of the gadget. So otelInstance sets the replacement at the start.
+// GetEbpfReplacements implements symbolizer.ResolverInstance. Inspektor Gadget calls it even if it only describes the gadget. So
+// otelInstance sets the replacement at the start instead.
 func (otelNames) GetEbpfReplacements() map[string]any { return nil }
 
-// IsPruningNeeded implements symbolizer.ResolverInstance: stacks and names are kept within bounds of their own.
+// IsPruningNeeded implements symbolizer.ResolverInstance. Stacks and names have their own bounds.
 func (otelNames) IsPruningNeeded() bool { return false }
 
 // PruneOldObjects implements symbolizer.ResolverInstance.
 func (otelNames) PruneOldObjects(time.Time, time.Duration) {}
 
-// Close implements symbolizer.ResolverInstance: otelInstance owns all.
+// Close implements symbolizer.ResolverInstance. otelInstance owns all resources.
 func (otelNames) Close() {}

@@ -15,10 +15,10 @@ import (
 	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/unwinder/wire"
 )
 
-// stacksVar is where the exporter finds the frames of rows.
+// stacksVar is the gadget variable in which the exporter finds the frames of rows.
 const stacksVar = fieldmap.StacksVar
 
-// rows are the rows of one run that are handed on. The same goroutine calls Frames.
+// rows has the stacks of the rows that are being passed on. The goroutine that passes them on calls Frames.
 type rows struct {
 	// userOnly leaves out the frames of the kernel.
 	userOnly   bool
@@ -26,16 +26,15 @@ type rows struct {
 	kernel     func() *stack.Kernel
 	containers containers
 	stacks     map[uint64]*wire.Stack // by ID
-	settled    map[uint64]struct{}    // IDs of stacks whose names were all known once
+	settled    map[uint64]struct{}    // IDs of stacks with complete names
 	texts      strings.Builder
 	functions  []string // a buffer
 }
 
-// newRows returns the rows of a run. With keepTracing, kernel stacks keep functions of the tracing, because samples can hit
-// the tracing itself.
+// newRows returns the rows of a run. With keepTracing, kernel stacks keep the tracing functions, because samples can hit them.
 func newRows(keepTracing bool) rows {
 	return rows{stacks: map[uint64]*wire.Stack{}, kernel: sync.OnceValue(func() *stack.Kernel {
-		known, _ := stack.HostSymbols() // unreadable values are left out
+		known, _ := stack.HostSymbols() // unreadable symbols are left out
 		return stack.NewKernel(stack.KernelOptions{Symbols: known, KeepTracing: keepTracing})
 	})}
 }
@@ -45,7 +44,7 @@ func (r *rows) Frames(dst []profile.Frame, id uint64) (frames []profile.Frame, o
 	return r.framesOf(dst, r.stacks[id])
 }
 
-// framesOf appends the frames of a stack, nil for one that was lost.
+// framesOf appends the frames of a stack, which is nil if it was lost.
 func (r *rows) framesOf(dst []profile.Frame, s *wire.Stack) (frames []profile.Frame, outcome stack.Outcome, pending bool) {
 	if s == nil {
 		return dst, stack.Lost, false
@@ -63,7 +62,7 @@ func (r *rows) framesOf(dst []profile.Frame, s *wire.Stack) (frames []profile.Fr
 	return dst, stack.OK, pending
 }
 
-// inKernel appends frames of the kernel by name. Addresses would reveal where the kernel was loaded.
+// inKernel appends kernel frames by name. Addresses would reveal where the kernel was loaded.
 func (r *rows) inKernel(dst []profile.Frame, frames []*wire.Frame) []profile.Frame {
 	if len(frames) == 0 || r.userOnly {
 		return dst
@@ -76,7 +75,7 @@ func (r *rows) inKernel(dst []profile.Frame, frames []*wire.Frame) []profile.Fra
 	return dst
 }
 
-// kernelFrames counts the frames of the kernel, which are at the leaf.
+// kernelFrames counts the kernel frames, which come first.
 func kernelFrames(frames []*wire.Frame) int {
 	for i, f := range frames {
 		if f.Type != wire.FrameKernel {
@@ -91,15 +90,15 @@ func byAddress(f *wire.Frame) bool {
 	return f.Function == "" && f.Mapping != nil && f.Mapping.File != nil
 }
 
-// frame appends a frame that is not the kernel's, and after it the functions that it was inlined into. If pending, its name may
-// be known later. Wrappers of Go's methods are left out, but not as the outermost frame.
+// frame appends a user frame, and then the functions that it was inlined into. If pending, its name may be known later. Wrappers
+// of Go's methods are left out, except as the outermost frame.
 func (r *rows) frame(dst []profile.Frame, f *wire.Frame, outermost bool) (frames []profile.Frame, pending bool) {
 	out := profile.Frame{
 		Name: f.Function, File: f.File, Line: int64(min(f.Line, 1<<31)), Type: profile.FrameType(f.Type.String()), Address: f.Address,
 	}
 	m := f.Mapping
 	if m == nil || m.File == nil {
-		// A bare address is useless outside its process, and would reveal the process's memory layout.
+		// An address without a file is useless outside its process, and would reveal the memory layout.
 		out.Address = 0
 		out.Name = cmp.Or(out.Name, stack.Unknown)
 		return append(dst, out), false
@@ -117,8 +116,8 @@ func (r *rows) frame(dst []profile.Frame, f *wire.Frame, outermost bool) (frames
 	}
 	out.Mapping = profile.Mapping{
 		File: cmp.Or(m.File.Path, m.File.Name), GNUBuildID: m.File.GNUBuildID, GoBuildID: m.File.GoBuildID, HTLHash: m.File.HashText(),
-		// Start, Limit and FileOffset stay 0, as the address is already that of the file's symbol tables: a
-		// backend must not take anything off it.
+		// Start, Limit and FileOffset stay 0, because the address is already that of the file's symbol tables: backends must not
+		// adjust it.
 		Symbolized: out.Name != "",
 	}
 	dst = append(dst, out)
@@ -131,7 +130,7 @@ func (r *rows) frame(dst []profile.Frame, f *wire.Frame, outermost bool) (frames
 	return dst, pending
 }
 
-// want requests the reading of a stack's files, so that names are ready when its rows are handed on. It reports whether some are
+// want requests the reading of a stack's files, so that names are ready when its rows are passed on. It reports whether some are
 // still being read.
 func (r *rows) want(s *wire.Stack, proc *wire.Proc) (pending bool) {
 	for _, f := range s.Frames {
@@ -143,7 +142,7 @@ func (r *rows) want(s *wire.Stack, proc *wire.Proc) (pending bool) {
 	return pending
 }
 
-// unnamed reports whether names of a stack are still being read. It is for the goroutine of Frames.
+// unnamed reports whether names of a stack are still being read. Call it in the goroutine of Frames.
 func (r *rows) unnamed(s *wire.Stack, proc *wire.Proc) bool {
 	if _, known := r.settled[s.ID]; known {
 		return false
@@ -170,7 +169,7 @@ func (r *rows) format(frames []*wire.Frame) string {
 	return r.texts.String()
 }
 
-// text appends the text of a frame, and after it of the functions that it was inlined into. If pending, more may be known later.
+// text appends the text of a frame, and then of the functions that it was inlined into. If pending, more may be known later.
 func (r *rows) text(dst []string, f *wire.Frame) (texts []string, pending bool) {
 	name, m := f.Function, f.Mapping
 	if byAddress(f) {

@@ -11,7 +11,7 @@ import (
 	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/unwinder/wire"
 )
 
-// What a backend gets of a stack: the kernel's functions first, no address that means something in the process alone.
+// A backend gets kernel functions first, and no address that has a meaning only inside the process.
 func TestFramesOfRows(t *testing.T) {
 	file := &wire.File{Name: "app", Path: "/opt/app", GNUBuildID: "0af1"}
 	s := &wire.Stack{ID: 3, Frames: []*wire.Frame{

@@ -15,20 +15,20 @@ import (
 // maxSpans limits the spans in the rows of one packet.
 const maxSpans = 1000
 
-// said is a program's own description of its thread's work, as far as a run needs it. It can be compared.
+// said has the trace, span and labels that a program has set for its thread, as far as a run needs them. It is comparable.
 type said struct {
 	trace  [16]byte
 	span   [8]byte
 	labels string // the values of sayings.labels, each followed by a zero byte
 }
 
-// sayings are the parts that a run needs, and the fields of its rows for them. It is for one goroutine at a time.
+// sayings has the parts of said that a run needs, and their fields in rows. It is for one goroutine at a time.
 type sayings struct {
 	spans  bool
 	labels []string
 
 	seen     map[[8]byte]struct{} // spans since the last packet
-	unlinked uint64               // events without their span, because there were too many
+	unlinked uint64               // events without their span, because there were too many spans
 
 	trace, span datasource.FieldAccessor
 	fields      []datasource.FieldAccessor // of labels
@@ -65,8 +65,8 @@ func (s *sayings) register(ds datasource.DataSource) error {
 	return nil
 }
 
-// of returns the parts of an event's description that a run needs. Beyond maxSpans an event is kept without its span, because a
-// program can make any number of spans.
+// of returns the parts of w that a run needs. Beyond maxSpans, events lose their spans, because a program can make any number of
+// them.
 func (s *sayings) of(w *wire.Said) (k said) {
 	for _, name := range s.labels {
 		for _, l := range w.Labels {
@@ -91,7 +91,7 @@ func (s *sayings) of(w *wire.Said) (k said) {
 	return k
 }
 
-// put writes it into a row.
+// put writes k into a row.
 func (s *sayings) put(d datasource.Data, k said) {
 	if k.trace != [16]byte{} {
 		_ = s.trace.PutString(d, hex.EncodeToString(k.trace[:]))

@@ -13,7 +13,7 @@ import (
 	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/unwinder/wire"
 )
 
-// saying joins events with what their programs have said, and returns their counts by the text of the fields of a row.
+// saying joins events that have traces and labels, and returns their counts by the text of a row's fields.
 func saying(t *testing.T, s sayings, fields []string, events []wire.Said) (map[string]uint64, *unwindInstance) {
 	t.Helper()
 	ds := joinedSource(t)
@@ -49,7 +49,7 @@ func saying(t *testing.T, s sayings, fields []string, events []wire.Said) (map[s
 	return sums, i
 }
 
-// Labels that a run asks for tell its events apart, others do not.
+// Requested labels distinguish events. Other labels do not.
 func TestLabels(t *testing.T) {
 	sums, _ := saying(t, sayings{labels: []string{"tenant", "route"}}, []string{"label.tenant", "label.route"}, []wire.Said{
 		{}, {}, {Labels: []wire.Label{{Key: "tenant", Value: "x"}}},
@@ -58,14 +58,14 @@ func TestLabels(t *testing.T) {
 	require.Equal(t, map[string]uint64{"||": 1 + 2 + 16, "x||": 4, "|x|": 8}, sums)
 }
 
-// Between two packets there are so many spans at most. Events beyond have none, and are counted.
+// The number of spans between two packets is limited. Further events have no span, and are counted.
 func TestSpans(t *testing.T) {
 	events := make([]wire.Said, maxSpans+7)
 	for n := range events[:maxSpans+5] {
 		events[n].TraceID[0] = 0xab
 		binary.BigEndian.PutUint64(events[n].SpanID[:], uint64(n+1))
 	}
-	events[maxSpans+5] = events[0] // a known one, and then none
+	events[maxSpans+5] = events[0] // a known span, and then none
 	sums, i := saying(t, sayings{spans: true}, []string{"trace_id", "span_id"}, events)
 	require.Len(t, sums, maxSpans+1)
 	require.Contains(t, sums, "ab000000000000000000000000000000|0000000000000001|")
@@ -74,7 +74,7 @@ func TestSpans(t *testing.T) {
 	require.Empty(t, i.joiner.said.seen)
 }
 
-// What cannot be is refused, with the name of the parameter; a label that could never match, too.
+// Invalid values are refused with the name of the parameter, and so are labels that can never match.
 func TestAsked(t *testing.T) {
 	for _, c := range []struct{ key, value, refused string }{
 		{ParamLabels, "a b", `"a b"`},

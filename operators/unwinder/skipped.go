@@ -6,7 +6,7 @@ import (
 	"github.com/cilium/ebpf"
 )
 
-// programsOf opens the programs that use a map. The kernel lists programs for CAP_SYS_ADMIN only: without it there are none.
+// programsOf opens the programs that use a map. It finds none without CAP_SYS_ADMIN, which the kernel requires to list programs.
 func programsOf(m *ebpf.Map) (programs []*ebpf.Program) {
 	info, err := m.Info()
 	if err != nil {
@@ -16,7 +16,7 @@ func programsOf(m *ebpf.Map) (programs []*ebpf.Program) {
 	for next, err := ebpf.ProgramGetNextID(0); err == nil; next, err = ebpf.ProgramGetNextID(next) {
 		p, err := ebpf.NewProgramFromID(next)
 		if err != nil {
-			continue // it has ended meanwhile
+			continue // unloaded in the meantime
 		}
 		if info, err := p.Info(); err == nil {
 			if ids, _ := info.MapIDs(); slices.Contains(ids, id) {
@@ -29,8 +29,8 @@ func programsOf(m *ebpf.Map) (programs []*ebpf.Program) {
 	return programs
 }
 
-// skipped counts the programs' calls that the kernel has skipped. The kernel does not run a program at a kprobe or tracepoint
-// while another one runs on the CPU, or while a process there is in a call of bpf(2).
+// skipped counts the calls of the programs that the kernel has skipped. At a kprobe or tracepoint it runs no program while
+// another one, or bpf(2), runs on the CPU.
 func skipped(programs []*ebpf.Program) (sum uint64) {
 	for _, p := range programs {
 		if stats, err := p.Stats(); err == nil {

@@ -10,7 +10,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// The kernel skips a program whose event comes while it runs. That is counted for the programs of a map, and for no others.
+// The kernel skips a program if its event occurs while it runs. Skipped calls are counted for the programs of a map only.
 func TestSkipped(t *testing.T) {
 	if os.Geteuid() != 0 {
 		t.Skip("it takes root to load eBPF programs")
@@ -26,7 +26,7 @@ func TestSkipped(t *testing.T) {
 			asm.LoadMapPtr(asm.R1, maps[i].FD()),
 			asm.Mov.Imm(asm.R3, 'x'), asm.StoreMem(asm.RFP, -8, asm.R3, asm.DWord),
 			asm.Mov.Reg(asm.R1, asm.RFP), asm.Add.Imm(asm.R1, -8), asm.Mov.Imm(asm.R2, 2),
-			asm.FnTracePrintk.Call(), // which is the event itself
+			asm.FnTracePrintk.Call(), // triggers the event again
 			asm.Mov.Imm(asm.R0, 0), asm.Return(),
 		}})
 		require.NoError(t, err)

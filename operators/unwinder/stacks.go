@@ -19,27 +19,27 @@ import (
 	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/unwinder/wire"
 )
 
-// shared is the operator with the unwinder of all gadgets of this process.
+// shared is the operator with the unwinder, for all gadgets of this process.
 var shared *operator
 
-// Stacks makes the unwinder take the stacks of one gadget's events. It is for another operator, which makes the gadget's rows of them. The
-// gadget's programs use gadgets/include/unwind.h. Some methods are for the goroutine that reads the gadget's data source, as their
-// comments say. All others are for one goroutine at a time.
+// Stacks gets the stacks of one gadget's events from the unwinder. It is for another operator, which makes the gadget's rows. The
+// gadget's programs use gadgets/include/unwind.h. Some methods are for the goroutine that reads the gadget's data source, as
+// their comments say. All others are for one goroutine at a time.
 type Stacks struct {
 	op   *operator
 	log  logger.Logger
 	how  string
 	unit string
-	only string // the only chain that the gadget's attached programs call; empty for all chains of the gadget
+	only string // the only chain that the gadget's attached programs call; "": all of its chains
 
 	sub *unwinder.Subscription // nil: stacks by frame pointers
-	way string                 // unwindWhole or unwindFramePointers while the run counts as such, else empty
-	// nameless leaves native functions without their names; named says that rows.names is held.
+	way string                 // unwindWhole or unwindFramePointers while the run is counted in the metric, else ""
+	// nameless leaves native functions without names; named reports that rows.names is held.
 	nameless, named bool
 	results, over   *ebpf.Map       // unwind_counts and unwind_over of gadgets/include/unwind.h
-	programs        []*ebpf.Program // programs that use results
+	programs        []*ebpf.Program // the programs that use results
 	text            struct{ user, kernel, id datasource.FieldAccessor }
-	rows            rows // of the current packet: names, kernel and stacks
+	rows            rows // of the current packet
 
 	counted, reported unwindTotals
 }
@@ -52,7 +52,7 @@ func UnwindParam() *api.Param {
 	}
 }
 
-// NewStacks returns the stacks of a run. how is the value of UnwindParam, and unit the unit of events' values.
+// NewStacks returns the Stacks of a run. how is the value of UnwindParam. unit is the unit of events' values.
 func NewStacks(gadgetCtx operators.GadgetContext, how, unit string) (*Stacks, error) {
 	s, err := newStacks(shared, gadgetCtx, how, unit, newRows(false))
 	if err != nil {
@@ -79,12 +79,12 @@ func (s *Stacks) PreStart(gadgetCtx operators.GadgetContext, ds datasource.DataS
 		if err := s.subscribe(gadgetCtx, ds, unwinder.Settings{Languages: "all"}); err != nil {
 			return err
 		}
-		s.text.kernel = nil // it is not the unwinder's
+		s.text.kernel = nil // its kernel stacks are not the unwinder's
 		return s.call(gadgetCtx, 1, budget, "")
 	})
 }
 
-// choose prepares whole stacks. If that fails, auto takes frame pointers.
+// choose prepares whole stacks. If that fails, a run with "auto" uses frame pointers.
 func (s *Stacks) choose(gadgetCtx operators.GadgetContext, prepare func() error) error {
 	if s.how == unwindFramePointers {
 		s.goes(unwindFramePointers)
@@ -102,7 +102,7 @@ func (s *Stacks) choose(gadgetCtx operators.GadgetContext, prepare func() error)
 	}
 	s.leave()
 	if gadgetCtx.Context().Err() != nil {
-		return nil // the run was ended meanwhile, which is not a failure
+		return nil // the run was ended in the meantime: no failure
 	}
 	if s.how == unwindWhole {
 		return fmt.Errorf("--%s=%s: %w", ParamUnwind, unwindWhole, err)
@@ -116,10 +116,10 @@ func (s *Stacks) choose(gadgetCtx operators.GadgetContext, prepare func() error)
 	return nil
 }
 
-// errUnasked is for runs whose other flags leave nothing to unwind.
+// errUnasked is the error for runs whose flags leave nothing to unwind.
 var errUnasked = errors.New("the run's flags turn off stacks of programs")
 
-// goes counts the run by the kind of its stacks, "" for none.
+// goes counts the run in the metric by the kind of its stacks; "": not at all.
 func (s *Stacks) goes(way string) {
 	countRuns(s.way, -1)
 	countRuns(way, 1)
@@ -149,7 +149,7 @@ func (s *Stacks) subscribe(gadgetCtx operators.GadgetContext, ds datasource.Data
 	return nil
 }
 
-// call makes the gadget's programs draw events, and logs that. It is last, because nothing may fail after it.
+// call makes the gadget's programs sample events, and logs that. It comes last, because nothing may fail after it.
 func (s *Stacks) call(gadgetCtx operators.GadgetContext, step, budget uint32, where string) error {
 	slots, err := s.op.broker.Slots()
 	if err != nil {
@@ -169,7 +169,7 @@ func (s *Stacks) call(gadgetCtx operators.GadgetContext, step, budget uint32, wh
 	return nil
 }
 
-// leave gives up the unwinder.
+// leave releases the unwinder.
 func (s *Stacks) leave() {
 	if s.sub != nil {
 		s.sub.Close()
@@ -177,7 +177,7 @@ func (s *Stacks) leave() {
 	}
 }
 
-// Start makes the gadget's programs call the unwinder. They are loaded at this point.
+// Start makes the gadget's programs, which are loaded by now, call the unwinder.
 func (s *Stacks) Start(gadgetCtx operators.GadgetContext) error {
 	if s.sub == nil {
 		return nil
@@ -216,14 +216,14 @@ func (s *Stacks) Stop() {
 	}
 }
 
-// Know makes the unwinder read the files of a process before its first event. It is for any goroutine between Start and Finish.
+// Know makes the unwinder read the files of a process before its first event. Any goroutine may call it between Start and Finish.
 func (s *Stacks) Know(pid uint32) {
 	if s.sub != nil {
 		s.sub.Read(pid)
 	}
 }
 
-// Read hands on the received stacks, and does not wait.
+// Read passes on the received stacks without waiting.
 func (s *Stacks) Read(take func(wire.Unwound)) {
 	for s.sub != nil {
 		select {
@@ -235,7 +235,7 @@ func (s *Stacks) Read(take func(wire.Unwound)) {
 	}
 }
 
-// Finish takes the stacks of the last events, as long as some are wanted. No more stacks come after it.
+// Finish passes on the stacks of the last events, while wanted returns true. No stacks come after it.
 func (s *Stacks) Finish(wanted func() bool, take func(wire.Unwound)) {
 	if s.sub == nil {
 		return
@@ -252,7 +252,7 @@ func (s *Stacks) Finish(wanted func() bool, take func(wire.Unwound)) {
 			wait = false
 		}
 	}
-	// The last subscriber that leaves the unwinder gets all remaining stacks.
+	// The last subscriber of the unwinder gets all remaining stacks when it leaves.
 	closed := make(chan struct{})
 	go func() {
 		defer close(closed)
@@ -272,7 +272,7 @@ func (s *Stacks) Finish(wanted func() bool, take func(wire.Unwound)) {
 	s.sub = nil
 }
 
-// end makes the gadget's programs drop events until they are detached, because they would find no unwinder.
+// end makes the gadget's programs drop events until they are detached, because there is no unwinder any more.
 func (s *Stacks) end() {
 	if s.over == nil { // Start has failed
 		return
@@ -284,7 +284,7 @@ func (s *Stacks) end() {
 
 func (s *Stacks) take(b unwinder.Batch, take func(wire.Unwound)) {
 	for _, u := range b.Unwound {
-		// The files are opened while the process may still be there.
+		// Open the files at once, because the process may end.
 		s.rows.want(u.Stack, u.Proc)
 		take(u)
 	}
@@ -299,7 +299,7 @@ func (s *Stacks) Count(lost, lostValue uint64) {
 	s.count()
 }
 
-// count reads the counts of the kernel and the unwinder, and updates the metrics.
+// count reads the counts of the gadget's programs and the unwinder, and updates the metrics.
 func (s *Stacks) count() {
 	if s.sub != nil {
 		s.counted.overrun = s.sub.Overrun()
@@ -307,7 +307,7 @@ func (s *Stacks) count() {
 	for result := range uint32(wire.Results) {
 		var counts []unwindCount
 		if err := s.results.Lookup(result, &counts); err != nil {
-			continue // the run is at its end
+			continue // the run ends
 		}
 		s.counted.results[result] = unwindCount{}
 		for _, c := range counts {
@@ -329,7 +329,7 @@ func (s *Stacks) Summary() string {
 	return s.counted.summary(s.unit)
 }
 
-// RowID is the value of a row's field unwound_id, for a stack or a missing one.
+// RowID returns the value of a row's field unwound_id; st is nil for a lost stack.
 func RowID(st *wire.Stack) uint64 {
 	if st == nil {
 		return stackLost
@@ -343,7 +343,7 @@ func (s *Stacks) Show(st *wire.Stack) { s.rows.stacks[st.ID] = st }
 // Hide ends the effect of Show for all stacks. It is for the goroutine that reads the data source.
 func (s *Stacks) Hide() { clear(s.rows.stacks) }
 
-// Symbol returns the function of a native frame by its name in the file, "" for others. If pending, it may be known later.
+// Symbol returns the symbol name of a native frame's function, or "" for other frames. If pending, it may be known later.
 func (s *Stacks) Symbol(f *wire.Frame) (name string, pending bool) {
 	switch {
 	case f.Type != wire.FrameNative && f.Type != wire.FrameGo && f.Type != wire.FrameUnknown:
@@ -368,7 +368,7 @@ func (s *Stacks) Frames(dst []profile.Frame, id uint64) (frames []profile.Frame,
 	return s.rows.Frames(dst, id-stackReserved)
 }
 
-// format puts the text of a stack into a row.
+// format writes the text of a stack into a row.
 func (s *Stacks) format(_ datasource.DataSource, d datasource.Data) error {
 	id, err := s.text.id.Uint64(d)
 	if err != nil || id < stackReserved {

@@ -31,7 +31,7 @@ import (
 	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/unwinder/wire"
 )
 
-// TestMain lets the test's own executable play the program unwinder.
+// TestMain makes the test's executable act as the program unwinder if it has the flag -chains.
 func TestMain(m *testing.M) {
 	if i := slices.Index(os.Args, "-chains"); i >= 0 {
 		play(os.Args[i+1])
@@ -40,14 +40,14 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// The events that the program has: one at the start of each kind, and one at its end.
+// The program's events: one at the start of each kind, and one at its end.
 var (
 	playedEvent = uint64(1<<54 | 5)
 	playedEnd   = uint64(1<<54 | 6)
 	playedOtel  = otelID(70*time.Hour, 1)
 )
 
-// play serves each chain, and has the same stack for all events.
+// play serves each chain, with the same stack for all events.
 func play(chains string) {
 	must := func(err error) {
 		if err != nil {
@@ -98,7 +98,7 @@ func play(chains string) {
 	send(playedEnd)
 }
 
-// gadget is a run with what its image would bring, and an operator whose program is the test's own.
+// gadget is a run with the variables that its image would set, and an operator that runs the test's own program.
 type gadget struct {
 	*gadgetcontext.GadgetContext
 	op      *operator
@@ -157,14 +157,14 @@ func (g *gadget) load(t *testing.T) {
 	}
 }
 
-// served tells whether a program is in one of the gadget's arrays.
+// served reports whether one of the gadget's arrays has a program.
 func (g *gadget) served(name string) bool {
 	m, _ := g.GetVar(operators.MapPrefix + name)
 	var id uint32
 	return m.(*ebpf.Map).Lookup(uint32(0), &id) == nil
 }
 
-// emit hands a row on, and returns the text of a field in it.
+// emit passes on a row, and returns the text of one of its fields.
 func (g *gadget) emit(t *testing.T, values map[string]any, read string) (text string) {
 	t.Helper()
 	p, err := g.ds.NewPacketSingle()
@@ -185,8 +185,8 @@ func (g *gadget) emit(t *testing.T, values map[string]any, read string) (text st
 	return text
 }
 
-// TestWholeStacks: another operator's gadget calls the unwinder as long as it runs, each of its events has its stack, the last ones too, and
-// its rows have names.
+// TestWholeStacks: another operator's gadget calls the unwinder while it runs. All events get their stacks, including the last
+// ones, and rows have names.
 func TestWholeStacks(t *testing.T) {
 	defer goleak.VerifyNone(t)
 	g := newGadget(t)
@@ -243,7 +243,7 @@ func TestWholeStacks(t *testing.T) {
 	require.Zero(t, s.op.broker.Totals().Restarts)
 }
 
-// TestNoWholeStacks: what a gadget lacks is named, and the unwinder is given up.
+// TestNoWholeStacks: the log names what a gadget lacks, and the unwinder is released.
 func TestNoWholeStacks(t *testing.T) {
 	defer goleak.VerifyNone(t)
 	for _, tt := range []struct {
@@ -288,7 +288,7 @@ func TestNoWholeStacks(t *testing.T) {
 	s.Stop()
 }
 
-// TestOtelRun: rows of Inspektor Gadget's own gadgets get the stacks of their events, and the end says how many did.
+// TestOtelRun: rows of Inspektor Gadget's own gadgets get the stacks of their events. The summary says how many did.
 func TestOtelRun(t *testing.T) {
 	defer goleak.VerifyNone(t)
 	g := newGadget(t)
@@ -331,7 +331,7 @@ func TestOtelRun(t *testing.T) {
 	require.False(t, left)
 }
 
-// TestNoOtelRun: the flag asks for whole stacks, so a run without them fails.
+// TestNoOtelRun: the flag requires whole stacks, so a run without them fails.
 func TestNoOtelRun(t *testing.T) {
 	g := newGadget(t)
 	o := otelOperator{g.op}
@@ -373,7 +373,7 @@ func TestSymbol(t *testing.T) {
 	}
 }
 
-// TestWork: what the unwinder has done for all gadgets is said for the time of one run.
+// TestWork: the unwinder's work for all gadgets is described for the time of one run.
 func TestWork(t *testing.T) {
 	before := unwinder.Totals{Stats: wire.Stats{Taken: 100, Idle: 1, Aborts: map[uint32]uint64{2: 7}}, Restarts: 1, Crashed: 2, Away: time.Second}
 	now := before

@@ -10,7 +10,7 @@ import (
 	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/unwinder/wire"
 )
 
-// A language is told of whose interpreter has run and of which no sample has a frame, in this run.
+// A language is listed if its interpreter has run, but no sample in this run has a frame of it.
 func TestUnseen(t *testing.T) {
 	var before, now wire.Stats
 	count := func(s *wire.Stats, language wire.FrameType, expected, missing uint64) {
@@ -20,7 +20,7 @@ func TestUnseen(t *testing.T) {
 	count(&now, wire.FrameBEAM, 1000+enough, 7+enough)
 	count(&now, wire.FrameDotnet, 400, 400)
 	count(&now, wire.FrameRuby, 30, 30)
-	count(&now, wire.FramePython, 400, 399)        // one has a frame
+	count(&now, wire.FramePython, 400, 399)        // one sample has a frame
 	count(&now, wire.FrameJVM, enough-1, enough-1) // too few to tell
 	require.Equal(t, []string{
 		"30 samples of processes that run Ruby have no frame of it, so functions are missing. The unwinder may not know its version, or its library has no symbols",
@@ -30,7 +30,7 @@ func TestUnseen(t *testing.T) {
 	require.Empty(t, unseen(now, now, unwinder.Settings{Languages: "all"}))
 }
 
-// A run is told only of languages that it has asked for, whatever others that share the unwinder want.
+// A run lists only languages that it requested, even if other runs of the unwinder requested more.
 func TestUnseenOfThoseAskedFor(t *testing.T) {
 	var now wire.Stats
 	for l := range now.Languages {

@@ -21,18 +21,18 @@ import (
 	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/unwinder/wire"
 )
 
-// UnwindName is the name of the operator that gives a gadget's own events whole stacks, and its section in a gadget's metadata:
+// UnwindName is the name of the operator that provides whole stacks for a gadget's events, and of its section in the metadata:
 //
 //	operator:
 //	  unwind:
 //	    source: offcpu                # the data source of the map rows
-//	    sums: [off_cpu_raw, switches] # members of a row's value that add up, what is drawn by first
-//	    unit: nanoseconds             # that of the first one
-//	    step: 100000                  # the least that is drawn once
-//	    budget: 100                   # stacks of each CPU in a second
-//	    needs: sched_exit             # a parameter that has to find its tracepoints or kprobes: the programs that call the unwinder
-//	    unless: single_events         # a parameter with which rows do not add up
-//	    above: [asm_exc_page_fault]   # functions of the kernel: frames of the kernel begin behind the first of them that a stack has
+//	    sums: [off_cpu_raw, switches] # members of a row's value to add up, first the one by which events are sampled
+//	    unit: nanoseconds             # unit of the first sum
+//	    step: 100000                  # the step of sampling, in that unit
+//	    budget: 100                   # the most stacks per CPU and second
+//	    needs: sched_exit             # the parameter whose tracepoints or kprobes must exist, because their programs call the unwinder
+//	    unless: single_events         # the parameter that turns off adding up
+//	    above: [asm_exc_page_fault]   # kernel functions: stacks lose their frames up to the first of these
 //
 // The gadget's programs use gadgets/include/unwind.h.
 const UnwindName = "unwind"
@@ -40,7 +40,6 @@ const UnwindName = "unwind"
 // ParamUnwind says how stacks are taken.
 const ParamUnwind = "unwind"
 
-// The values of ParamUnwind.
 const (
 	unwindAuto          = "auto"
 	unwindWhole         = "whole"
@@ -48,13 +47,14 @@ const (
 )
 
 const (
-	// slotsVar is the variable with the map of slots: Inspektor Gadget has this one name for maps that it replaces.
+	// slotsVar is the variable with the map of slots. Inspektor Gadget uses this name for maps that it replaces.
 	slotsVar = "otel_generic_params"
-	// sweepInterval is how often expired rows and the kernel's counts are checked.
+	// sweepInterval is the time between two checks for expired rows and of the programs' counts.
 	sweepInterval = time.Second
-	// rowsInterval is the time between two reads of the gadget's rows. The gadget wakes the reader earlier only if its buffer gets full.
+	// rowsInterval is the time between two reads of the gadget's rows. The gadget wakes the reader earlier only if its buffer
+	// fills up.
 	rowsInterval = 250 * time.Millisecond
-	// namesPatience is how long a row waits for names of its stack. Rows that are handed on without names stay without.
+	// namesPatience is how long a row waits for names of its stack. Rows that are passed on without names never get them.
 	namesPatience = 2 * time.Second
 	// lastStacks is how long the end of a run waits for the stacks of its last rows, while the unwinder continues for others.
 	lastStacks = 1500 * time.Millisecond
@@ -67,19 +67,19 @@ type unwindOperator struct{ *operator }
 // Name implements operators.DataOperator.
 func (unwindOperator) Name() string { return UnwindName }
 
-// InstanceParams implements operators.DataOperator. Inspektor Gadget shows them for gadgets with the section only.
+// InstanceParams implements operators.DataOperator. Inspektor Gadget shows them only for gadgets with the section.
 func (unwindOperator) InstanceParams() api.Params {
 	return append(api.Params{UnwindParam()}, unwindParams()...)
 }
 
-// InstantiateDataOperator implements operators.DataOperator. It returns nil for gadgets without the section, and on a client.
+// InstantiateDataOperator implements operators.DataOperator. It returns nil on a client, and for gadgets without the section.
 func (o unwindOperator) InstantiateDataOperator(gadgetCtx operators.GadgetContext, values api.ParamValues) (operators.DataOperatorInstance, error) {
 	v := tune.Metadata(gadgetCtx)
 	if gadgetCtx.IsClient() || v == nil || v.GetString("operator."+UnwindName+".source") == "" {
 		return nil, nil
 	}
 	i := &unwindInstance{metadata: v.Sub("operator." + UnwindName)}
-	// A timer's stacks have no frames of the tracing on top, but a sample can hit the tracing itself.
+	// Samples of a timer have no tracing frames at the leaf, unless they hit the tracing itself.
 	var err error
 	if i.Stacks, err = newStacks(o.operator, gadgetCtx, values[ParamUnwind], i.metadata.GetString("unit"), newRows(fieldmap.IsSampler(v))); err != nil {
 		return nil, err
@@ -102,17 +102,17 @@ type unwindInstance struct {
 	*Stacks
 	metadata *viper.Viper
 	asked    asked
-	above    []string // functions of the kernel, see UnwindName
+	above    []string // kernel functions, see UnwindName
 	unwound  *ringbuf.Reader
 
-	mu     sync.Mutex // one goroutine fills joiner, and the reader of the gadget's maps empties it
+	mu     sync.Mutex // guards joiner: run fills it, and the reader of the gadget's maps empties it
 	joiner *joiner
 	last   bool // the next packet is the last one
 
-	elsewhere struct{ events, value atomic.Uint64 } // rows of containers whose name is no longer known
+	elsewhere struct{ events, value atomic.Uint64 } // rows of containers whose names are no longer known
 
-	before unwinder.Totals // at the start
-	most   unwinder.Totals // the largest seen memory
+	before unwinder.Totals // at the start of the run
+	most   unwinder.Totals // the highest memory so far
 	stop   chan struct{}   // nil before Start and after Stop
 	done   chan struct{}   // nil before Start and after PreStop
 }
@@ -173,8 +173,8 @@ func (i *unwindInstance) prepare(gadgetCtx operators.GadgetContext) error {
 	return i.call(gadgetCtx, i.metadata.GetUint32("step"), i.metadata.GetUint32("budget"), where)
 }
 
-// Start makes the gadget's programs call the unwinder. They are loaded at this point. If it cannot, it ends the run. After an error,
-// Inspektor Gadget would wait for its own readers of maps, which never end.
+// Start makes the gadget's programs, which are loaded by now, call the unwinder. It returns no error, but ends the run: after an
+// error, Inspektor Gadget would wait forever for its own map readers.
 func (i *unwindInstance) Start(gadgetCtx operators.GadgetContext) error {
 	if i.sub == nil {
 		return nil
@@ -204,7 +204,8 @@ func (i *unwindInstance) begin(gadgetCtx operators.GadgetContext) error {
 	return nil
 }
 
-// readRows reads the gadget's rows until the reader is closed. It sends to drained when it has read everything up to a Flush.
+// readRows reads the gadget's rows until the reader is closed. After each Flush, it sends to drained when it has read the rows up
+// to there.
 func (i *unwindInstance) readRows(drained chan<- struct{}) {
 	defer close(drained)
 	var record ringbuf.Record
@@ -228,7 +229,7 @@ func (i *unwindInstance) readRows(drained chan<- struct{}) {
 	}
 }
 
-// run reads rows and stacks until stop is closed, and then their remaining counterparts.
+// run reads rows and stacks until stop is closed, and then the remaining ones.
 func (i *unwindInstance) run() {
 	defer close(i.done)
 	drained := make(chan struct{})
@@ -249,7 +250,7 @@ func (i *unwindInstance) run() {
 			i.take(b, i.stack)
 			continue
 		case <-sweep.C:
-			i.Read(i.stack) // on a busy machine, this goroutine may not have read the received stacks yet
+			i.Read(i.stack) // stacks may have arrived that this goroutine has not read yet, on a busy machine
 			i.sweep(joinPatience)
 			continue
 		case <-check.C:
@@ -268,7 +269,7 @@ func (i *unwindInstance) run() {
 		defer i.mu.Unlock()
 		return len(i.joiner.rows) > 0
 	}, i.stack)
-	drain() // rows that came meanwhile
+	drain() // the last rows
 	_ = i.unwound.Close()
 	<-drained
 	i.mu.Lock()
@@ -283,7 +284,7 @@ func (i *unwindInstance) stack(u wire.Unwound) {
 	i.joiner.stack(u, time.Now())
 }
 
-// sweep gives up rows that have waited for too long, and updates counters.
+// sweep passes on rows that have waited too long for their stacks, and updates counters.
 func (i *unwindInstance) sweep(patience time.Duration) {
 	i.mu.Lock()
 	i.joiner.expire(time.Now().Add(-patience))
@@ -295,7 +296,7 @@ func (i *unwindInstance) sweep(patience time.Duration) {
 	i.most.Memory, i.most.KernelMemory = max(i.most.Memory, now.Memory), max(i.most.KernelMemory, now.KernelMemory)
 }
 
-// fill hands on the joined rows in the packets of ds.
+// fill adds the joined rows to the packets of ds.
 func (i *unwindInstance) fill(ds datasource.DataSource) error {
 	return Fill(ds, i.joiner.layout.key, i.joiner.layout.value, func(add func(key, value []byte, put func(datasource.Data))) {
 		for _, r := range i.ready() {
@@ -304,7 +305,7 @@ func (i *unwindInstance) fill(ds datasource.DataSource) error {
 	}, i.Hide)
 }
 
-// ready returns the rows for the next packet, and keeps their stacks available until it is handed on.
+// ready returns the rows for the next packet, and makes their stacks available until it is passed on.
 func (i *unwindInstance) ready() []*joined {
 	i.mu.Lock()
 	defer i.mu.Unlock()
@@ -326,7 +327,7 @@ func (i *unwindInstance) ready() []*joined {
 	return rows
 }
 
-// cutAbove returns a stack without its frames up to the first of these functions of the kernel.
+// cutAbove returns a stack without its frames up to the first of these kernel functions.
 func cutAbove(s *wire.Stack, functions []string) *wire.Stack {
 	for at, f := range s.Frames[:kernelFrames(s.Frames)] {
 		if slices.Contains(functions, f.Function) {
@@ -338,7 +339,8 @@ func cutAbove(s *wire.Stack, functions []string) *wire.Stack {
 	return s
 }
 
-// PreStop ends the reading. Between this and Stop, Inspektor Gadget reads the gadget's maps for the last time, so all rows must be ready.
+// PreStop ends the reading. Between PreStop and Stop, Inspektor Gadget reads the gadget's maps for the last time, so all rows
+// must be ready.
 func (i *unwindInstance) PreStop(operators.GadgetContext) error {
 	if i.done == nil {
 		return nil
@@ -353,11 +355,11 @@ func (i *unwindInstance) PreStop(operators.GadgetContext) error {
 func (i *unwindInstance) Stop(gadgetCtx operators.GadgetContext) error {
 	err := i.PreStop(gadgetCtx)
 	i.Stacks.Stop()
-	if i.stop == nil { // Start has not been called, or Stop has
+	if i.stop == nil { // not started, or already stopped
 		return err
 	}
 	i.stop = nil
-	i.sweep(0) // the last rows have been handed on
+	i.sweep(0) // the last rows were passed on
 	now := i.op.broker.Totals()
 	now.Memory, now.KernelMemory = i.most.Memory, i.most.KernelMemory
 	i.log.Infof("%s: %s", UnwindName, i.Summary())

@@ -17,7 +17,7 @@ import (
 	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/unwinder/wire"
 )
 
-// runs is the metric of runs by the way in which they take stacks.
+// runs returns the metric of runs by the kind of their stacks.
 func runs(t *testing.T, reader *sdkmetric.ManualReader) map[string]int64 {
 	t.Helper()
 	var found metricdata.ResourceMetrics
@@ -37,7 +37,7 @@ func runs(t *testing.T, reader *sdkmetric.ManualReader) map[string]int64 {
 	return by
 }
 
-// TestWays: where stacks cannot be whole, "auto", the default, takes them by frame pointers, "whole" fails, and a metric tells.
+// TestWays: without whole stacks, "auto", the default, uses frame pointers, and "whole" fails. A metric shows the kind.
 func TestWays(t *testing.T) {
 	reader := sdkmetric.NewManualReader()
 	provider := sdkmetric.NewMeterProvider(sdkmetric.WithReader(reader))
@@ -79,7 +79,7 @@ func TestWays(t *testing.T) {
 	require.NoError(t, err, "a gadget without the section")
 }
 
-// TestCutAbove: of the kernel's frames, those up to the handler of the fault say nothing.
+// TestCutAbove: kernel frames up to the fault handler are left out.
 func TestCutAbove(t *testing.T) {
 	frame := func(typ wire.FrameType, function string) *wire.Frame {
 		return &wire.Frame{Type: typ, Function: function}

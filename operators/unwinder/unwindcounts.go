@@ -20,7 +20,7 @@ func (c unwindCount) minus(o unwindCount) unwindCount {
 	return unwindCount{c.Events - o.Events, c.Value - o.Value}
 }
 
-// resultNames are the results of sampled events, in words and as the metrics' attribute.
+// resultNames has the results of sampled events, in words and as the metrics' attribute.
 var resultNames = [wire.Results]struct{ attribute, words string }{
 	wire.ResultNoChain:        {"no_unwinder", "that found no unwinder"},
 	wire.ResultDone:           {"unwound", "unwound"},
@@ -30,18 +30,18 @@ var resultNames = [wire.Results]struct{ attribute, words string }{
 	wire.ResultOverBudget:     {"over_budget", "above what a CPU may take in a second"},
 }
 
-// unwindTotals are the results of one run's events.
+// unwindTotals has the results of one run's events.
 type unwindTotals struct {
 	joinCounts
 	results   [wire.Results]unwindCount
 	overrun   uint64      // stacks that were not read in time
-	unlinked  uint64      // events without their span, because there were too many
-	elsewhere unwindCount // rows of containers whose name is no longer known: their number, and their value
+	unlinked  uint64      // events without their span, because there were too many spans
+	elsewhere unwindCount // rows of containers whose names are no longer known
 	missed    uint64      // calls of the gadget's programs that the kernel has skipped
-	others    uint64      // rows of Inspektor Gadget's own gadgets that had the ID of another event
+	others    uint64      // rows of Inspektor Gadget's own gadgets with the ID of another event
 }
 
-// since returns the changes of otelStacks' counts since another state.
+// since returns the changes of otelStacks' counts since was.
 func (t unwindTotals) since(was unwindTotals) unwindTotals {
 	for r := range t.results {
 		t.results[r] = t.results[r].minus(was.results[r])
@@ -50,7 +50,7 @@ func (t unwindTotals) since(was unwindTotals) unwindTotals {
 	return t
 }
 
-// ended returns all outcomes: the kernel's, and losses of unwound stacks on their way.
+// ended returns all outcomes: those in the kernel, and stacks that were lost afterwards.
 func (t *unwindTotals) ended() map[string]unwindCount {
 	all := map[string]unwindCount{}
 	for r, c := range t.results {
@@ -63,7 +63,7 @@ func (t *unwindTotals) ended() map[string]unwindCount {
 	return all
 }
 
-// unwindInstruments are the metrics of events that gadgets have unwound.
+// unwindInstruments are the metrics of sampled events.
 var unwindInstruments = sync.OnceValue(func() (m struct{ events, value metric.Int64Counter }) {
 	m.events, _ = metrics.Int64Counter("ig_otel_profiles_unwinder_events", metric.WithUnit("{event}"),
 		metric.WithDescription("Events that needed a stack, by result"))
@@ -79,14 +79,14 @@ var unwindRuns = sync.OnceValue(func() metric.Int64UpDownCounter {
 	return m
 })
 
-// countRuns changes the number of runs with a kind of stacks, a value of ParamUnwind. "" is none.
+// countRuns adds n to the number of runs with a kind of stacks: a value of ParamUnwind, or "" for none.
 func countRuns(way string, n int64) {
 	if m := unwindRuns(); m != nil && way != "" {
 		m.Add(context.Background(), n, metric.WithAttributes(attribute.String("stacks", way)))
 	}
 }
 
-// report adds the change to the metrics.
+// report adds the changes since was to the metrics.
 func (t *unwindTotals) report(was unwindTotals, unit string) {
 	m, before := unwindInstruments(), was.ended()
 	for result, now := range t.ended() {

@@ -16,14 +16,14 @@ import (
 	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/tune"
 )
 
-// exporterKey is ParamExporter among the parameters of a request.
+// exporterKey is the key of ParamExporter in the parameters of a request.
 const exporterKey = "operator." + Name + "." + ParamExporter
 
-// failedInterval is how often a failed run is looked up.
+// failedInterval is the time between two checks whether a failed run still exists.
 var failedInterval = 10 * time.Second // shorter in tests
 
-// NewInstanceManager returns Inspektor Gadget's manager of a daemon's detached runs. No client hears why one fails. Those that were to
-// export are counted in a metric, until they are deleted or start again.
+// NewInstanceManager returns Inspektor Gadget's manager of a daemon's detached runs. No client is there to see that one fails. So
+// failed runs that use this operator are counted in a metric, until they are deleted or start again.
 func NewInstanceManager(r runtime.Runtime) (*instancemanager.Manager, error) {
 	d := &detachedRuntime{Runtime: r}
 	var err error
@@ -36,7 +36,8 @@ type detachedRuntime struct {
 	manager *instancemanager.Manager
 }
 
-// RunGadget implements runtime.Runtime. A run that an operator has ended has failed: Inspektor Gadget would list it as running.
+// RunGadget implements runtime.Runtime. It returns an error if an operator has ended the run. Otherwise Inspektor Gadget would
+// list it as running.
 func (d *detachedRuntime) RunGadget(gadgetCtx runtime.GadgetContext, runtimeParams *params.Params, values api.ParamValues) error {
 	id := gadgetCtx.ID()
 	run := d.manager.LookupInstance(id)
@@ -58,13 +59,13 @@ func (d *detachedRuntime) RunGadget(gadgetCtx runtime.GadgetContext, runtimePara
 	return err
 }
 
-// NewStore returns a daemon's store of detached runs. It refuses a run whose exporter does not exist or has a mistake, as long as its
-// client is there to be told. It does not list runs that are not for this node, because Inspektor Gadget's list fails for them.
+// NewStore returns a daemon's store of detached runs. It refuses to create a run whose exporter does not exist or has a mistake,
+// so that the client sees the error. It does not list runs of other nodes, because Inspektor Gadget's list fails for them.
 func NewStore(s store.Store, manager *instancemanager.Manager) store.Store {
 	return registered.NewStore(s, manager)
 }
 
-// NewStore is the function of that name for this Operator.
+// NewStore is like the function NewStore, for this Operator.
 func (o *Operator) NewStore(s store.Store, manager *instancemanager.Manager) store.Store {
 	return detachedStore{s, manager, o}
 }

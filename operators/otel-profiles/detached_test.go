@@ -20,7 +20,7 @@ import (
 	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/tune"
 )
 
-// aDaemon is what Inspektor Gadget's service is for its manager: the operators.
+// aDaemon replaces Inspektor Gadget's service for the manager.
 type aDaemon []operators.DataOperator
 
 func (d aDaemon) GetOperatorMap() map[operators.DataOperator]*params.Params {
@@ -37,8 +37,7 @@ func detached(id string, values api.ParamValues) *api.GadgetInstance {
 	return &api.GadgetInstance{Id: id, Name: "cpu", GadgetConfig: &api.GadgetRunRequest{ImageName: gadgettest.Image, Version: api.VersionGadgetRunProtocol, ParamValues: values}}
 }
 
-// Nobody is attached to a detached run that fails, whatever the cause: an alert goes by the metric, until the run is deleted or starts
-// again.
+// The metric counts each detached run that fails, until it is deleted or starts again.
 func TestFailedRunsAreCounted(t *testing.T) {
 	op := settings(t, exporter("mine", startReceiver(t).Addr(), ""))
 	for _, tc := range []struct {
@@ -80,7 +79,7 @@ func TestFailedRunsAreCounted(t *testing.T) {
 	}
 }
 
-// stored is a store of detached runs: those of Inspektor Gadget need a cluster, or write to a folder of the host.
+// stored is a store of detached runs. Inspektor Gadget's stores need a cluster, or write to a folder of the host.
 type stored struct {
 	api.UnimplementedGadgetInstanceManagerServer
 	runs []*api.GadgetInstance
@@ -97,7 +96,7 @@ func (s *stored) ListGadgetInstances(context.Context, *api.ListGadgetInstancesRe
 	return &api.ListGadgetInstanceResponse{GadgetInstances: slices.Clone(s.runs)}, nil
 }
 
-// Whoever detaches is told of a mistake in the exporter's name or settings. The list has the runs of this node.
+// The client sees a mistake in the exporter's name or settings. The list has the runs of this node.
 func TestDetachedRunsAreChecked(t *testing.T) {
 	op := settings(t, exporter("mine", "127.0.0.1:1", "      broken: {exporter: carrier-pigeon}\n"))
 	manager, err := otelprofiles.NewInstanceManager(local.New())
@@ -119,7 +118,7 @@ func TestDetachedRunsAreChecked(t *testing.T) {
 
 	manager.RunGadget(detached(runID, nil))
 	defer func() { require.NoError(t, manager.RemoveGadget(runID)) }()
-	runs.runs = append(runs.runs, detached("feed", nil)) // another node's
+	runs.runs = append(runs.runs, detached("feed", nil)) // of another node
 	list, err := store.ListGadgetInstances(t.Context(), &api.ListGadgetInstancesRequest{})
 	require.NoError(t, err)
 	require.Len(t, list.GadgetInstances, 2)

@@ -30,11 +30,9 @@ import (
 
 var update = flag.Bool("update", false, "write the example of the reference")
 
-// exampleRow is a row of the gadget profile_cpu as Inspektor Gadget prints it in JSON, without the
-// fields that do not matter here. It was taken on Debian's kernel 6.1 from a pod that was made
-// through containerd's CRI. No API server was there: node, owner and labels are as one gives them.
-// The build IDs are what Inspektor Gadget's own gadgets give with --collect-build-id: the ID of the program's file and
-// the offsets of its addresses in it.
+// exampleRow is a row of the gadget profile_cpu, as Inspektor Gadget prints it in JSON, without irrelevant fields. It comes from
+// Debian's kernel 6.1 and a pod of containerd's CRI. There was no API server, so node, owner and labels are invented. The build
+// IDs are as in Inspektor Gadget's own gadgets with --collect-build-id: the ID of the program's file, and file offsets.
 const exampleRow = `{
   "k8s": {
     "node": "node-1", "namespace": "shop", "podName": "cart-7d4b", "containerName": "burner",
@@ -67,8 +65,8 @@ const (
 	exampleEnd   = "<!-- end example -->"
 )
 
-// TestExample sends exampleRow through the operator to a receiver and holds the reference's section
-// on it against the message that arrives.
+// TestExample sends exampleRow through the operator to a receiver. It compares the message that arrives with the example in the
+// reference.
 //
 //	go test ./operators/otel-profiles -run TestExample -update
 func TestExample(t *testing.T) {
@@ -96,8 +94,7 @@ func TestExample(t *testing.T) {
 	require.Equal(t, content, got, "run: go test ./operators/otel-profiles -run TestExample -update")
 }
 
-// sendRow runs op with a gadget that has this metadata and emits one row, written in JSON. It
-// returns the gadget's log.
+// sendRow runs op with a gadget that has this metadata and emits one row, given as JSON. It returns the gadget's log.
 func sendRow(t *testing.T, op operators.DataOperator, metadataFile, row string) string {
 	t.Helper()
 	metadata := viper.New()
@@ -137,7 +134,7 @@ func sendRow(t *testing.T, op operators.DataOperator, metadataFile, row string) 
 	return g.Log.String()
 }
 
-// addFields adds what the eBPF, the ustack and the enrichment operators make of profile_cpu's rows.
+// addFields adds the fields that the eBPF, ustack and enrichment operators give to profile_cpu's rows.
 func addFields(ds datasource.DataSource) error {
 	if _, err := compat.WrapAccessors(ds, nil, nil); err != nil {
 		return err
@@ -173,7 +170,7 @@ func addFields(ds datasource.DataSource) error {
 	return errors.Join(errs...)
 }
 
-// fill puts JSON's values into the fields of their names.
+// fill sets the fields to the JSON values of the same names.
 func fill(ds datasource.DataSource, d datasource.Data, prefix string, values map[string]any) error {
 	for name, value := range values {
 		if members, ok := value.(map[string]any); ok {
@@ -208,8 +205,8 @@ func fill(ds datasource.DataSource, d datasource.Data, prefix string, values map
 	return nil
 }
 
-// renderer writes a message as text, with what indices refer to in their place. What differs from
-// run to run and from machine to machine stands in angle brackets.
+// renderer writes a message as text, and replaces indices by the entries that they refer to. Values that depend on the run or the
+// machine are placeholders in angle brackets.
 type renderer struct {
 	*profilespb.ProfilesDictionary
 }

@@ -17,20 +17,20 @@ import (
 	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/warnings"
 )
 
-// exporters are the process's running exporters. One is started when the first gadget needs it. Gadgets with the same settings
-// share it, and a daemon keeps it for the next gadget.
+// exporters has the process's running exporters. The first gadget that needs an exporter starts it. Gadgets with the same
+// settings share it, and a daemon keeps it for the next gadget.
 type exporters struct {
 	mu      sync.Mutex
 	running []*shared
-	logged  warnings.Rate // what was logged once, by text
-	stop    func()        // stops the reporting of figures; nil while none is running
+	logged  warnings.Rate // by text
+	stop    func()        // stops the reporting of metrics; nil without running exporters
 }
 
-// shared is an exporter with the number of instances that use it.
+// shared is an exporter that instances share.
 type shared struct {
 	*export.Exporter
 	cfg   config.Exporter
-	users int // under exporters.mu
+	users int // guarded by exporters.mu
 
 	reporting sync.Mutex
 	reported  figures
@@ -39,8 +39,8 @@ type shared struct {
 
 func newExporters() *exporters { return &exporters{} }
 
-// acquire returns the running exporter with these settings, or starts it. The caller releases it. An exporter of the same name
-// with other settings continues for its users. It does no I/O: see shared.Opened.
+// acquire returns the running exporter with these settings, or starts it. The caller must release it. An exporter with the same
+// name and other settings continues for its users. acquire does no I/O: see shared.Opened.
 func (e *exporters) acquire(cfg config.Exporter) (*shared, error) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -62,15 +62,15 @@ func (e *exporters) acquire(cfg config.Exporter) (*shared, error) {
 	return s, nil
 }
 
-// The time limit for opening the files and folders of an exporter. A user at a terminal needs the error; a daemon starts the
-// gadget without them.
+// The time limits for opening an exporter's files and folders. At a terminal, the user must see the error. A daemon starts the
+// gadget all the same.
 var (
 	openWait       = 10 * time.Second
 	openWaitDaemon = 2 * time.Second // shorter in tests
 )
 
-// open waits for the first attempt to open an exporter. It returns an error if that fails. In a daemon, nobody would start the
-// gadget again once the exporter works. So it logs the failure, and the exporter keeps trying.
+// open waits for the first attempt to open an exporter, and returns its error. In a daemon it logs the error, and the exporter
+// keeps trying, because nobody would start the gadget again later.
 func (i *instance) open(s *shared) error {
 	wait := openWait
 	if i.remote {
@@ -89,8 +89,8 @@ func (i *instance) open(s *shared) error {
 	return fmt.Errorf("starting exporter %q: %w", s.cfg.Name, err)
 }
 
-// release gives an exporter back. It keeps running for the next gadget of a daemon. If the process runs only this gadget, the
-// caller ends it with stopUnused.
+// release gives an exporter back. In a daemon, the exporter keeps running for the next gadget. If the process runs only this
+// gadget, the caller ends it with stopUnused.
 func (e *exporters) release(s *shared) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -109,7 +109,7 @@ func (e *exporters) stopUnused(ctx context.Context, s *shared) error {
 	return e.end(ctx, s)
 }
 
-// end shuts s down and reports its last figures.
+// end shuts s down and updates the metrics for the last time.
 func (e *exporters) end(ctx context.Context, s *shared) error {
 	err := s.Shutdown(ctx)
 	s.report(true)
@@ -119,7 +119,7 @@ func (e *exporters) end(ctx context.Context, s *shared) error {
 	return nil
 }
 
-// drop forgets s. The caller holds mu.
+// drop removes s from the list. The caller holds mu.
 func (e *exporters) drop(s *shared) {
 	e.running = slices.DeleteFunc(slices.Clone(e.running), func(r *shared) bool { return r == s })
 	if len(e.running) == 0 && e.stop != nil {
@@ -128,7 +128,7 @@ func (e *exporters) drop(s *shared) {
 	}
 }
 
-// shutdown ends all exporters within ctx, at the same time.
+// shutdown ends all exporters concurrently, within ctx.
 func (e *exporters) shutdown(ctx context.Context) error {
 	e.mu.Lock()
 	running := e.running
@@ -153,14 +153,13 @@ func (e *exporters) list() []*shared {
 
 // targets has the exporters of each data source.
 type targets struct {
-	all   []string            // the exporters of data sources that are not in named
-	named map[string][]string // the exporters of a named data source
-	inRun []string            // the data sources in named, in the order in which they were written
+	all   []string            // exporters of data sources that are not in named
+	named map[string][]string // exporters by data source
+	inRun []string            // the data sources in named, in the order of the text
 }
 
-// parseTargets reads the parameter for the exporter: names of exporters, separated by commas. Each is for all data sources, or
-// for the one before its colon. A data source with named exporters goes only to these. An exporter that is named twice counts
-// once.
+// parseTargets parses ParamExporter: names of exporters, separated by commas. Each is for all data sources, or for the one before
+// its colon. A data source with its own exporters goes only to these. An exporter that is named twice counts once.
 func parseTargets(text string) (targets, error) {
 	t := targets{named: map[string][]string{}}
 	add := func(list []string, name string) []string {
@@ -193,7 +192,7 @@ func parseTargets(text string) (targets, error) {
 
 func (t targets) empty() bool { return len(t.all) == 0 && len(t.named) == 0 }
 
-// of returns the exporters of a data source, and whether it was named.
+// of returns the exporters of a data source, and whether the text names the data source.
 func (t targets) of(source string) (names []string, named bool) {
 	if names, named = t.named[source]; named {
 		return names, true
@@ -214,7 +213,7 @@ func (t targets) names() []string {
 // minInterval is the shortest batch window in ig run.
 const minInterval = 10 * time.Millisecond
 
-// parseInterval reads the parameter for the batch window; 0 means the exporter's.
+// parseInterval parses ParamInterval. It returns 0 for the exporter's own interval.
 func parseInterval(text string, remote bool) (time.Duration, error) {
 	text = strings.TrimSpace(text)
 	if text == "" {

@@ -8,7 +8,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// Clients choose the names of gadgets: metrics have a bounded number of them, of a bounded length.
+// Clients choose the names of gadgets, so metrics limit their number and length.
 func TestGadgetNames(t *testing.T) {
 	var g gadgetNames
 	for image, want := range map[string]string{

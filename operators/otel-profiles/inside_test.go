@@ -15,10 +15,10 @@ import (
 	"github.com/ig-otel-profiles/ig-otel-profiles/internal/receiver"
 )
 
-// Before any test begins: files that do not answer are waited for in several.
+// Shorter times, because several tests wait for files that do not respond.
 func init() { openWaitDaemon, failedInterval = 200*time.Millisecond, 50*time.Millisecond }
 
-// inside runs a gadget with an exporter to a receiver for each of settings, and calls start with what runs. No window ends
+// inside runs a gadget with one exporter and receiver for each of settings, and calls start with the instance. No window ends
 // before the gadget does.
 func inside(t *testing.T, g *gadgettest.Gadget, start func(inst *instance), settings ...string) []*receiver.Receiver {
 	t.Helper()
@@ -64,7 +64,7 @@ func emit(t *testing.T, g *gadgettest.Gadget, thread, leaf string, n uint64) {
 	require.NoError(t, g.Source.EmitAndRelease(p))
 }
 
-// threads are the sums by name of the thread, "" without one.
+// threads returns the sums by thread name, which can be "".
 func threads(r *receiver.Receiver) map[string]int64 {
 	sums := map[string]int64{}
 	for _, s := range r.Samples() {
@@ -73,7 +73,7 @@ func threads(r *receiver.Receiver) map[string]int64 {
 	return sums
 }
 
-// Rows that are one for an exporter, because it drops an attribute, are two for the next.
+// Two rows that differ in one attribute are equal for an exporter that drops it, and distinct for another.
 func TestRowsAreKeyedForEachExporter(t *testing.T) {
 	g := &gadgettest.Gadget{}
 	rs := inside(t, g, func(*instance) {
@@ -84,7 +84,7 @@ func TestRowsAreKeyedForEachExporter(t *testing.T) {
 	require.Equal(t, map[string]int64{"worker-0": 1, "worker-1": 2}, threads(rs[1]))
 }
 
-// A fault that shows with the second exporter costs that one the row, and the first nothing.
+// A panic in the second exporter's pipeline costs only that exporter the row.
 func TestPanicCostsARow(t *testing.T) {
 	g := &gadgettest.Gadget{}
 	rs := inside(t, g, func(inst *instance) {
@@ -103,8 +103,8 @@ func TestPanicCostsARow(t *testing.T) {
 	require.Contains(t, g.Log.String(), "please report this")
 }
 
-// A field with a value of its own in each row does not become that many resources' attributes, nor samples'. What a window has left
-// out is there in the next one.
+// A field with a different value in each row does not become arbitrarily many attributes. Values that one window leaves out can
+// be in the next one.
 func TestCapCountsPerWindow(t *testing.T) {
 	g := &gadgettest.Gadget{}
 	rs := inside(t, g, func(inst *instance) {
@@ -124,7 +124,7 @@ func TestCapCountsPerWindow(t *testing.T) {
 	require.Contains(t, g.Log.String(), "max_values_per_attribute")
 }
 
-// fill emits rows with ever new stacks until each exporter has dropped some, and returns the most memory that the sums took.
+// fill emits rows with new stacks until each exporter has dropped some. It returns the highest memory of the sums.
 func fill(t *testing.T, g *gadgettest.Gadget, inst *instance) (most int64) {
 	t.Helper()
 	full := func() bool {
@@ -160,7 +160,7 @@ func smallSource(t *testing.T) {
 	maxSourceBytes = 1 << 20
 }
 
-// The exporters of a source share its memory.
+// The exporters of a data source share its memory.
 func TestExportersShareMemory(t *testing.T) {
 	smallSource(t)
 	g := &gadgettest.Gadget{Type: datasource.TypeArray}
@@ -171,13 +171,13 @@ func TestExportersShareMemory(t *testing.T) {
 	}, "", "", "", "")
 }
 
-// A row that comes between the last flush and the end is not lost.
+// A row between the last flush and the end is not lost.
 func TestRowsOfTheLastMoment(t *testing.T) {
 	smallSource(t)
 	g := &gadgettest.Gadget{}
 	late := 0
 	g.Logged = func(g *gadgettest.Gadget, line string) {
-		if strings.Contains(line, "too many distinct stacks") { // by a flush that has handed over its window
+		if strings.Contains(line, "too many distinct stacks") { // logged by a flush that has passed on its window
 			late++
 			emit(t, g, "late", "leaf", 1)
 		}

@@ -25,35 +25,35 @@ import (
 	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/tune"
 )
 
-// instance is the operator's part of one gadget run. Rows may come before Start and after Stop,
-// up to Close; Close may follow the instantiation directly, and may be called twice.
+// instance is the operator's part of one gadget run. Rows may come before Start, and after Stop until Close. Close may follow the
+// instantiation directly, and may be called twice.
 type instance struct {
 	op       *Operator
 	targets  targets
 	values   api.ParamValues
 	remote   bool
-	interval time.Duration // from the parameter; 0: each exporter's own
-	// mustDeliver is ParamCheck.
+	interval time.Duration // ParamInterval; 0: each exporter's own
+	// mustDeliver is the value of ParamCheck.
 	mustDeliver bool
 
 	gadget    string
-	label     attribute.KeyValue // of the gadget, in metrics
+	label     attribute.KeyValue // the gadget's attribute in metrics
 	log       logger.Logger
 	cancel    func() // ends the gadget
 	exporters []*shared
 	pipelines []*pipeline
 	maps      *stackMaps
-	// uncollected are flags that are off and would make the gadget collect stacks.
+	// uncollected has flags that would make the gadget collect stacks, but are off.
 	uncollected []string
-	names       *namer // for all data sources
-	// unreadFile is why the last file could not be read, once names is released
+	names       *namer
+	// unreadFile is the last error of reading a file, set when names is released.
 	unreadFile error
-	hosts      *hostproc.Resolver    // nil until an exporter asks for it
-	contexts   *proccontext.Resolver // the same
+	hosts      *hostproc.Resolver    // nil until an exporter needs it
+	contexts   *proccontext.Resolver // nil until an exporter needs it
 
-	started   bool          // all other operators have started, because this one starts last
-	stop      chan struct{} // ends the flusher
-	stopped   chan struct{} // the flusher has ended
+	started   bool          // all operators have started, because this one starts last
+	stop      chan struct{} // closed to end the flusher
+	stopped   chan struct{} // closed when the flusher has ended
 	wake      chan struct{} // a pipeline is nearly full
 	flushing  sync.Mutex    // one flush at a time
 	closeOnce sync.Once
@@ -71,9 +71,9 @@ func (i *instance) ExtraParams(operators.GadgetContext) api.Params {
 	return extraParams()
 }
 
-// PreStart fits the gadget to the machine, also where nothing is exported, and subscribes to the data sources that have something
-// to export. An unknown or wrongly configured exporter is an error, because its user must know. A data source with wrong
-// annotations is logged, and the gadget runs without exporting that one, if there is another.
+// PreStart adapts the gadget to the machine, even if nothing is exported, and subscribes to the data sources to export. It
+// returns an error for an unknown or wrongly configured exporter. It logs a data source with wrong annotations, and exports the
+// others.
 func (i *instance) PreStart(gadgetCtx operators.GadgetContext) error {
 	if err := tune.Apply(gadgetCtx, tune.ThisMachine()); err != nil {
 		return fmt.Errorf("%s: %w", Name, err)
@@ -138,8 +138,8 @@ func (i *instance) PreStart(gadgetCtx operators.GadgetContext) error {
 	return nil
 }
 
-// export subscribes to a data source for the exporters that it goes to. An unavailable exporter is an error. A fault of the data
-// source is one of faults.
+// export subscribes to a data source for its exporters. It returns an error if an exporter is unavailable, and mistakes of the
+// data source in faults.
 func (i *instance) export(gadgetCtx operators.GadgetContext, set *config.Set, ds datasource.DataSource) (faults []error, err error) {
 	exporters, named := i.targets.of(ds.Name())
 	src := &source{inst: i, ds: ds}
@@ -187,8 +187,8 @@ func (i *instance) export(gadgetCtx operators.GadgetContext, set *config.Set, ds
 	return faults, nil
 }
 
-// nothing logs that no data source is exported, because of faults or because there is none with a stack. It is only an error for a run
-// that must deliver.
+// nothing logs that no data source is exported, because of faults or because none has a stack. It returns that as an error for a
+// run that must deliver.
 func (i *instance) nothing(faults []error) error {
 	where := quotedList(i.targets.names())
 	if len(faults) > 0 {
@@ -217,8 +217,8 @@ func (i *instance) acquire(cfg config.Exporter) (*shared, error) {
 	return exp, i.open(exp)
 }
 
-// giveBack gives back the exporters of an instance that does not start. Inspektor Gadget still closes
-// the instance, but without pipelines there is nothing to wait for.
+// giveBack releases the exporters of an instance that does not start. Inspektor Gadget still closes the instance, but without
+// pipelines Close does nothing.
 func (i *instance) giveBack() {
 	for _, p := range i.pipelines {
 		p.closed.Store(true)
@@ -233,7 +233,7 @@ func (i *instance) giveBack() {
 	i.releaseNames()
 }
 
-// leave gives an exporter back. If the gadget runs in the caller's process, leave waits for the delivery.
+// leave releases an exporter. If the gadget runs in the caller's process, leave waits for the delivery.
 func (i *instance) leave(exp *shared) error {
 	i.op.exporters.release(exp)
 	if i.remote {
@@ -244,7 +244,7 @@ func (i *instance) leave(exp *shared) error {
 	return i.op.exporters.stopUnused(ctx, exp)
 }
 
-// releaseNames gives back the namer and the contexts of processes. The caller makes sure that no more rows are read.
+// releaseNames releases the namer and the contexts of processes. The caller makes sure that no more rows are read.
 func (i *instance) releaseNames() {
 	i.flushing.Lock() // Shutdown flushes too
 	defer i.flushing.Unlock()
@@ -281,7 +281,7 @@ func (i *instance) options(gadgetCtx operators.GadgetContext, ds datasource.Data
 		MapSpec: func(name string) *ebpf.MapSpec { return tune.MapSpec(gadgetCtx, name) },
 		Logger:  i.log,
 	}
-	// If another operator has the frames of all stacks, it has their names, too. Then no namer is needed, which would follow all processes.
+	// If another operator has the frames of all stacks, it has their names, too. Then no namer is needed.
 	if len(ds.GetFieldsWithTag(fieldmap.StackTag)) == 0 || fieldmap.HasIDs(ds) {
 		if i.names == nil {
 			i.names = i.op.names.acquire()
@@ -343,12 +343,12 @@ func (i *instance) Close(gadgetCtx operators.GadgetContext) error {
 			p.closed.Store(true)
 			change(theInstruments().dataSources, -1, attribute.String("exporter", p.exp.cfg.Name), i.label)
 		}
-		// Rows that came before their pipeline was marked as closed, and after the flush.
+		// Send rows that came after the last flush and before their pipeline was closed.
 		i.flush()
 		i.releaseNames()
 		var errs []error
 		for _, exp := range i.exporters {
-			// The exporter itself has logged the rows that it dropped at the deadline.
+			// The exporter has already logged the rows that it dropped at the deadline.
 			if err := i.leave(exp); err != nil && exp.Stats().Rows.Held > 0 {
 				errs = append(errs, err)
 			}

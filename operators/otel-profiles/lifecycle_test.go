@@ -17,7 +17,7 @@ import (
 	"github.com/ig-otel-profiles/ig-otel-profiles/internal/recvtest"
 )
 
-// A secret or a folder that is not there yet does not end a headless gadget: its rows wait.
+// A headless gadget whose secret or folder does not exist yet keeps running, and its rows wait.
 func TestDaemonWaits(t *testing.T) {
 	r := startReceiver(t)
 	token := filepath.Join(t.TempDir(), "token")
@@ -41,14 +41,13 @@ func TestDaemonWaits(t *testing.T) {
 	})
 }
 
-// hang makes every attempt to open a file wait, as one on a network file system does that is away, until the
-// test ends.
+// hang makes every attempt to open a file hang until the test ends, as on an unavailable network file system.
 func hang(t *testing.T, path string) {
 	t.Helper()
 	require.NoError(t, os.WriteFile(path, []byte("x"), 0o600))
 	f, err := os.Open(path)
 	require.NoError(t, err)
-	// Opening a file on which somebody has a lease waits for that one to give it up.
+	// Opening a file waits for the holder of a lease on it.
 	_, err = unix.FcntlInt(f.Fd(), unix.F_SETLEASE, unix.F_WRLCK)
 	if err != nil {
 		t.Skipf("no leases on this file system: %v", err)
@@ -60,8 +59,7 @@ func hang(t *testing.T, path string) {
 	})
 }
 
-// A file that hangs holds up the exporter that needs it, and nothing else. See TestPatientExporter for the end of the
-// process.
+// A file that hangs delays only the exporter that needs it. TestPatientExporter tests the end of the process.
 func TestAFileThatHangs(t *testing.T) {
 	r := startReceiver(t)
 	token := filepath.Join(t.TempDir(), "token")
@@ -88,7 +86,7 @@ func TestAFileThatHangs(t *testing.T) {
 	require.NoError(t, <-done)
 }
 
-// A daemon sends what it finds in a storage folder, whether or not a gadget asks for the exporter.
+// A daemon sends the requests in a storage folder, even if no gadget uses the exporter.
 func TestStoredIsSentWithoutAGadget(t *testing.T) {
 	r := startReceiver(t)
 	folder := filepath.Join(t.TempDir(), "queue")
@@ -108,12 +106,12 @@ func TestStoredIsSentWithoutAGadget(t *testing.T) {
 	require.Equal(t, map[string]int64{"leaf": 3}, leaves(t, r))
 }
 
-// A Shutdown that gives up on a gadget flushes it, also while the gadget closes. The race detector says whether it may.
+// If a gadget does not end in time, Shutdown flushes it, even while it closes. Run this test with -race.
 func TestShutdownWhileAGadgetCloses(t *testing.T) {
 	sent := make(chan struct{})
 	r := recvtest.StartGRPC(t, recvtest.GRPCConfig{Answer: func(ctx context.Context, r recvtest.Request) (*colprofiles.ExportProfilesServiceResponse, error) {
 		close(sent)
-		<-ctx.Done() // Close has given its names back, and waits
+		<-ctx.Done() // Close has released its names, and waits
 		return nil, ctx.Err()
 	}})
 	op := settings(t, exporter("mine", r.Addr, "        shutdown_timeout: 300ms\n"))

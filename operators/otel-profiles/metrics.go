@@ -15,8 +15,8 @@ import (
 	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/profile"
 )
 
-// instruments are this process's metrics in Inspektor Gadget's registry, so that they appear wherever its own do. Its gauges
-// panic in v0.55.0, so up-down counters replace them. No gadget's callback uses them; a reporter adds the changes now and then.
+// instruments are this process's metrics in Inspektor Gadget's registry, next to its own. Up-down counters replace gauges, which
+// panic in v0.55.0. A reporter adds the changes at intervals, outside gadgets' callbacks.
 type instruments struct {
 	ofExporter    []instrument
 	requests      metric.Int64Counter
@@ -34,7 +34,7 @@ type instruments struct {
 	duration      metric.Float64Histogram
 }
 
-// instrument is a metric of exporters: a value of their figures.
+// instrument is a metric of exporters, with one of their figures.
 type instrument struct {
 	add   func(n int64, attrs ...attribute.KeyValue)
 	value func(figures) int64
@@ -115,8 +115,8 @@ func (o observer) Request(d time.Duration, bytes int, ok bool) {
 
 const reportInterval = 5 * time.Second
 
-// startReporting adds the changes of the running exporters' figures to the metrics now and then, until stop is called. stop does
-// not wait, because the caller may hold the lock that the list needs.
+// startReporting adds the changes of the running exporters' figures to the metrics at intervals, until stop is called. stop does
+// not wait, because the caller may hold the lock that running needs.
 func startReporting(running func() []*shared) (stop func()) {
 	quit := make(chan struct{})
 	go func() {
@@ -136,7 +136,7 @@ func startReporting(running func() []*shared) (stop func()) {
 	return func() { close(quit) }
 }
 
-// report adds the changes since the last report. With end it is the last one: the queue then counts as empty.
+// report adds the changes since the last report. end marks the last report, after which the queue counts as empty.
 func (s *shared) report(end bool) {
 	s.reporting.Lock()
 	defer s.reporting.Unlock()
@@ -169,7 +169,7 @@ func (s *shared) report(end bool) {
 	}
 }
 
-// report adds the changes in a data source's counts since old.
+// report adds the changes of a data source's counts since old.
 func (c Counts) report(old Counts, exporter, gadget attribute.KeyValue) {
 	m := theInstruments()
 	count(m.rowsRead, c.Read-old.Read, exporter, gadget)
@@ -188,7 +188,7 @@ func (c Counts) report(old Counts, exporter, gadget attribute.KeyValue) {
 // mostGadgets bounds the values of the attribute gadget in a process, because clients of a daemon choose them.
 const mostGadgets = 50
 
-// gadgetNames gives gadgets their name in metrics. It is safe for concurrent use.
+// gadgetNames assigns the names of gadgets in metrics. It is safe for concurrent use.
 type gadgetNames struct {
 	mu   sync.Mutex
 	seen map[string]bool
@@ -196,8 +196,7 @@ type gadgetNames struct {
 
 var theGadgetNames gadgetNames
 
-// of returns the attribute of a gadget with that image: the image's name without registry, tag and digest, or "other" if there
-// are too many names.
+// of returns the attribute for an image: its name without registry, tag and digest, or "other" if there are too many names.
 func (g *gadgetNames) of(image string) attribute.KeyValue {
 	const longest = 64
 	name, _, _ := strings.Cut(image[strings.LastIndexByte(image, '/')+1:], "@")

@@ -64,7 +64,7 @@ func TestImageCannotChooseWhereToConnect(t *testing.T) {
 	require.Zero(t, evil.Stats().Requests)
 }
 
-// A user who wants what the image's default happens to be is told how to say so, and that works.
+// The log tells a user how to request the same value as the image's default, and that works.
 func TestSameValueAsTheImages(t *testing.T) {
 	r := startReceiver(t)
 	op := settings(t, exporter("mine", r.Addr(), ""))
@@ -98,7 +98,7 @@ func TestSameValueAsTheImages(t *testing.T) {
 	}
 }
 
-// An image asks for a window that no receiver could take: the exporter's own counts.
+// If an image requests an extreme interval, the exporter's own applies.
 func TestImageCannotFlood(t *testing.T) {
 	for asked, want := range map[string]string{"1ns": "every 10s", "999ms": "every 10s", "2h": "every 10s", "7s": "every 7s"} {
 		r := startReceiver(t)
@@ -114,7 +114,7 @@ func TestImageCannotFlood(t *testing.T) {
 	require.ErrorContains(t, (&gadgettest.Gadget{}).Make(t.Context(), settings(t, "")).Run(gadgettest.Params("otlp", otelprofiles.ParamInterval, "1ns")), "at least 10ms")
 }
 
-// A run asks for an interval after which the exporter would drop everything as too old.
+// The run requests an interval after which the exporter would drop everything as too old.
 func TestIntervalBeyondMaxAge(t *testing.T) {
 	r := startReceiver(t)
 	op := settings(t, exporter("mine", r.Addr(), "        sending_queue: {max_age: 15m}\n"))
@@ -146,7 +146,7 @@ func TestWrongSettings(t *testing.T) {
 	require.Equal(t, int64(1), leaves(t, r)["leaf"])
 }
 
-// Inspektor Gadget merges --annotate into the gadget's metadata, also what is about nothing.
+// Inspektor Gadget merges --annotate into the gadget's metadata, even for data sources that do not exist.
 func TestWrongAnnotations(t *testing.T) {
 	r := startReceiver(t)
 	op := settings(t, exporter("mine", r.Addr(), ""))
@@ -164,7 +164,7 @@ func TestWrongAnnotations(t *testing.T) {
 		`--annotate names the field "proc.com", which the data source "samples" does not have`)
 	require.NoError(t, run("datasources: {Samples: {fields: {Proc.comm: {annotations: {profiles.sample-attribute: 'true'}}}}}"))
 
-	// An image describes a data source that it has only at times.
+	// The image describes a data source that exists only with some parameters.
 	const described = "datasources: {others: {annotations: {a: b}}, samples: {fields: {none: {annotations: {a: b}}}}}"
 	g := &gadgettest.Gadget{Start: func(g *gadgettest.Gadget) { g.Context.Cancel() }}
 	gadgetCtx := g.Make(t.Context(), op)
@@ -172,7 +172,7 @@ func TestWrongAnnotations(t *testing.T) {
 	require.NoError(t, gadgetCtx.Run(gadgettest.Params("mine")))
 }
 
-// A run that was asked to export and can export nothing says so: a mistake ends it, a gadget without a stack ends a run that has to deliver.
+// A run that can export nothing logs it. A mistake ends the run. A gadget without a stack ends only a run that must deliver.
 func TestNothingToExport(t *testing.T) {
 	r := startReceiver(t)
 	op := settings(t, exporter("mine", r.Addr(), ""))
@@ -195,8 +195,7 @@ func TestNothingToExport(t *testing.T) {
 	require.ErrorContains(t, run(otelprofiles.ParamCheck, "true"), "has no data source with a stack")
 }
 
-// Inspektor Gadget closes a gadget whose PreStart failed. What had been set up by then must not hold
-// it up.
+// Inspektor Gadget closes a gadget after a failed PreStart. Exporters that were acquired before must not delay it.
 func TestOneOfTwoExportersIsWrong(t *testing.T) {
 	r := startReceiver(t)
 	for _, remote := range []bool{false, true} {
@@ -222,7 +221,7 @@ func TestOneOfTwoExportersIsWrong(t *testing.T) {
 	}
 }
 
-// A gadget that cannot start has an error of its own: that no row came explains nothing then.
+// If a gadget cannot start, its own error is reported, and not that there were no rows.
 func TestGadgetThatDoesNotStart(t *testing.T) {
 	r := startReceiver(t)
 	op := settings(t, exporter("mine", r.Addr(), ""))
@@ -235,7 +234,7 @@ func TestGadgetThatDoesNotStart(t *testing.T) {
 	require.Contains(t, g.Log.String(), "0 rows read")
 }
 
-// An operator that ends a run has said why: that no row came explains nothing then.
+// If an operator ends a run, its reason is reported, and not that there were no rows.
 func TestRunThatIsEnded(t *testing.T) {
 	r := startReceiver(t)
 	op := settings(t, exporter("mine", r.Addr(), ""))
@@ -246,7 +245,7 @@ func TestRunThatIsEnded(t *testing.T) {
 	require.ErrorContains(t, op.Failed(), "the probes cost too much")
 }
 
-// A gadget's log goes to whoever started it, who need not know the daemon's secrets.
+// A gadget's log goes to its user, who must not see the daemon's secrets.
 func TestLogShowsNoSecrets(t *testing.T) {
 	op := settings(t, "operator: {otel-profiles: {exporters: {mine: {exporter: otlp-http, shutdown_timeout: 10ms, "+
 		"profiles_endpoint: 'http://127.0.0.1:1/in?api-key=verysecret', headers: {x-token: hidden}, insecure: true}}}}")

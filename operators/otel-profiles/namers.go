@@ -18,13 +18,13 @@ import (
 	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/unwinder"
 )
 
-// namer is shared by all gadgets of a process to name their stacks, while one of them runs.
+// namer names the stacks of all gadgets in a process while one of them runs.
 type namer struct {
 	*names.Namer
 	wait time.Duration // the longest wait for printed text, per stack
 }
 
-// namers owns the namer of a process.
+// namers owns the namer of the process.
 type namers struct {
 	setting func() config.Names
 	tables  *symbols.Shared // also of other operators: see fieldmap.TablesVar
@@ -35,10 +35,10 @@ func newNamers(setting func() config.Names) *namers {
 	return &namers{setting: setting, tables: symbols.NewShared(func() symbols.Options { return tableOptions(setting()) })}
 }
 
-// tableOptions are the options of the tables of functions of this process.
+// tableOptions returns the options of this process's symbol tables.
 func tableOptions(s config.Names) symbols.Options {
 	o := symbols.Options{
-		// A hostile file can only end a process without rights.
+		// A hostile file can only crash a process without rights.
 		Reader: unwinder.NewReader(log.StandardLogger(), func() { count(theInstruments().readerEnds, 1) }),
 		Bytes:  s.Memory, Lines: s.Lines, Inlined: true, HostRoot: os.Getenv("HOST_ROOT"),
 	}
@@ -58,7 +58,7 @@ func tableOptions(s config.Names) symbols.Options {
 	return o
 }
 
-// acquire returns the running namer, which it makes for the first.
+// acquire returns the namer. The first call creates it.
 func (n *namers) acquire() *namer {
 	return n.current.Acquire(func() *namer {
 		return &namer{
@@ -76,12 +76,12 @@ func (n *namers) release() {
 	})
 }
 
-// newContexts returns the contexts of processes, as long as a gadget with an exporter runs.
+// newContexts returns a resolver of process contexts.
 func newContexts() *proccontext.Resolver {
 	return proccontext.New(os.Getenv("HOST_ROOT"), unwinder.NewContextReader(log.StandardLogger()))
 }
 
-// frames describes user frames, "" if there are none.
+// frames describes the user frames. It returns "" if there are none.
 func (c Counts) frames() string {
 	var total, named, files, neither int64
 	why := map[bool]map[string]int64{true: {}, false: {}}

@@ -8,13 +8,13 @@ import (
 	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/stack"
 )
 
-// enoughRows is the number of rows without a stack that is more than chance.
+// enoughRows is the number of rows without a stack that is no coincidence.
 const enoughRows = 5
 
-// bare reports whether nearly all rows of closed windows are without a stack.
+// bare reports whether nearly all rows of closed windows lack a stack.
 func (c Counts) bare() bool { return c.nearly(profile.NoStack) }
 
-// nearly reports whether nearly all rows of closed windows have this result for their stack.
+// nearly reports whether nearly all rows of closed windows have this fate.
 func (c Counts) nearly(fate profile.Fate) bool {
 	return c.Fates[fate] > 0 && 20*c.Fates[fate] >= 19*c.closed()
 }

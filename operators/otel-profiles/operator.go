@@ -1,13 +1,12 @@
-// Package otelprofiles is the Inspektor Gadget operator otel-profiles: it exports the rows of any
-// gadget that have a stack as OpenTelemetry profiles.
+// Package otelprofiles is the Inspektor Gadget operator otel-profiles. It exports gadget rows that have a stack as OpenTelemetry
+// profiles.
 //
-// Importing the package registers the operator. Inspektor Gadget's registry is a map by name. The last registration wins, in an
-// order that depends on imports. A program that may also import Inspektor Gadget's own operator of this name calls Register from
-// main. Any program can check with Registered.
+// Importing the package registers the operator. If a program also imports Inspektor Gadget's own operator of this name, the
+// import order decides which one stays registered. Such a program calls Register from main. Any program can check with
+// Registered.
 //
-// Exporters belong to the process and are shared by all gadget instances; aggregators belong to
-// one instance and one data source. Inspektor Gadget's daemons end without closing their gadgets:
-// they must call Shutdown before they exit.
+// All gadget instances of a process share its exporters. An aggregator belongs to one instance and one data source. Inspektor
+// Gadget's daemons exit without closing their gadgets, so they must call Shutdown before that.
 package otelprofiles
 
 import (
@@ -36,36 +35,33 @@ import (
 	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/tune"
 )
 
-// Name is the operator's name, and the prefix of its settings in Inspektor Gadget's config:
-// operator.otel-profiles.
+// Name is the operator's name. Its settings are in the section operator.otel-profiles of Inspektor Gadget's config.
 const Name = "otel-profiles"
 
 // The operator's parameters, which are flags of ig run and kubectl gadget run.
 const (
-	// ParamExporter names the exporter to use: one name for all data sources, or a comma-separated
-	// list of datasource:name.
+	// ParamExporter names the exporters: a comma-separated list of names, for all data sources, or of datasource:name.
 	ParamExporter = "otel-profiles-exporter"
-	// ParamInterval is the batch window, a duration; empty: the exporter's batch.interval.
+	// ParamInterval is the batch interval, a duration; empty: the exporter's batch.interval.
 	ParamInterval = "otel-profiles-interval"
-	// ParamName is the profiles' name; empty: the gadget's.
+	// ParamName is the name of the profiles; empty: the gadget's name.
 	ParamName = "otel-profiles-name"
 
-	// Parameters for a run without configuration. They are offered only if the gadget runs in the caller's own process. A remote
-	// caller must not choose where a privileged daemon connects, nor what it sends.
+	// Parameters for a run without configuration. They exist only if the gadget runs in the caller's own process. A remote caller
+	// must not choose where a privileged daemon connects, nor what it sends.
 	ParamEndpoint    = "otel-profiles-endpoint"
 	ParamInsecure    = "otel-profiles-insecure"
 	ParamHeaders     = "otel-profiles-headers"
 	ParamCompression = "otel-profiles-compression"
-	// ParamCheck is for scripts. It ends a run with an error if no row was delivered, or nearly all rows lack a stack.
+	// ParamCheck is for scripts. The run ends with an error if no row was delivered, or if nearly all rows lack a stack.
 	ParamCheck = "otel-profiles-check"
 )
 
 const (
-	// The operator is pre-started last, when all others have added their fields, and stopped
-	// first, before the eBPF operator's last flush.
+	// PreStart runs last, when all other operators have added their fields. Stop runs first, before the eBPF operator's last
+	// flush.
 	operatorPriority = 9999
-	// Rows are read behind Inspektor Gadget's filter, sort and limiter, whose priorities end at
-	// 9,600.
+	// Rows are read after Inspektor Gadget's filter, sort and limiter, whose priorities are at most 9,600.
 	subscribePriority = 9700
 )
 
@@ -74,8 +70,7 @@ var localParams = []string{ParamEndpoint, ParamInsecure, ParamHeaders, ParamComp
 // imageParams are the parameters that a gadget image's paramDefaults may set.
 var imageParams = []string{ParamName, ParamInterval}
 
-// Operator is the data operator. Use the package's registered one, or New for tests and programs
-// that manage more than one.
+// Operator is the data operator. Use the package's registered one. Tests, and programs with more than one, use New.
 type Operator struct {
 	exporters *exporters
 	names     *namers
@@ -89,15 +84,15 @@ type Operator struct {
 	closing  bool
 
 	sendStored bool
-	mistakes   int64 // mistakes in the settings, as in the metrics
-	failed     error // of runs with ParamCheck
+	mistakes   int64 // mistakes in the settings, as reported in the metrics
+	failed     error // error of runs with ParamCheck
 }
 
 var registered = New()
 
 func init() {
 	operators.RegisterDataOperator(registered)
-	tune.Observe() // daemons take the operators down before they initialize them
+	tune.Observe() // here too, because daemons list the operators before they call Init
 }
 
 // New returns an operator that has not been initialized.
@@ -107,11 +102,10 @@ func New() *Operator {
 	return o
 }
 
-// Register registers this package's operator under its name. It replaces any operator with this
-// name.
+// Register registers this package's operator. It replaces any operator with the same name.
 func Register() { operators.RegisterDataOperator(registered) }
 
-// Registered returns an error if another operator is registered under this one's name.
+// Registered returns an error if another operator is registered under Name.
 func Registered() error {
 	if op := operators.GetDataOperators()[Name]; op != operators.DataOperator(registered) {
 		return fmt.Errorf("operator %q is %T, not this project's: do not import Inspektor Gadget's pkg/operators/otel-profiles, or call Register after it", Name, op)
@@ -122,10 +116,9 @@ func Registered() error {
 // Shutdown ends the registered operator: see Operator.Shutdown.
 func Shutdown(ctx context.Context) error { return registered.Shutdown(ctx) }
 
-// Serve runs a daemon's service for gadgets until ctx ends, or until the service fails, and returns its error. It sends
-// stored requests of an
-// earlier process. At the end it stops the gadgets that export, and waits at most drain for the delivery of their last profiles.
-// The clients' connections must stay until then.
+// Serve runs a daemon's service for gadgets until ctx ends or the service fails, and returns its error. It sends stored requests
+// of an earlier process. At the end it stops the gadgets that export, and waits at most drain for the delivery of their last
+// profiles. Keep the clients' connections until it returns.
 func Serve(ctx context.Context, drain time.Duration, run func() error) (failure error) {
 	SendStored()
 	failed := make(chan error, 1)
@@ -135,7 +128,7 @@ func Serve(ctx context.Context, drain time.Duration, run func() error) (failure 
 	case <-ctx.Done():
 	}
 	log.Infof("stopping: up to %s to deliver the last profiles", drain)
-	// ctx may have ended; the remaining work needs its own time. A service that has failed may leave gadgets that run, too.
+	// ctx may have ended, so the remaining work gets its own time limit. After a failed service, gadgets may still run.
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), drain)
 	defer cancel()
 	if err := Shutdown(ctx); err != nil {
@@ -144,11 +137,11 @@ func Serve(ctx context.Context, drain time.Duration, run func() error) (failure 
 	return failure
 }
 
-// SendStored is for daemons. From the next Init on, or at once after it, exporters with a storage folder run without a
-// gadget. So requests from before a restart are sent.
+// SendStored is for daemons. It starts the exporters with a storage folder, even without a gadget, now or at the next Init. So
+// requests from before a restart are sent.
 func SendStored() { registered.SendStored() }
 
-// SendStored is the function of that name for this Operator.
+// SendStored is like the function SendStored, for this Operator.
 func (o *Operator) SendStored() {
 	o.mu.Lock()
 	o.sendStored = true
@@ -159,7 +152,7 @@ func (o *Operator) SendStored() {
 	}
 }
 
-// startStored starts the exporters with a storage folder. It does not wait for any file.
+// startStored starts the exporters with a storage folder. It does not wait for files.
 func (o *Operator) startStored() {
 	set := o.load(nil, true)
 	for _, name := range set.Names() {
@@ -176,11 +169,11 @@ func (o *Operator) startStored() {
 	}
 }
 
-// Failed returns an error if a run with ParamCheck has delivered nothing. Inspektor Gadget has no use for an error at the end of
-// a run: the program reads it before it exits.
+// Failed returns an error if a run with ParamCheck has failed. Inspektor Gadget ignores errors at the end of a run, so the
+// program calls Failed before it exits.
 func Failed() error { return registered.Failed() }
 
-// Failed is the function of that name for this Operator.
+// Failed is like the function Failed, for this Operator.
 func (o *Operator) Failed() error {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -193,9 +186,9 @@ func (o *Operator) Name() string { return Name }
 // Priority implements operators.DataOperator.
 func (o *Operator) Priority() int { return operatorPriority }
 
-// Init takes the settings as they are now. It never returns an error, opens no file and dials nothing. An error would end a
-// daemon on every node, and cause "unknown flag" in ig run. Each mistake is logged once, and reported to the gadget that uses the
-// exporter. It may be called again.
+// Init reads the current settings. It opens no file and no connection, and never returns an error: that would end a daemon on
+// every node, and cause "unknown flag" in ig run. It logs each mistake once, and gadgets that use the exporter get it as an
+// error. It may be called again.
 func (o *Operator) Init(*params.Params) error {
 	o.mu.Lock()
 	o.file, o.fileName = igconfig.Config, ""
@@ -221,7 +214,7 @@ func (o *Operator) Init(*params.Params) error {
 	return nil
 }
 
-// nameSettings reads the settings for names of functions. Mistakes are logged once.
+// nameSettings reads the settings for function names. It logs mistakes once.
 func (o *Operator) nameSettings() config.Names {
 	o.mu.Lock()
 	file := o.file
@@ -278,8 +271,8 @@ func param(key, title, description string) *api.Param {
 	return &api.Param{Key: key, Title: title, Description: description, Tags: []string{"group:OpenTelemetry Profiles"}}
 }
 
-// InstantiateDataOperator implements operators.DataOperator. On a client it returns nil: the side
-// that runs the eBPF programs exports, once.
+// InstantiateDataOperator implements operators.DataOperator. It returns nil on a client: only the side that runs the eBPF
+// programs exports.
 func (o *Operator) InstantiateDataOperator(gadgetCtx operators.GadgetContext, values api.ParamValues) (operators.DataOperatorInstance, error) {
 	if gadgetCtx.IsClient() {
 		return nil, nil
@@ -310,7 +303,7 @@ func (o *Operator) InstantiateDataOperator(gadgetCtx operators.GadgetContext, va
 	return inst, nil
 }
 
-// withoutImageDefaults returns values without those that the image's paramDefaults may not set: Inspektor Gadget passes such
+// withoutImageDefaults returns values without those that the image's paramDefaults must not set. Inspektor Gadget passes these
 // defaults as if the user had typed them.
 func withoutImageDefaults(gadgetCtx operators.GadgetContext, values api.ParamValues) api.ParamValues {
 	out := maps.Clone(values)
@@ -333,7 +326,7 @@ func withoutImageDefaults(gadgetCtx operators.GadgetContext, values api.ParamVal
 				if k != ParamInterval || err == nil {
 					continue
 				}
-				// An image does not know the limits of a receiver.
+				// The image does not know the receiver's limits.
 				may = fmt.Sprintf("an image may set 1s to 1h: %v", err)
 			}
 			gadgetCtx.Logger().Warnf("%s: the gadget's image sets parameter %q to %q by paramDefaults: ignored, %s; to use this value, write it with a trailing space, --%s='… '",
@@ -344,10 +337,9 @@ func withoutImageDefaults(gadgetCtx operators.GadgetContext, values api.ParamVal
 	return out
 }
 
-// Shutdown ends all gadgets that export, and waits until they are closed and their rows delivered. Then it stops the exporters,
-// all within ctx. Gadgets that do not end get half of that time. Without a receiver it returns when ctx ends, with an error that
-// says how much is left. Exporters with a storage folder keep that for the next start. Gadgets that start afterwards export
-// nothing, until the next Init.
+// Shutdown ends all gadgets that export, waits until they are closed and their rows delivered, and stops the exporters. It waits
+// for gadgets for at most half of the time in ctx. Without a receiver it returns when ctx ends. Its error says how many rows are
+// left; exporters with a storage folder keep them. Later gadgets export nothing until the next Init.
 func (o *Operator) Shutdown(ctx context.Context) error {
 	o.mu.Lock()
 	o.closing = true
@@ -361,7 +353,7 @@ func (o *Operator) Shutdown(ctx context.Context) error {
 	for _, inst := range live {
 		inst.cancel()
 	}
-	// A gadget that does not end must leave time for the delivery of all others.
+	// Leave time to deliver the others' rows if a gadget does not end.
 	ending, cancel := ctx, context.CancelFunc(func() {})
 	if deadline, ok := ctx.Deadline(); ok {
 		ending, cancel = context.WithTimeout(ctx, time.Until(deadline)/2)
@@ -371,7 +363,7 @@ func (o *Operator) Shutdown(ctx context.Context) error {
 		select {
 		case <-inst.closed:
 		case <-ending.Done():
-			// Its sums so far are still sent.
+			// Send its sums so far.
 			inst.flush()
 			errs = append(errs, fmt.Errorf("gadget %q has not ended: %w", inst.gadget, ending.Err()))
 		}

@@ -58,8 +58,7 @@ func startReceiver(t *testing.T) *receiver.Receiver {
 	return r
 }
 
-// leaves sums the values by leaf function, over what arrived; every message must keep the
-// protocol's rules.
+// leaves returns the sums of the values by leaf function. It checks that every message conforms to the protocol.
 func leaves(t *testing.T, r *receiver.Receiver) map[string]int64 {
 	t.Helper()
 	require.Empty(t, r.Findings())
@@ -106,17 +105,17 @@ func TestRowsFromPreStartToClose(t *testing.T) {
 			require.Equal(t, "worker", s.Attributes["thread.name"])
 			require.Equal(t, "registry.example/profile_cpu", s.Scope)
 
-			// Whatever comes after Close is counted and does no harm.
+			// Rows after Close are counted and do no harm.
 			g.Emit("leaf_after", 1)
 		})
 	}
 }
 
-// What a preset makes of a gadget's rows is what its receiver takes.
+// Each preset's receiver accepts the profiles made with the preset.
 func TestPresets(t *testing.T) {
 	for _, preset := range config.Presets() {
 		if preset == backends.Parca || preset == config.FormatHistory {
-			continue // the receiver of this test does not read its layout; the other has none
+			continue // this test's receiver does not read its layout; the other has none
 		}
 		t.Run(preset, func(t *testing.T) {
 			r := startReceiver(t)
@@ -134,7 +133,7 @@ func TestPresets(t *testing.T) {
 	}
 }
 
-// Elastic refuses all but on-CPU samples, so whoever sends others is told.
+// Elastic rejects all but on-CPU samples, so the log warns about others.
 func TestElasticIsForCPUTime(t *testing.T) {
 	for metadata, warned := range map[string]bool{"": true, "programs: {profiler: {sampler: {frequency: 49}}}": false} {
 		r := startReceiver(t)
@@ -162,7 +161,7 @@ func TestTwoInstancesOneExporter(t *testing.T) {
 	second := &gadgettest.Gadget{Start: gadgettest.Emits("leaf_second", 2)}
 	require.NoError(t, second.Make(t.Context(), op).Run(gadgettest.Params("MINE")))
 	require.Equal(t, int64(2), leaves(t, r)["leaf_second"], "an instance that ends flushes its own")
-	first.Emit("leaf_first", 10) // and leaves the others alone
+	first.Emit("leaf_first", 10) // which does not affect the others
 
 	cancel()
 	require.NoError(t, <-firstDone)
@@ -176,8 +175,7 @@ func TestClientExportsNothing(t *testing.T) {
 	require.Nil(t, inst)
 }
 
-// With profiles.aggregation: last, the newest row of a stack is what holds: a zero too, and never
-// times the setting sampling.
+// With profiles.aggregation: last, the newest row of a stack counts, even a zero. Sampling does not multiply it.
 func TestLastRowWins(t *testing.T) {
 	r := startReceiver(t)
 	op := settings(t, exporter("mine", r.Addr(), "        sampling: 1/1000\n"))
@@ -197,12 +195,12 @@ func TestLastRowWins(t *testing.T) {
 	require.Contains(t, g.Log.String(), "5 rows read, 2 exported, 3 not exported (zero_value 3)")
 }
 
-// A value that sampling would make too large is the largest there is.
+// A value that sampling would make too large becomes the maximum.
 func TestSampledValueDoesNotOverflow(t *testing.T) {
 	r := startReceiver(t)
 	op := settings(t, exporter("mine", r.Addr(), "        sampling: 1/2\n"))
 	g := &gadgettest.Gadget{Start: func(g *gadgettest.Gadget) {
-		for range 64 { // one of them is taken, but for once in 10^19 runs
+		for range 64 { // at least one is taken, except in one of 10^19 runs
 			g.Emit("leaf", 1<<62)
 		}
 		g.Context.Cancel()
@@ -229,7 +227,7 @@ func TestSettingsAreTakenAnew(t *testing.T) {
 // Inspektor Gadget's daemons exit without closing their gadgets.
 func TestShutdownEndsRunningGadgets(t *testing.T) {
 	for name, c := range map[string]struct {
-		ends bool // else it hangs at its end
+		ends bool // false: it hangs at its end
 		want map[string]int64
 	}{
 		"that ends":         {true, map[string]int64{"leaf": 4, "leaf_late": 5}},
@@ -254,7 +252,7 @@ func TestShutdownEndsRunningGadgets(t *testing.T) {
 			<-started
 			limit := 20 * time.Second
 			if !c.ends {
-				limit = 400 * time.Millisecond // half of it goes to waiting for the gadget
+				limit = 400 * time.Millisecond // half of it is for the gadget
 			}
 			ctx, cancel := context.WithTimeout(t.Context(), limit)
 			defer cancel()
@@ -282,8 +280,8 @@ func TestCloseWithoutStart(t *testing.T) {
 	require.NoError(t, inst.Close(gc))
 }
 
-// A receiver that accepts connections and never says a word: all callbacks finish, and the
-// run ends within the exporter's shutdown_timeout.
+// With a receiver that accepts connections and never responds, all callbacks finish. The run ends within the exporter's
+// shutdown_timeout.
 func TestDeadReceiver(t *testing.T) {
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	require.NoError(t, err)

@@ -22,20 +22,20 @@ import (
 	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/warnings"
 )
 
-// schemaURL names the version of the semantic conventions that attribute names are taken from.
+// schemaURL is the version of the semantic conventions for attribute names.
 const schemaURL = "https://opentelemetry.io/schemas/1.41.0"
 
-// Reason says why a row is not exported. The exporter's own reasons are in package export.
+// Reason is why a row is not exported. Package export has the exporter's own reasons.
 type Reason string
 
-// The reasons for which a row does not reach the exporter's queue.
+// The reasons why a row does not reach the exporter's queue.
 const (
 	ReasonSampledOut    Reason = "sampled_out"    // by the exporter's setting sampling
-	ReasonZero          Reason = "zero_value"     // the value is, or sums up to, zero
+	ReasonZero          Reason = "zero_value"     // the value or the sum is zero
 	ReasonFull          Reason = "window_full"    // too many distinct stacks within one window
-	ReasonResourceLimit Reason = "resource_limit" // one container has too many of them
+	ReasonResourceLimit Reason = "resource_limit" // too many distinct stacks of one container
 	ReasonClosed        Reason = "closed"         // the row came after the gadget was closed
-	ReasonPanic         Reason = "internal_error" // reading the row failed: a bug, logged
+	ReasonPanic         Reason = "internal_error" // reading the row panicked: a bug, logged
 )
 
 // pipeline sums up the rows of one data source for one exporter. It is fed by a source.
@@ -43,25 +43,25 @@ type pipeline struct {
 	inst     *instance
 	ds       datasource.DataSource
 	plan     *fieldmap.Plan
-	sameKeys bool // as the first pipeline of its source
+	sameKeys bool // as in the first pipeline of its source
 	agg      *profile.Aggregator
 	exp      *shared
 	interval time.Duration
 	limits   profile.Limits
 	sampling uint64 // 1 in this number of rows is kept
-	timed    bool   // the shape keeps timestamps
-	last     bool   // the newest row of a sample wins
+	timed    bool   // samples keep timestamps
+	last     bool   // the newest row of a sample replaces earlier ones
 
 	capping sync.Mutex // guards cap
 	cap     *fieldmap.ValueCap
 
 	closed  atomic.Bool
 	read    atomic.Int64
-	dropped map[Reason]*atomic.Int64 // for all reasons
+	dropped map[Reason]*atomic.Int64 // has all reasons
 
 	// The following fields belong to the goroutine that flushes.
 	next     time.Time
-	retry    time.Time // for a flush that waits for names
+	retry    time.Time // when to check a flush that waits for names again
 	since    time.Time // start of the window
 	exported atomic.Int64
 	replaced atomic.Int64
@@ -73,13 +73,13 @@ type pipeline struct {
 	kernelBefore int // plan.KernelChanges as of the last flush
 }
 
-// maxTypes bounds the values of a row, so that they fit on the stack of the callback.
+// maxTypes limits the values of a row, so that they fit on the callback's stack.
 const maxTypes = 8
 
-// maxSourceBytes bounds the memory of the sums of one data source, those for all its exporters together. It is smaller in tests.
+// maxSourceBytes limits the memory of one data source's sums, for all its exporters together. Tests reduce it.
 var maxSourceBytes int64 = 64 << 20
 
-// newPipeline makes a pipeline that has one of shares parts of the memory of its data source.
+// newPipeline makes a pipeline. It gets an equal share of its data source's memory; shares is the number of pipelines.
 func newPipeline(inst *instance, ds datasource.DataSource, plan *fieldmap.Plan, exp *shared, shares int) (*pipeline, error) {
 	cfg, d := exp.cfg, plan.Descriptor()
 	if len(d.Types) > maxTypes {
@@ -115,7 +115,7 @@ func newPipeline(inst *instance, ds datasource.DataSource, plan *fieldmap.Plan, 
 		}
 	}
 	c.State = d.Last && c.Shape == profile.ShapeSum
-	if cfg.NameLabel && d.Name != d.PeriodType.Type && !onCPU(d) { // on-CPU profiles have a special name there
+	if cfg.NameLabel && d.Name != d.PeriodType.Type && !onCPU(d) { // their receivers have a special name for on-CPU profiles
 		c.NameLabel = d.Name
 	}
 	agg, err := profile.New(c)
@@ -143,22 +143,22 @@ func newPipeline(inst *instance, ds datasource.DataSource, plan *fieldmap.Plan, 
 		p.interval = inst.interval
 	}
 	if inst.names != nil {
-		inst.names.KeepFor(2 * p.interval) // names that come late are asked for once more at the end of the interval
+		inst.names.KeepFor(2 * p.interval) // late names are requested again at the end of the interval
 	}
 	if c.Aggregation == profile.AggregateLast {
-		// Only the newest row counts. With sampling, its value would be multiplied by N.
+		// Only the newest row counts. Sampling would multiply its value by N.
 		p.last, p.sampling = true, 1
 	}
 	return p, nil
 }
 
-// onCPU reports whether profiles have CPU time. Elastic accepts no others.
+// onCPU reports whether profiles have CPU time. Elastic rejects all others.
 func onCPU(d fieldmap.Descriptor) bool {
 	return slices.Equal(d.Types, []profile.ValueType{{Type: "samples", Unit: "count"}}) &&
 		d.PeriodType == profile.ValueType{Type: "cpu", Unit: "nanoseconds"}
 }
 
-// times returns v * n, or the nearest number that fits. n is positive.
+// times returns v * n, limited to the range of int64. n is positive.
 func times(v, n int64) int64 {
 	switch {
 	case n == 1: // nearly always
@@ -178,7 +178,7 @@ func (p *pipeline) resource(d datasource.Data) profile.Resource {
 	return r
 }
 
-// limit leaves out attributes with too many values.
+// limit removes attributes that have too many values.
 func (p *pipeline) limit(attributes *[]profile.Attribute, dropped *int) {
 	p.capping.Lock()
 	defer p.capping.Unlock()
@@ -194,11 +194,11 @@ func (p *pipeline) wake() {
 	}
 }
 
-// earlyFlush is the shortest time between two flushes of a window that fills up early. A workload with ever new stacks must not
-// make the exporter send without pause.
+// earlyFlush is the shortest time between two flushes of windows that fill up early. A workload that always has new stacks must
+// not make the exporter send all the time.
 const earlyFlush = time.Second
 
-// due is when the window must be flushed.
+// due returns when the window must be flushed.
 func (p *pipeline) due() time.Time {
 	if early := p.since.Add(earlyFlush); p.agg.NearFull() && early.Before(p.next) {
 		return early
@@ -209,7 +209,7 @@ func (p *pipeline) due() time.Time {
 	return p.next
 }
 
-// schedule sets the end of the next window. It skips missed intervals, as of a suspended machine.
+// schedule sets the end of the next window. It skips missed intervals, as after a suspension.
 func (p *pipeline) schedule(now time.Time) {
 	if p.next.After(now) {
 		return
@@ -219,15 +219,14 @@ func (p *pipeline) schedule(now time.Time) {
 	}
 }
 
-// A stack that is first seen right before the end of a window would be sent without names that are known a moment later. So a due
-// window waits for names that are being looked up, and checks them repeatedly. It waits for at most lateNames, and at most a
-// quarter of the interval.
+// Names for a stack that is first seen shortly before the end of a window may come a moment later. So a due window waits for
+// names that are being looked up: at most lateNames, and at most a quarter of the interval.
 const (
 	lateNames        = 5 * time.Second
 	namePollInterval = 50 * time.Millisecond
 )
 
-// waits reports whether a due window waits for names until retry.
+// waits reports whether a due window waits for names, and sets retry.
 func (p *pipeline) waits(now time.Time) bool {
 	p.retry = time.Time{}
 	if p.agg.NearFull() || now.After(p.next.Add(min(lateNames, p.interval/4))) || !p.agg.Ask() {
@@ -237,7 +236,7 @@ func (p *pipeline) waits(now time.Time) bool {
 	return true
 }
 
-// flush closes the window and hands it to the exporter.
+// flush closes the window and passes it on to the exporter.
 func (p *pipeline) flush(now time.Time) {
 	if !now.After(p.since) {
 		now = p.since.Add(1)
@@ -247,18 +246,18 @@ func (p *pipeline) flush(now time.Time) {
 	p.cappedBefore += capped
 	p.capping.Unlock()
 	if capped > 0 {
-		p.agg.Renew() // the cap counts from 0 in each window; only repeated requests for samples pass it
+		p.agg.Renew() // the cap starts from 0 in each window, but only new samples are checked
 		p.warn("capped", "%d samples or resources in the last window lack an attribute that has more than max_values_per_attribute=%d values: drop it with the setting attributes of exporter %q, or raise the limit", capped, p.exp.cfg.MaxValuesPerAttribute, p.exp.cfg.Name)
 	}
 	if n := p.plan.KernelChanges(); n != p.kernelBefore {
 		p.kernelBefore = n
-		p.agg.Renew() // modules and eBPF programs may have replaced others
+		p.agg.Renew() // the addresses may belong to other modules or eBPF programs now
 	}
 	limits := p.limits
 	limits.Emit = func(m profile.Message) {
 		owner := ""
 		if m.Resource != 0 {
-			owner = strconv.FormatUint(m.Resource, 36) // all services outside containers have the owner profile.HostOwner
+			owner = strconv.FormatUint(m.Resource, 36) // services outside containers all have the owner profile.HostOwner
 		}
 		p.exported.Add(m.Rows)
 		p.exp.Enqueue(export.Message{
@@ -327,12 +326,12 @@ func (p *pipeline) flush(now time.Time) {
 	}
 }
 
-// warn logs at most once in ten minutes per kind.
+// warn logs a warning, at most once in ten minutes per kind.
 func (p *pipeline) warn(kind, format string, args ...any) {
 	p.tell(logger.WarnLevel, kind, format, args...)
 }
 
-// once warns once in a run about a lasting condition.
+// once logs a warning about a lasting condition, once in a run.
 func (p *pipeline) once(kind, format string, args ...any) {
 	if !p.said.Had(kind) {
 		p.warn(kind, format, args...)
@@ -345,20 +344,20 @@ func (p *pipeline) tell(level logger.Level, kind, format string, args ...any) {
 	}
 }
 
-// Counts accounts for the rows of a data source: Read = Exported + Window + the sum of Dropped. The
-// exporter's Stats account for the exported ones.
+// Counts accounts for the rows of a data source: Read = Exported + Window + the sum of Dropped. The exporter's Stats account for
+// the exported rows.
 type Counts struct {
 	Read, Exported, Window int64
 	Dropped                map[Reason]int64
-	// Fates are the rows of closed windows by the fate of their stack.
+	// Fates counts the rows of closed windows by the fate of their stacks.
 	Fates profile.Fates
-	// Frames are the user frames of distinct stacks by their state.
+	// Frames counts the user frames of distinct stacks by state.
 	Frames [names.NumStates]int64
-	// Replaced counts texts with replaced characters: see profile.Flushed.
+	// Replaced counts strings with replaced characters: see profile.Flushed.
 	Replaced int64
 }
 
-// stacks describes missing parts of stacks, "" if nothing is missing.
+// stacks describes missing parts of stacks. It returns "" if nothing is missing.
 func (c Counts) stacks() string {
 	all := c.closed()
 	var list []string
@@ -384,7 +383,7 @@ func (c Counts) droppedTotal() int64 {
 	return n
 }
 
-// counts is consistent while no row is being read and no flush is under way.
+// counts returns the current counts. They are consistent while no row is being read and no flush runs.
 func (p *pipeline) counts() Counts {
 	c := Counts{Exported: p.exported.Load(), Dropped: map[Reason]int64{}}
 	for fate := range p.fates {

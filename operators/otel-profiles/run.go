@@ -13,15 +13,15 @@ import (
 	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/profile"
 )
 
-// sweepInterval is how often the kernel's stacks are cleaned up and missing names are requested. ageInterval is how often
-// knowledge of the host's services ages.
+// sweepInterval is the time between two sweeps of the stack maps and requests for missing names. ageInterval is the time between
+// two updates of the age of the host's services.
 const (
 	sweepInterval = time.Second
 	ageInterval   = 10 * time.Second
 )
 
-// run flushes each pipeline at its interval. The first one is cut at a random moment. So nodes that started together spread their
-// flushes over the whole interval, and keep them there.
+// run flushes each pipeline at its interval. The first interval has a random length, so that nodes that start together spread
+// their flushes.
 func (i *instance) run() {
 	defer close(i.stopped)
 	now := time.Now()
@@ -30,7 +30,7 @@ func (i *instance) run() {
 	}
 	every := sweepInterval
 	if i.names == nil {
-		every = ageInterval // the operator that hands over stacks cares for them and their names
+		every = ageInterval // another operator has the stacks and their names
 	}
 	sweep := time.NewTicker(every)
 	defer sweep.Stop()
@@ -67,7 +67,7 @@ func (i *instance) run() {
 	}
 }
 
-// ask starts to look up the names that stacks of the window still lack, and reports whether any are missing.
+// ask requests the missing names in the stacks of the windows, and reports whether any are missing.
 func (i *instance) ask() (pending bool) {
 	i.flushing.Lock()
 	defer i.flushing.Unlock()
@@ -77,17 +77,17 @@ func (i *instance) ask() (pending bool) {
 	return pending
 }
 
-// lastNames is how long the end of a run waits, at most, for names of its last stacks.
+// lastNames is the longest time that the end of a run waits for names of its last stacks.
 const lastNames = 2 * time.Second
 
-// awaitNames waits for the names of a run's last stacks. No row waits meanwhile.
+// awaitNames waits for the names of a run's last stacks. It blocks no rows.
 func (i *instance) awaitNames() {
 	for until := time.Now().Add(lastNames); i.ask() && time.Now().Before(until); {
 		time.Sleep(20 * time.Millisecond)
 	}
 }
 
-// due is when the first of the pipelines must be flushed.
+// due returns when the next pipeline must be flushed.
 func (i *instance) due() time.Time {
 	i.flushing.Lock() // Shutdown flushes too
 	defer i.flushing.Unlock()
@@ -109,7 +109,7 @@ func (i *instance) flush() {
 	}
 }
 
-// summarize accounts for the rows of a gadget at its end.
+// summarize logs at the end of a gadget what happened to its rows.
 func (i *instance) summarize() {
 	for _, p := range i.pipelines {
 		c := p.counts()
@@ -124,7 +124,7 @@ func (i *instance) summarize() {
 	}
 }
 
-// unread returns why the last file could not be read, if there are frames in such files.
+// unread returns the last error of reading a file, if there are frames in such files.
 func (i *instance) unread(c Counts) string {
 	if i.unreadFile == nil || c.Frames[names.BadSymbols]+c.Frames[names.Replaced] == 0 {
 		return ""
@@ -132,8 +132,8 @@ func (i *instance) unread(c Counts) string {
 	return fmt.Sprintf("; the last file that could not be read: %v", i.unreadFile)
 }
 
-// check warns about a run without delivered rows or without stacks, and keeps the warning as an error if a caller wants it. ended is
-// why another operator ended the run. That operator has logged it.
+// check warns about a run without delivered rows or without stacks. With ParamCheck it also keeps the warning for Failed. ended
+// is the reason, already logged, for which another operator ended the run.
 func (i *instance) check(ended error) {
 	var read, delivered int64
 	for _, p := range i.pipelines {
@@ -147,7 +147,7 @@ func (i *instance) check(ended error) {
 	said := false
 	switch bare := i.bare(); {
 	case read == 0 && !i.started:
-		return // the failed part reports the reason
+		return // the failed operator reports the reason
 	case read == 0 && ended != nil:
 		err, said = ended, true
 	case read == 0:
@@ -170,7 +170,7 @@ func (i *instance) check(ended error) {
 	}
 }
 
-// bare returns a pipeline if nearly all rows of all pipelines lack a stack, else nil.
+// bare returns a pipeline if nearly all rows of all pipelines lack a stack, or nil.
 func (i *instance) bare() *pipeline {
 	for _, p := range i.pipelines {
 		if !p.counts().bare() {
@@ -180,7 +180,7 @@ func (i *instance) bare() *pipeline {
 	return i.pipelines[0]
 }
 
-// reasons renders counts by reason as " (a 1, b 2)".
+// reasons formats counts by reason as " (a 1, b 2)".
 func reasons[K ~string](m map[K]int64) string {
 	var list []string
 	for _, k := range slices.Sorted(maps.Keys(m)) {

@@ -10,7 +10,7 @@ import (
 	otelprofiles "github.com/ig-otel-profiles/ig-otel-profiles/operators/otel-profiles"
 )
 
-// What has no effect, or has come to nothing, is said.
+// The log mentions flags without effect, and runs without result.
 func TestNothingIsSilent(t *testing.T) {
 	r := startReceiver(t)
 	op := settings(t, exporter("mine", r.Addr(), ""))
@@ -43,7 +43,7 @@ func TestNothingIsSilent(t *testing.T) {
 		`parameter "otel-profiles-check": got "yes", takes true or false`)
 }
 
-// A run whose rows have no stack is told of while it runs, and fails where somebody asked.
+// A run whose rows have no stack logs a warning while it runs. With ParamCheck it fails.
 func TestRowsWithoutAStack(t *testing.T) {
 	r := startReceiver(t)
 	op := settings(t, exporter("mine", r.Addr(), ""))
@@ -80,7 +80,7 @@ func TestRowsWithoutAStack(t *testing.T) {
 	require.ErrorContains(t, op.Failed(), "1 of 1 rows so far")
 }
 
-// Who typed an endpoint is told, before anything is sent, that the environment has another one.
+// If the environment overrides a typed endpoint, the log says so before anything is sent.
 func TestEnvironmentOverridesAFlag(t *testing.T) {
 	r, typed := startReceiver(t), startReceiver(t)
 	t.Setenv("OTEL_EXPORTER_OTLP_ENDPOINT", "http://"+r.Addr())

@@ -14,20 +14,20 @@ import (
 	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/profile"
 )
 
-// source reads the rows of one data source, once for all the exporters that they go to. Its callbacks run in the gadget's
-// goroutines. They never wait for the network, never return an error, and do not allocate for a known stack.
+// source reads the rows of one data source, once for all of its exporters. Its callbacks run in the gadget's goroutines. They
+// never wait for the network, never return an error, and do not allocate for a known stack.
 type source struct {
 	inst  *instance
 	ds    datasource.DataSource
 	plan  *fieldmap.Plan // of the first pipeline, which reads the common parts
 	pipes []*pipeline    // at least one
 
-	cold  sync.Mutex     // serializes full reads of rows, which may take long; no flush waits for it
-	stack fieldmap.Stack // of the last row that was read in full, under cold
-	of    uint64         // the number of that row, under cold
-	rows  uint64         // the number of full reads, under cold
+	cold  sync.Mutex     // serializes full reads of rows, which may be slow; no flush waits for it
+	stack fieldmap.Stack // of the last fully read row; guarded by cold
+	of    uint64         // the number of that row; guarded by cold
+	rows  uint64         // the number of full reads; guarded by cold
 
-	panicked atomic.Bool // the first one is logged
+	panicked atomic.Bool // the first panic was logged
 }
 
 func (s *source) subscribe() error {
@@ -57,9 +57,9 @@ func (s *source) single(_ datasource.DataSource, d datasource.Data) error {
 	return nil
 }
 
-// row takes a row into the windows of all pipelines. A panic costs the row, not the gadget.
+// row adds a row to the windows of all pipelines. A panic costs the row, not the gadget.
 func (s *source) row(d datasource.Data) {
-	done := 0 // pipelines that have counted the row
+	done := 0 // number of pipelines that have counted the row
 	defer func() {
 		if r := recover(); r != nil {
 			for _, p := range s.pipes[done:] {
@@ -75,7 +75,7 @@ func (s *source) row(d datasource.Data) {
 		s.inst.maps.note(s.plan.StackIDs(d))
 	}
 	r := row{d: d}
-	r.n = len(s.plan.Values(r.values[:0], d)) // there is room for all of them
+	r.n = len(s.plan.Values(r.values[:0], d)) // never allocates: values has enough room
 	for _, v := range r.values[:r.n] {
 		if v != 0 {
 			r.nonzero = true
@@ -88,22 +88,22 @@ func (s *source) row(d datasource.Data) {
 	}
 }
 
-// row is the part of a row that the pipelines of a source share: one reads it, and the next reuses it.
+// row has the parts of a row that the pipelines of a source share. The first pipeline that needs a part reads it.
 type row struct {
 	d       datasource.Data
 	values  [maxTypes]int64
-	n       int    // of values
-	nonzero bool   // one of values is not 0
-	at      uint64 // its time, once it was requested
+	n       int    // number of values
+	nonzero bool   // some value is not 0
+	at      uint64 // its time, once requested
 
 	keyed    bool
 	stackKey uint64
-	res, key uint64 // of the first pipeline
+	res, key uint64 // of the first pipeline, if keyed
 
-	number uint64 // its number among the rows that were read in full; 0 until then
+	number uint64 // its number among the fully read rows; 0: not read in full
 }
 
-// feed takes a row into the window of one pipeline.
+// feed adds a row to the window of one pipeline.
 func (s *source) feed(p *pipeline, first bool, r *row) {
 	if p.closed.Load() {
 		p.dropped[ReasonClosed].Add(1)
@@ -145,7 +145,7 @@ func (s *source) feed(p *pipeline, first bool, r *row) {
 	switch {
 	case st == profile.Added:
 		return
-	case !r.nonzero: // a zero that replaces no earlier value is not needed
+	case !r.nonzero: // zeros only matter if they replace an earlier value
 		p.dropped[ReasonZero].Add(1)
 		return
 	}
@@ -159,15 +159,15 @@ func (s *source) feed(p *pipeline, first bool, r *row) {
 	}
 }
 
-// unknown adds a row with a new stack, or with a new resource in this window.
+// unknown adds a row whose stack or resource is new in this window.
 func (s *source) unknown(p *pipeline, r *row, res, key uint64, values []int64, at uint64, st profile.Status) profile.Status {
 	d := r.d
 	s.cold.Lock()
 	defer s.cold.Unlock()
 	var smp profile.Sample
 	read := false
-	// After a flush between two steps, the aggregator requests the resource again. If the flush has begun a new dictionary, it
-	// requests everything. Flushes are seconds apart: a few tries are enough.
+	// After a flush between two steps, the aggregator requests the resource again, or everything if there is a new dictionary.
+	// Flushes are seconds apart, so a few tries are enough.
 	for range 4 {
 		switch st {
 		case profile.NeedSample:
@@ -200,8 +200,8 @@ func (s *source) unknown(p *pipeline, r *row, res, key uint64, values []int64, a
 	return profile.Full
 }
 
-// setResource gives the aggregator the resource of a row, and returns the row's keys. The keys change if there are new facts
-// about its process. The caller holds cold.
+// setResource passes a row's resource to the aggregator, and returns the row's keys, which change with new facts about the
+// process. The caller holds cold.
 func (s *source) setResource(p *pipeline, r *row, res, key uint64) (uint64, uint64) {
 	resource := p.resource(r.d)
 	if nowRes, nowKey := p.plan.KeysOf(r.d, r.stackKey); nowRes != res {
@@ -211,7 +211,7 @@ func (s *source) setResource(p *pipeline, r *row, res, key uint64) (uint64, uint
 	return res, key
 }
 
-// stackOf returns the stack of a row, which is read for the first pipeline that needs it. The caller holds cold.
+// stackOf returns a row's stack. The first pipeline that needs it reads it. The caller holds cold.
 func (s *source) stackOf(r *row) *fieldmap.Stack {
 	if r.number == 0 {
 		s.rows++

@@ -14,22 +14,21 @@ import (
 	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/tune"
 )
 
-// coldStack is the time after which an entry of a stack map without rows is removed. A gadget may keep a
-// stack's ID while a thread sleeps. If the thread sleeps for longer than this, its stack is lost. Without
-// deleting, the map fills up, and ever more new stacks are lost.
+// coldStack is the time without rows after which a stack map's entry is removed, because a full map loses new stacks. A gadget
+// may keep a stack's ID while a thread sleeps. If the thread sleeps for longer than this, its stack is lost.
 const coldStack = 5 * time.Minute
 
-// stackMaps keeps a gadget's stack maps from filling up. One instance has one, for all its data
-// sources, because they share the maps. Maps that empty themselves (LRU) are left alone.
+// stackMaps keeps a gadget's stack maps from filling up. An instance has one for all its data sources, because they share the
+// maps. LRU maps need no removal.
 type stackMaps struct {
 	log                    logger.Logger
 	kernel, user, buildIDs func() *ebpf.Map
 
-	// due is set when it is time to sweep, once a second while the instance runs. The sweep runs in the gadget's goroutine. A
-	// look-up takes an entry out of a stack map for a moment, so two readers would lose stacks to each other.
+	// due is set once a second while the instance runs. The sweep then runs in the gadget's goroutine: a look-up removes an entry
+	// from a stack map for a moment, so concurrent readers would lose stacks.
 	due atomic.Bool
 
-	// kept reports whether rows must be noted. The gadget's programs are loaded at its first use.
+	// kept reports whether the maps need sweeps. The first call comes after the gadget's programs are loaded.
 	kept func() bool
 
 	mu       sync.Mutex
@@ -47,8 +46,8 @@ func newStackMaps(gadgetCtx operators.GadgetContext) *stackMaps {
 	return s
 }
 
-// stackMap returns a function that finds a gadget's stack map, which exists once the gadget's
-// programs are loaded. It is called in the gadget's goroutines.
+// stackMap returns a function that finds a gadget's stack map, once the gadget's programs are loaded. Call it in the gadget's
+// goroutines.
 func stackMap(gadgetCtx operators.GadgetContext, name string) func() *ebpf.Map {
 	return sync.OnceValue(func() *ebpf.Map { return tune.Map(gadgetCtx, name) })
 }
@@ -63,7 +62,7 @@ func (s *stackMaps) find() (kept bool) {
 	return kept
 }
 
-// note records that a row names these stacks, and sweeps if it is due. Negative IDs are none.
+// note records that a row has these stacks, and sweeps if due. Negative IDs mean no stack.
 func (s *stackMaps) note(kernel, user int32) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

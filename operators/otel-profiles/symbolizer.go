@@ -5,7 +5,7 @@ import (
 	"time"
 
 	"github.com/inspektor-gadget/inspektor-gadget/pkg/symbolizer"
-	// This is the resolver of newSymbolizer: it registers itself.
+	// Registers the resolver of newSymbolizer.
 	_ "github.com/inspektor-gadget/inspektor-gadget/pkg/symbolizer/symtab"
 
 	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/fieldmap"
@@ -13,14 +13,14 @@ import (
 	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/procmap"
 )
 
-// resolver gives Inspektor Gadget the names that this operator exports, for the text of any gadget's stacks. It acts where
-// Inspektor Gadget's own resolver symtab is requested, and comes before it. symtab knows the executable's symbol table only, and
-// returns an error for an ended process. With an error of any resolver, Inspektor Gadget drops all names of the stack.
+// resolver gives Inspektor Gadget the names that this operator exports, for the text of any gadget's stacks. If Inspektor
+// Gadget's own resolver symtab is requested, this one comes first. symtab reads only the executable's symbol table, and returns
+// an error for an ended process. After an error of any resolver, Inspektor Gadget drops all names of the stack.
 type resolver struct{ op *Operator }
 
 func init() { symbolizer.RegisterResolver(resolver{registered}) }
 
-// resolverPriority is less than that of symtab, 1000: the least comes first.
+// resolverPriority is before symtab, 1000: the lowest comes first.
 const resolverPriority = 900
 
 // Priority implements symbolizer.Resolver.
@@ -33,18 +33,18 @@ func (r resolver) NewInstance(o symbolizer.SymbolizerOptions) (symbolizer.Resolv
 	}
 	return &resolverInstance{
 		owner: r.op.names, now: time.Now,
-		// Other requested resolvers come after this one, for addresses that it does not know.
+		// Other requested resolvers come later, for addresses that this one does not know.
 		last: !o.UseDebugInfodCache && !o.UseOtelEbpfProfiler,
 	}, nil
 }
 
-// resolverInstance is that of one gadget. Inspektor Gadget asks in the gadget's goroutines, once per row.
+// resolverInstance is the resolver of one gadget. Inspektor Gadget calls it in the gadget's goroutines, once per row.
 type resolverInstance struct {
 	owner *namers
 	last  bool
 
 	mu    sync.Mutex
-	used  *namer // acquired from owner, to be released
+	used  *namer // acquired from owner
 	names interface {
 		ResolveWithin(dst []names.Frame, wait time.Duration, p procmap.Process, seen uint64, addrs []uint64) []names.Frame
 	}
@@ -57,11 +57,11 @@ type resolverInstance struct {
 	now    func() time.Time
 }
 
-// waitsPerSecond bounds the waits of all stacks in a second, in multiples of the wait for one.
+// waitsPerSecond limits the waits for all stacks in a second, in multiples of the wait for one.
 const waitsPerSecond = 5
 
-// Resolve implements symbolizer.ResolverInstance. It never returns an error. As the last resolver it answers all queries, also
-// those without a name, so symtab gets none. Otherwise it leaves unknown queries open.
+// Resolve implements symbolizer.ResolverInstance. It never returns an error. As the last resolver it answers all queries, even
+// those without a name, so that symtab gets none. Otherwise it leaves unknown queries to the others.
 func (r *resolverInstance) Resolve(task symbolizer.Task, queries []symbolizer.StackItemQuery, responses []symbolizer.StackItemResponse) ([]symbolizer.StackItemResponse, error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -73,7 +73,7 @@ func (r *resolverInstance) Resolve(task symbolizer.Task, queries []symbolizer.St
 		r.addrs = append(r.addrs, queries[i].Addr)
 	}
 	begin := r.now()
-	elapsed := min(max(begin.Sub(r.since), 0), time.Second) // a second fills left up; more could overflow
+	elapsed := min(max(begin.Sub(r.since), 0), time.Second) // a second refills left completely; more could overflow
 	r.left = min(waitsPerSecond*r.wait, r.left+time.Duration(elapsed.Seconds()*float64(waitsPerSecond*r.wait)))
 	r.since = begin
 	r.frames = r.names.ResolveWithin(r.frames[:0], max(min(r.wait, r.left), 0), procmap.Process{
@@ -85,7 +85,7 @@ func (r *resolverInstance) Resolve(task symbolizer.Task, queries []symbolizer.St
 			responses[i] = symbolizer.StackItemResponse{Found: true, Symbol: name}
 		}
 	}
-	clear(r.frames) // of files
+	clear(r.frames)
 	if !r.last {
 		return nil, nil
 	}
@@ -111,9 +111,9 @@ func (r *resolverInstance) Close() {
 	}
 }
 
-// GetEbpfReplacements implements symbolizer.ResolverInstance. There are none. But Inspektor Gadget calls it when all
-// resolvers are made and before the gadget starts, so this is where processes begin to be followed. Earlier, another
-// resolver could fail, and then nobody would close this one.
+// GetEbpfReplacements implements symbolizer.ResolverInstance. There are no replacements. Inspektor Gadget calls it after it has
+// made all resolvers and before the gadget starts, so it acquires the namer. Before that, another resolver could fail, and nobody
+// would close this one.
 func (r *resolverInstance) GetEbpfReplacements() map[string]any {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -121,7 +121,7 @@ func (r *resolverInstance) GetEbpfReplacements() map[string]any {
 	return nil
 }
 
-// IsPruningNeeded implements symbolizer.ResolverInstance: names are kept within a bound of their own.
+// IsPruningNeeded implements symbolizer.ResolverInstance. Names have their own bound.
 func (*resolverInstance) IsPruningNeeded() bool { return false }
 
 // PruneOldObjects implements symbolizer.ResolverInstance.

@@ -9,11 +9,11 @@ import (
 	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/unwinder/wire"
 )
 
-// libraries identify the language of a process with its own runtime, because its executable may have any name.
+// libraries maps the libraries of runtimes to languages, because the executables of such processes have any name.
 var libraries = map[string]wire.FrameType{"libcoreclr.so": wire.FrameDotnet}
 
-// brought are the languages of processes, by their mapped libraries. The goroutine that reads processes sets them, and that of
-// the sampler reads them.
+// brought has the languages of processes by their mapped libraries. The goroutine that reads processes sets them, and the
+// sampler's goroutine reads them.
 type brought struct {
 	mu sync.Mutex
 	of map[uint32]wire.FrameType
@@ -25,7 +25,7 @@ func (b *brought) language(pid uint32) wire.FrameType {
 	return b.of[pid]
 }
 
-// set notes the languages of a process. Another process may have had the PID before.
+// set records the language of a process. It replaces that of an earlier process with the PID.
 func (b *brought) set(pid uint32, language wire.FrameType) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -39,11 +39,12 @@ func (b *brought) set(pid uint32, language wire.FrameType) {
 	b.of[pid] = language
 }
 
-// watched is a process as the profiler reads it, once. Its mappings are checked during that, because a second read would cost as much again.
+// watched is a process that the profiler reads. Its mappings are checked during that, because a second read would double the
+// cost.
 type watched struct {
 	process.Process
 	brought *brought
-	files   map[uint64]identity // opened files, by the address of their mapping
+	files   map[uint64]identity // opened files by the address of their mapping
 }
 
 func watch(p process.Process, b *brought) watched { return watched{p, b, map[uint64]identity{}} }

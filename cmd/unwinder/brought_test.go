@@ -10,7 +10,7 @@ import (
 	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/unwinder/wire"
 )
 
-// mapped is a process that has mapped files.
+// mapped is a process with mapped files.
 type mapped struct {
 	process.Process
 	pid   libpf.PID
@@ -28,8 +28,8 @@ func (m mapped) IterateMappings(callback func(process.RawMapping) bool) (uint32,
 	return 3, errors.New("read in part")
 }
 
-// A program that brings .NET along is counted as one of .NET from when its library is seen, whatever its executable is called, and until
-// its PID is another's.
+// A program that contains .NET counts as .NET once its library is seen, whatever its executable's name, until another process
+// gets the PID.
 func TestBroughtRuntime(t *testing.T) {
 	var out lockedBuffer
 	s := newTestSampler(&out)
@@ -67,7 +67,7 @@ func TestBroughtRuntime(t *testing.T) {
 	}
 }
 
-// However many processes bring a runtime along, few are remembered.
+// The number of remembered processes is bounded.
 func TestBroughtIsBounded(t *testing.T) {
 	var b brought
 	for pid := range uint32(3 * maxProcs) {

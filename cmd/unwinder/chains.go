@@ -23,11 +23,11 @@ import (
 	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/unwinder/wire"
 )
 
-// This file has everything that uses the profiler's interface for probes of others, which changes from version to version.
+// All code that uses the profiler's unstable interface for external probes is in this file.
 
 const profilerModule = "go.opentelemetry.io/ebpf-profiler"
 
-// entryVersion is the version of the profiler that the entry programs were compiled with: they have its structs in them.
+// entryVersion is the profiler version that the entry programs were compiled with. They contain its structs.
 //
 //go:embed bpf/module_version.txt
 var entryVersion string
@@ -50,8 +50,8 @@ func checkVersion(info *debug.BuildInfo) error {
 	return fmt.Errorf("this program does not say which version of %s it was built with", profilerModule)
 }
 
-// unwinders are the programs of a chain: their names in the profiler's object behind a prefix, and their places in its
-// array of programs.
+// unwinders has the programs of a chain: their names in the profiler's object, without prefix, and their indices in its array of
+// programs.
 var unwinders = []struct {
 	name string
 	id   uint32
@@ -71,13 +71,13 @@ var unwinders = []struct {
 	{"go_labels", uint32(support.ProgGoLabels), func(c *interpreterconfig.Config) bool { return c.Go.IsLabelsDisabled() }},
 }
 
-// chain describes the unwinders of a kind of program. The profiler has a chain for its timer, which does not run: gadgets
-// call it. The others are copies with their own array of programs and their own record. Chains with a shared record would write
-// into one another's stacks.
+// chain describes the unwinders for a kind of program. The first is the chain of the profiler's timer, which does not run here:
+// gadgets call it. The others are copies with their own array of programs and their own record. With a shared record, chains
+// would overwrite each other's stacks.
 type chain struct {
 	kind  wire.ChainKind
-	entry string           // the program of our object
-	typ   ebpf.ProgramType // of the copy, which chains of the same type share; UnspecifiedProgram for the profiler's own
+	entry string           // the program in our object
+	typ   ebpf.ProgramType // of the copy, which chains of the same type share; UnspecifiedProgram: the profiler's own
 }
 
 var chains = []chain{
@@ -89,26 +89,26 @@ var chains = []chain{
 	{kind: wire.ChainOtelPerf, entry: "otel_perf"},
 }
 
-// copiedPrefix is that of the profiler's programs that are copied. They find the registers in the record.
+// copiedPrefix is the name prefix of the profiler's programs that are copied. They read the registers from the record.
 const copiedPrefix = "kprobe_"
 
-// The profiler's maps that its programs refer to by these names.
+// The names of maps in the profiler's programs.
 const (
 	progsMap   = "perf_progs"
 	recordsMap = "per_cpu_records"
 )
 
-// gadgetChains are the chains that programs of gadgets can call. It implements tracer.Probe.
+// gadgetChains has the chains that gadgets' programs can call. It implements tracer.Probe.
 type gadgetChains struct {
 	kinds     []wire.ChainKind // loaded first
 	languages interpreterconfig.Config
 	shared    map[string]*ebpf.Map // ig's, see gadgets/include/unwind_slot.h
 	guards    *ebpf.Map
-	origin    uint16 // the profiler recognizes their events by it
+	origin    uint16 // marks their events for the profiler
 	profiler  *tracer.ProbeContext
-	first     wire.Entries // the results of kinds
+	first     wire.Entries // the results of loading kinds
 	copies    map[ebpf.ProgramType]copied
-	keep      []io.Closer // entries and the maps of copies, which end when they are closed
+	keep      []io.Closer // entries and the maps of copies, which exist until they are closed
 }
 
 // copied are the maps of a copy of the unwinders.
@@ -125,8 +125,8 @@ func (g *gadgetChains) Load(_ context.Context, registrar tracer.ProbeRegistrar, 
 	return nil, err
 }
 
-// enable makes a profiler load the chains. They are copies of its chain for kprobes, which must be loaded and costs a second of CPU
-// time.
+// enable makes a profiler load the chains. They are copies of its chain for kprobes, so that is loaded first, which takes a
+// second of CPU time.
 func (g *gadgetChains) enable(ctx context.Context, t *tracer.Tracer) error {
 	there, err := private[bool](t, "kprobeChainLoaded")
 	if err != nil {
@@ -136,7 +136,7 @@ func (g *gadgetChains) enable(ctx context.Context, t *tracer.Tracer) error {
 	return t.Enable(ctx, g)
 }
 
-// load loads chains with their entries, and reports the chains that the kernel refuses.
+// load loads chains with their entries, and returns the chains that the kernel refuses, too.
 func (g *gadgetChains) load(kinds []wire.ChainKind) (wire.Entries, error) {
 	loaded := wire.Entries{Descriptors: map[wire.ChainKind]int{}, Refused: map[wire.ChainKind]string{}}
 	entries, err := ebpf.LoadCollectionSpecFromReader(bytes.NewReader(entryObject))
@@ -166,7 +166,7 @@ func (g *gadgetChains) load(kinds []wire.ChainKind) (wire.Entries, error) {
 		}
 		before, copies := len(g.keep), maps.Clone(g.copies)
 		entry, err := g.entry(c, entries.Copy())
-		if err != nil { // a later request is possible, so nothing must remain
+		if err != nil { // close everything, because the chain can be requested again
 			loaded.Refused[c.kind] = err.Error()
 			for _, made := range g.keep[before:] {
 				_ = made.Close()
@@ -179,7 +179,7 @@ func (g *gadgetChains) load(kinds []wire.ChainKind) (wire.Entries, error) {
 	return loaded, nil
 }
 
-// entry loads a chain and the program that gadgets call. keep has everything that it creates.
+// entry loads a chain and the program that gadgets call. It adds everything that it creates to keep.
 func (g *gadgetChains) entry(c chain, spec *ebpf.CollectionSpec) (*ebpf.Program, error) {
 	maps.DeleteFunc(spec.Programs, func(name string, _ *ebpf.ProgramSpec) bool { return name != c.entry })
 	program, own := spec.Programs[c.entry], maps.Clone(g.shared)
@@ -204,10 +204,10 @@ func (g *gadgetChains) entry(c chain, spec *ebpf.CollectionSpec) (*ebpf.Program,
 	return entry, nil
 }
 
-// ownName is the name of a copy's map that replaces one of the profiler's.
+// ownName returns the name of the copy's map that replaces one of the profiler's.
 func ownName(name string, typ ebpf.ProgramType) string { return name + "_" + typ.String() }
 
-// copy loads the unwinders again as programs of another type, unless that was done.
+// copy loads the unwinders again as programs of another type, once for each type.
 func (g *gadgetChains) copy(typ ebpf.ProgramType) (copied, error) {
 	if made, ok := g.copies[typ]; ok {
 		return made, nil
@@ -248,7 +248,7 @@ func (g *gadgetChains) copy(typ ebpf.ProgramType) (copied, error) {
 			return copied{}, fmt.Errorf("loading %s: %w", name, err)
 		}
 		err = made.array.Update(ids[name], program, ebpf.UpdateAny)
-		_ = program.Close() // the array keeps it
+		_ = program.Close() // the array holds a reference
 		if err != nil {
 			return copied{}, fmt.Errorf("adding %s to its chain: %w", name, err)
 		}
@@ -269,7 +269,7 @@ func refer(p *ebpf.ProgramSpec, from, to string) {
 	}
 }
 
-// link replaces the maps that programs refer to by own ones, the profiler's, and the constants of this object.
+// link replaces the maps in programs: by maps in own, by the profiler's, or by this object's constants.
 func (g *gadgetChains) link(spec *ebpf.CollectionSpec, own map[string]*ebpf.Map) error {
 	for name, m := range spec.Maps {
 		if !strings.HasPrefix(name, ".rodata") {
@@ -292,7 +292,7 @@ func (g *gadgetChains) link(spec *ebpf.CollectionSpec, own map[string]*ebpf.Map)
 	return g.profiler.RewriteMaps(spec, own)
 }
 
-// constants puts the values of variables into the content of the map that they are in.
+// constants writes the values of variables into the map that contains them.
 func constants(spec *ebpf.CollectionSpec, name string, m *ebpf.MapSpec) error {
 	if len(m.Contents) == 0 {
 		return nil

@@ -23,7 +23,7 @@ import (
 	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/unwinder/wire"
 )
 
-// The committed objects are those that the source and the profiler's headers make.
+// The committed objects match the source and the profiler's headers.
 func TestEntryObjects(t *testing.T) {
 	dir := t.TempDir()
 	if out, err := exec.CommandContext(t.Context(), "bpf/build.sh", dir).CombinedOutput(); err != nil {
@@ -57,7 +57,7 @@ func TestEntryObjects(t *testing.T) {
 	}
 }
 
-// All that the programs refer to is in the object, so that the loader can put the profiler's own in its place.
+// The object has everything that the programs refer to, so that the loader can replace it by the profiler's.
 func TestEntryReferences(t *testing.T) {
 	for _, name := range []string{"entry_amd64.o", "entry_arm64.o"} {
 		content, err := os.ReadFile(filepath.Join("bpf", name))
@@ -82,7 +82,7 @@ func TestEntryReferences(t *testing.T) {
 	}
 }
 
-// The kernel takes the entry programs: their stacks are bounded, as they make tail calls.
+// The kernel accepts the entry programs. It limits their stacks, because they make tail calls.
 func TestEntryLoads(t *testing.T) {
 	if os.Geteuid() != 0 {
 		t.Skip("it takes root to load eBPF programs")
@@ -91,12 +91,12 @@ func TestEntryLoads(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	// Without an origin most of the code is never reached, and not looked at.
+	// Without an origin, most of the code is unreachable, and the verifier skips it.
 	if err := spec.Variables["gadgets_origin"].Set(uint16(1)); err != nil {
 		t.Fatal(err)
 	}
 	for _, c := range chains {
-		one := spec.Copy() // programs of several types cannot share an array of programs
+		one := spec.Copy() // programs of different types cannot share an array of programs
 		for name := range one.Programs {
 			if name != c.entry {
 				delete(one.Programs, name)
@@ -111,7 +111,7 @@ func TestEntryLoads(t *testing.T) {
 	}
 }
 
-// A chain that is being loaded when the program ends is not said to be refused.
+// A chain that is being loaded when the program ends is not reported as refused.
 func TestServeMoreAtEnd(t *testing.T) {
 	ends, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_SEQPACKET|unix.SOCK_CLOEXEC, 0)
 	if err != nil {
@@ -131,7 +131,7 @@ func TestServeMoreAtEnd(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	// Without a third question it would wait for one.
+	// Otherwise it would wait for a third request.
 	if err := unix.Shutdown(ends[0], unix.SHUT_WR); err != nil {
 		t.Fatal(err)
 	}
@@ -146,8 +146,8 @@ func TestServeMoreAtEnd(t *testing.T) {
 	}
 }
 
-// A chain that the kernel refuses leaves nothing open, wherever the refusal comes from, and is loaded when it is asked for again. It runs in
-// a process of its own, which has the limits.
+// A refused chain leaves no descriptor open, at whatever step it was refused. It is loaded when it is requested again. The test
+// runs in its own process, which has the limits.
 func TestRefusedChain(t *testing.T) {
 	if os.Geteuid() != 0 {
 		t.Skip("it takes root to load eBPF programs")
@@ -161,7 +161,7 @@ func TestRefusedChain(t *testing.T) {
 		}
 		return
 	}
-	debug.SetGCPercent(-1) // it closes what nobody refers to any more, sooner or later
+	debug.SetGCPercent(-1) // finalizers would close descriptors
 	if err := liftMemlock(); err != nil {
 		t.Fatal(err)
 	}
@@ -194,7 +194,7 @@ func TestRefusedChain(t *testing.T) {
 	wanted := []wire.ChainKind{wire.ChainRawTracepoint}
 	before, free := openDescriptors(t)
 	refusals := map[string]bool{}
-	for room := uint64(0); ; room++ { // for descriptors
+	for room := uint64(0); ; room++ { // number of free descriptors
 		few := limit
 		few.Cur = free + room
 		if err := unix.Setrlimit(unix.RLIMIT_NOFILE, &few); err != nil {
@@ -220,7 +220,7 @@ func TestRefusedChain(t *testing.T) {
 	}
 }
 
-// openDescriptors are those of this process that are of eBPF, and the lowest that is free.
+// openDescriptors returns this process's eBPF descriptors, and the lowest free descriptor.
 func openDescriptors(t *testing.T) (open []string, free uint64) {
 	t.Helper()
 	entries, err := os.ReadDir("/proc/self/fd")

@@ -13,13 +13,14 @@ import (
 	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/procfs"
 )
 
-// Version of the kernel from which on eBPF maps are charged to control groups: before, they would need CAP_SYS_RESOURCE.
+// The first kernel version that charges eBPF maps to control groups. Before, they need CAP_SYS_RESOURCE.
 const (
 	needMajor = 5
 	needMinor = 11
 )
 
-// missing returns the rights or files that the unwinder lacks on this machine, with the remedy, or "".
+// missing returns the rights or files that the unwinder lacks on this machine, with the remedy. It returns "" if it lacks
+// nothing.
 func missing(c config) string {
 	var lacks []string
 	if err := c.check(); err != nil {
@@ -49,7 +50,7 @@ func missing(c config) string {
 	return "it lacks " + strings.Join(lacks, "; ") + ". Stacks by frame pointers do not need this (--unwind=frame-pointers)"
 }
 
-// needs returns the missing capabilities, and why the kernel's symbols have no addresses.
+// needs returns the missing capabilities. addresses is the error of kernelAddresses.
 func needs(caps uint64, addresses error) []string {
 	has := func(bit uint) bool { return caps&(1<<bit) != 0 }
 	admin := has(unix.CAP_SYS_ADMIN)
@@ -61,29 +62,29 @@ func needs(caps uint64, addresses error) []string {
 		{"CAP_BPF", admin || has(unix.CAP_BPF)},
 		{"CAP_PERFMON", admin || has(unix.CAP_PERFMON)},
 		{"CAP_SYS_PTRACE", has(unix.CAP_SYS_PTRACE)},
-		// For /proc/PID/map_files: without it no process becomes known.
+		// For /proc/PID/map_files: without it, the profiler cannot read any process.
 		{"CAP_CHECKPOINT_RESTORE", admin || has(unix.CAP_CHECKPOINT_RESTORE)},
-		// For programs that only their owner may read: without it such a stack is cut off at its first frame.
+		// For executables that only their owner may read: without it, their stacks end at the first frame.
 		{"CAP_DAC_READ_SEARCH", has(unix.CAP_DAC_READ_SEARCH)},
 	} {
 		if !cap.ok {
 			need = append(need, cap.name)
 		}
 	}
-	// CAP_SYS_ADMIN does not stand in for it; a sysctl does.
+	// CAP_SYS_ADMIN does not include it, but a sysctl makes it unnecessary.
 	if addresses != nil {
 		need = append(need, "CAP_SYSLOG (for the kernel's symbols: "+addresses.Error()+")")
 	}
 	return need
 }
 
-// kernelAddresses returns an error where all of the kernel's symbols are at address 0: they are hidden.
+// kernelAddresses returns an error if the kernel hides its addresses: all symbols then have address 0.
 func kernelAddresses(path string) error {
 	f, err := os.Open(path)
 	if err != nil {
 		return fmt.Errorf("reading the kernel's symbols: %w", err)
 	}
-	defer func() { _ = f.Close() }() // it is only read
+	defer func() { _ = f.Close() }()
 	lines := bufio.NewScanner(f)
 	for lines.Scan() {
 		address, _, _ := strings.Cut(lines.Text(), " ")
@@ -97,7 +98,7 @@ func kernelAddresses(path string) error {
 	return fmt.Errorf("%s hides their addresses, see the sysctl kernel.kptr_restrict", path)
 }
 
-// effective returns the capabilities that this process has.
+// effective returns the effective capabilities of this process.
 func effective() (uint64, error) {
 	b, err := os.ReadFile("/proc/self/status")
 	if err != nil {

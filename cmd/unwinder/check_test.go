@@ -27,9 +27,9 @@ func TestNeeds(t *testing.T) {
 		{"the daemon's", set(unix.CAP_SYS_ADMIN, unix.CAP_DAC_READ_SEARCH, unix.CAP_SYS_PTRACE, unix.CAP_SYSLOG), nil, ""},
 		{"without CAP_SYS_ADMIN", set(unix.CAP_BPF, unix.CAP_PERFMON, unix.CAP_DAC_READ_SEARCH, unix.CAP_SYS_PTRACE, unix.CAP_CHECKPOINT_RESTORE), nil, ""},
 		{"none", 0, hidden, "CAP_BPF CAP_PERFMON CAP_SYS_PTRACE CAP_CHECKPOINT_RESTORE CAP_DAC_READ_SEARCH CAP_SYSLOG"},
-		// Such a profiler knows no process.
+		// Without it, the profiler cannot read any process.
 		{"map_files", set(unix.CAP_BPF, unix.CAP_PERFMON, unix.CAP_DAC_READ_SEARCH, unix.CAP_SYS_PTRACE), nil, "CAP_CHECKPOINT_RESTORE"},
-		// Such a profiler ends at once, and again and again.
+		// Without it, the profiler ends at once, after each restart.
 		{"kernel symbols", set(unix.CAP_SYS_ADMIN, unix.CAP_DAC_READ_SEARCH, unix.CAP_SYS_PTRACE), hidden, "CAP_SYSLOG"},
 	} {
 		var names []string

@@ -9,8 +9,8 @@ import (
 	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/proccontext"
 )
 
-// decodeContext returns the part that package proccontext needs of a published context, or nothing if it is invalid. The first of
-// several attributes with the same key counts. Values must be texts.
+// decodeContext returns the parts of a published context that package proccontext needs, or nothing if it is invalid. The first
+// attribute with a key counts. Values must be strings.
 func decodeContext(payload []byte) []byte {
 	var c processcontext.ProcessContext
 	if proto.Unmarshal(payload, &c) != nil {

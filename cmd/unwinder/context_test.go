@@ -67,7 +67,7 @@ func TestDecodeContext(t *testing.T) {
 	}
 }
 
-// The context of this process is copied, decoded by a process without rights, and followed.
+// The context of this process is copied, decoded by a process without rights, and updated.
 func TestContextConfined(t *testing.T) {
 	exe, err := os.Executable()
 	if err != nil {

@@ -6,7 +6,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// auditArch is this architecture as filters of system calls have it.
+// auditArch is this architecture in seccomp filters.
 const auditArch = unix.AUDIT_ARCH_AARCH64
 
 // entryObject has the entry programs for this architecture: see bpf/build.sh.

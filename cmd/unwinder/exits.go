@@ -10,11 +10,11 @@ import (
 	"github.com/cilium/ebpf/link"
 )
 
-// maxExits is the number of remembered ended processes.
+// maxExits is the number of ended processes that are remembered.
 const maxExits = 8192
 
-// exits notes the start time and mount namespace of each process that ends. A sample may be read only afterwards, when /proc no
-// longer has the process.
+// exits records the start time and mount namespace of each process that ends. Its samples may be read later, when /proc no longer
+// has the process.
 type exits struct {
 	m    *ebpf.Map
 	prog *ebpf.Program
@@ -23,12 +23,12 @@ type exits struct {
 
 // exit is an entry of the map.
 type exit struct {
-	start uint64 // since boot
-	ended uint64 // by the clock of samples
+	start uint64 // time since boot
+	ended uint64 // time by the clock of samples
 	mntns uint64
 }
 
-// watchExits starts to note them. It makes a program of a dozen instructions from the kernel's type information.
+// watchExits starts recording. It generates a small eBPF program from the kernel's type information.
 func watchExits() (e *exits, err error) {
 	kernel, err := btf.LoadKernelSpec()
 	if err != nil {
@@ -58,7 +58,7 @@ func watchExits() (e *exits, err error) {
 	return e, nil
 }
 
-// offsets are those of the members that lead from a task to the noted values.
+// offsets has the offsets of the members that lead from a task to the recorded values.
 type offsets struct{ leader, start, nsproxy, mntns, inum uint32 }
 
 func (o *offsets) find(kernel *btf.Spec) error {
@@ -68,7 +68,7 @@ func (o *offsets) find(kernel *btf.Spec) error {
 		path []string
 	}{
 		{&o.leader, "task_struct", []string{"group_leader"}},
-		{&o.start, "task_struct", []string{"start_boottime", "real_start_time"}}, // the second before 5.5
+		{&o.start, "task_struct", []string{"start_boottime", "real_start_time"}}, // the second name is for kernels before 5.5
 		{&o.nsproxy, "task_struct", []string{"nsproxy"}},
 		{&o.mntns, "nsproxy", []string{"mnt_ns"}},
 	} {
@@ -95,7 +95,7 @@ func (o *offsets) find(kernel *btf.Spec) error {
 	return errors.New("the kernel's ns_common has no member inum")
 }
 
-// member returns offset and type of the first of these members that a struct has.
+// member returns the offset and type of the first of these members that the struct has.
 func member(kernel *btf.Spec, typ string, names ...string) (uint32, btf.Type, error) {
 	var s *btf.Struct
 	if err := kernel.TypeByName(typ, &s); err != nil {
@@ -109,7 +109,7 @@ func member(kernel *btf.Spec, typ string, names ...string) (uint32, btf.Type, er
 	return 0, nil, fmt.Errorf("the kernel's struct %s has no member %s", typ, names[0])
 }
 
-// within looks into members without a name, too.
+// within searches unnamed members, too.
 func within(members []btf.Member, name string) (uint32, btf.Type, bool) {
 	for _, m := range members {
 		if m.Name == name {
@@ -132,15 +132,15 @@ func within(members []btf.Member, name string) (uint32, btf.Type, bool) {
 	return 0, nil, false
 }
 
-// program notes the process of a first thread that ends:
+// program records a process when its first thread ends:
 //
 //	task := ctx[0]
 //	exits[tgid] = {task.group_leader.start_boottime, now, task.nsproxy.mnt_ns.ns.inum}
 //
-// Where a pointer is nil the reads fail and leave zeros. Stack: -8 key, -32 the value, -40 a pointer.
+// After a nil pointer, reads fail and leave zeros. Offsets on the stack: -8 key, -32 value, -40 a pointer.
 func (o *offsets) program(m *ebpf.Map) asm.Instructions {
 	const key, value, pointer = -8, -32, -40
-	// read reads size bytes at from+off to the stack at to.
+	// read reads size bytes at from+off into the stack at to.
 	read := func(from asm.Register, off uint32, to int16, size int32) asm.Instructions {
 		return asm.Instructions{
 			asm.Mov.Reg(asm.R1, asm.RFP), asm.Add.Imm(asm.R1, int32(to)),
@@ -185,7 +185,7 @@ func (o *offsets) program(m *ebpf.Map) asm.Instructions {
 	)
 }
 
-// get returns the notes of the last ended process with a PID.
+// get returns the record of the last ended process with a PID.
 func (e *exits) get(pid uint32) (exit, bool) {
 	var v [3]uint64
 	if e.m.Lookup(pid, &v) != nil {

@@ -12,16 +12,15 @@ import (
 	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/symbols/symtab"
 )
 
-// goLimits bound the reading of a Go program, which is in memory meanwhile.
+// goLimits limits the reading of a Go program, whose tables are in memory during that time.
 var goLimits = symtab.Limits{Symbols: 1 << 20, Names: 64 << 20, Read: 256 << 20, Memory: 64 << 20}
 
-// goTimeout bounds it in time.
+// goTimeout is the time limit of the reading.
 const goTimeout = 5 * time.Second
 
-// withGoLeaves returns a view of a Go program in which the profiler finds the callers of functions that make no frame. It follows
-// frame pointers in all functions except those of assembly files. So it misses the caller of a function that calls nothing. In
-// the view all these are in such a file. Any other file is returned unchanged. On other architectures the profiler makes no such
-// difference.
+// withGoLeaves returns a view of a Go program in which the profiler finds the callers of leaf functions without a frame. It
+// follows frame pointers, except in functions of assembly files, and so misses these callers. In the view, the leaf functions are
+// in an assembly file. Other files are returned unchanged. Only amd64 needs the view.
 func withGoLeaves(f process.ReadAtCloser, size int64) process.ReadAtCloser {
 	if runtime.GOARCH != "amd64" {
 		return f

@@ -23,12 +23,12 @@ func frameless(text string) (h uint32) {
 	return h
 }
 
-// framed calls, and has a frame.
+// framed calls a function and has a frame.
 //
 //go:noinline
 func framed(text string) uint32 { return frameless(text) + 1 }
 
-// TestGoLeaves compares how the profiler unwinds functions of this test's own program with and without the view.
+// TestGoLeaves compares how the profiler unwinds functions of this test program with and without the view.
 func TestGoLeaves(t *testing.T) {
 	if runtime.GOARCH != "amd64" {
 		t.Skip("the profiler makes a difference between files on amd64 alone")
@@ -80,7 +80,7 @@ func TestGoLeaves(t *testing.T) {
 	}
 }
 
-// Whatever is no Go program is left as it is.
+// Files that are not Go programs are returned unchanged.
 func TestGoLeavesOfOthers(t *testing.T) {
 	for _, path := range []string{"/bin/sh", "goleaves_test.go"} {
 		f, err := os.Open(path)

@@ -16,21 +16,22 @@ import (
 	"go.opentelemetry.io/ebpf-profiler/process"
 )
 
-// identity distinguishes a file from all others, and from its content before a write. The profiler's own file ID is a hash of a
-// file's size, its first and its last 4 KiB. A file with the same three would get the unwind rules and names of another.
+// identity distinguishes a file from all others, and from its content before a write. The profiler's own file ID is a hash of the
+// size, the first and the last 4 KiB. Files that agree in these would share unwind rules and names.
 type identity struct {
 	device, inode uint64
 	size          int64
-	changed       syscall.Timespec // ctime, which nobody can set
+	changed       syscall.Timespec // ctime, which programs cannot set
 }
 
-// secret keeps anybody from finding two identities with the same ID: the kernel's part of the profiler has 64 bits of it.
+// secret prevents programs from constructing two identities with the same ID. The profiler's eBPF programs use only 64 bits of
+// the ID.
 var secret = func() (b [32]byte) {
 	_, _ = rand.Read(b[:]) // never fails
 	return b
 }()
 
-// fileID returns the profiler's ID of the file. It is another one in each run of this program.
+// fileID returns the file's ID for the profiler. It differs in each run of this program.
 func (i identity) fileID() libpf.FileID {
 	b := secret[:]
 	for _, n := range []uint64{i.device, i.inode, uint64(i.size), uint64(i.changed.Sec), uint64(i.changed.Nsec)} {
@@ -43,8 +44,8 @@ func (i identity) fileID() libpf.FileID {
 // errExchanged makes the profiler try again later.
 var errExchanged = fmt.Errorf("another file is mapped there now, or it was written to: %w", os.ErrNotExist)
 
-// open opens a mapped file of a process. The profiler opens a mapping several times while it reads a process. Meanwhile the
-// process can map another file at the same address, so all opens must give the same file.
+// open opens a mapped file of a process. The profiler opens a mapping several times, and the process can map another file there
+// in between. So open returns an error if the file has changed.
 func (w watched) open(m *process.RawMapping) (process.ReadAtCloser, identity, error) {
 	if m.Path == vdsoPath && m.Device == 0 {
 		return memoryFile{bytes.NewReader(vdso())}, identity{size: int64(len(vdso()))}, nil
@@ -86,13 +87,13 @@ func (w watched) identity(m *process.RawMapping) (identity, error) {
 	return id, f.Close()
 }
 
-// content returns the hash of parts of a mapped file that the specification of profiles has for build IDs, and the file's identity.
+// content returns a mapped file's identity, and its partial hash: the specification of profiles uses it as a build ID.
 func (w watched) content(m *process.RawMapping) (hash libpf.FileID, id identity, err error) {
 	f, id, err := w.open(m)
 	if err != nil {
 		return hash, id, err
 	}
-	defer func() { _ = f.Close() }() // it is only read
+	defer func() { _ = f.Close() }()
 	hash, err = libpf.FileIDFromExecutableReader(io.NewSectionReader(f, 0, id.size))
 	return hash, id, err
 }
@@ -106,8 +107,8 @@ func (w watched) OpenMappingFile(m *process.RawMapping) (process.ReadAtCloser, e
 	return withGoLeaves(withRubySymbols(f, m), id.size), nil
 }
 
-// GetMappingFileLastModified implements process.Process. The profiler compares it with the last read of this device and inode. On
-// btrfs, other files may have the same ones.
+// GetMappingFileLastModified implements process.Process. The profiler compares it with the value of the last read of this device
+// and inode. On btrfs, different files may share these.
 func (w watched) GetMappingFileLastModified(m *process.RawMapping) int64 {
 	if id, err := w.identity(m); err == nil {
 		return int64(id.fileID().Hi())
@@ -124,8 +125,8 @@ func (w watched) CalculateMappingFileID(m *process.RawMapping) (libpf.FileID, er
 	return id.fileID(), err
 }
 
-// OpenELF implements process.Process. The profiler looks for unwind rules in debug files by their name as well. In its own mount
-// namespace, a process could supply a false debug file for another's file.
+// OpenELF implements process.Process. It refuses all names: the profiler would read debug files by name, and a process could
+// supply a false one for another's file in its own mount namespace.
 func (w watched) OpenELF(name string) (*pfelf.File, error) {
 	return nil, &os.PathError{Op: "open", Path: name, Err: os.ErrNotExist}
 }

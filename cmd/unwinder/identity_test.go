@@ -14,7 +14,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// mapping maps a file into this process, at the same address each time, and returns the mapping as the profiler has it.
+// mapping maps files into this process, always at the same address.
 type mapping struct {
 	t    *testing.T
 	code []byte
@@ -50,8 +50,8 @@ func own() watched {
 	return watch(process.New(libpf.PID(os.Getpid()), libpf.PID(os.Getpid())), &brought{})
 }
 
-// TestFileID: two files that the profiler takes for one, as they differ in the middle alone, are two; a file is the same one wherever
-// it is mapped, until it is written to.
+// TestFileID: two files that differ only in the middle, which the profiler confuses, have different IDs. A file has the same ID
+// wherever it is mapped, until it is written to.
 func TestFileID(t *testing.T) {
 	dir := t.TempDir()
 	write := func(name string, middle byte) string {
@@ -95,18 +95,18 @@ func TestFileID(t *testing.T) {
 	if again := see(newMapping(t, 4096).of(service)); again != first {
 		t.Error("one file is two")
 	}
-	// What the specification calls the file's hash stays that.
+	// The hash of the specification is unchanged.
 	hash, _, err := own().content(m.of(other))
 	if err != nil || hash != upstream(service) {
 		t.Errorf("%v, not %v: %v", hash, upstream(service), err)
 	}
 
-	// Written to, with the time of modification set back.
+	// Write to the file, and reset its modification time.
 	var st unix.Stat_t
 	if err := unix.Stat(service, &st); err != nil {
 		t.Fatal(err)
 	}
-	for before := st.Ctim; before == st.Ctim; { // the clock of file systems stands still for milliseconds
+	for before := st.Ctim; before == st.Ctim; { // file systems' clocks have a resolution of milliseconds
 		write("service", 3)
 		if err := os.Chtimes(service, time.Time{}, time.Unix(st.Mtim.Unix())); err != nil {
 			t.Fatal(err)
@@ -120,7 +120,7 @@ func TestFileID(t *testing.T) {
 	}
 }
 
-// TestExchangedFile: a process that maps another file while it is read does not have that taken for the first.
+// TestExchangedFile: a file that a process maps in place of another one while it is read is not confused with the first.
 func TestExchangedFile(t *testing.T) {
 	dir := t.TempDir()
 	var paths [2]string

@@ -10,7 +10,7 @@ import (
 	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/unwinder/wire"
 )
 
-// The labels with the IDs of a Go program's span.
+// The labels with the span's IDs in a Go program.
 const (
 	labelTrace = "trace_id"
 	labelSpan  = "span_id"
@@ -18,20 +18,20 @@ const (
 	maxLabel = 128
 )
 
-// said is a program's own description of its thread's work, such as a span and labels, in a comparable form.
+// said has the labels and the span that a program has set for its thread, in a comparable form.
 type said struct {
-	labels string // in the form of joinLabels
+	labels string // result of joinLabels
 	trace  libpf.APMTraceID
 	span   libpf.APMSpanID
 }
 
-// wire returns it in the form of the stream.
+// wire converts it to the format of the stream.
 func (s *said) wire() wire.Said {
 	return wire.Said{Labels: splitLabels(s.labels), TraceID: s.trace, SpanID: s.span}
 }
 
-// tell returns a program's description, as far as it was requested. The profiler itself reads the IDs of spans from some
-// programs, and a Go program may have them among its labels.
+// tell returns the requested labels and the span. The profiler reads the span's IDs from some programs. A Go program may have
+// them in its labels.
 func (c *config) tell(labels map[libpf.String]libpf.String, trace libpf.APMTraceID, span libpf.APMSpanID) (k said) {
 	var kept []wire.Label
 	for name, v := range labels {
@@ -53,14 +53,14 @@ func (c *config) tell(labels map[libpf.String]libpf.String, trace libpf.APMTrace
 	return k
 }
 
-// decode decodes a hexadecimal number of dst's length into dst. Other texts change nothing.
+// decode decodes a hexadecimal number of dst's length into dst. It ignores other strings.
 func decode(dst []byte, s string) {
 	if b, err := hex.DecodeString(s); err == nil && len(b) == len(dst) {
 		copy(dst, b)
 	}
 }
 
-// joinLabels returns labels as one text, equal for equal ones.
+// joinLabels encodes labels as one string. Equal labels have equal strings.
 func joinLabels(labels []wire.Label) string {
 	if len(labels) == 0 {
 		return ""
@@ -76,7 +76,7 @@ func joinLabels(labels []wire.Label) string {
 	return b.String()
 }
 
-// splitLabels is the reverse.
+// splitLabels decodes the result of joinLabels.
 func splitLabels(text string) []wire.Label {
 	var out []wire.Label
 	for text != "" {

@@ -1,16 +1,17 @@
 // unwinder takes whole stacks of gadgets' events with the OpenTelemetry eBPF profiler, and writes them to a pipe. ig and
-// Inspektor Gadget's daemon start it for gadgets such as profile_cpu. It has no use by itself.
+// Inspektor Gadget's daemon start it for gadgets such as profile_cpu. Do not start it yourself.
 //
-// It is a separate program because it works on files and memory of hostile programs. If they crash it, it is restarted. It ends
-// with the program that started it.
+// It is a separate program because it reads files and memory of hostile programs. If they crash it, it is restarted. It ends with
+// the program that started it.
 //
-// File descriptor 0 brings PIDs of processes to read early, four bytes each, and ends the program when it is closed. Descriptor 2
-// takes its log, and 3 the stream of package wire. Descriptor 4, if given, is a file of counters that outlives it (package wire,
-// Counters). Descriptor 5 is a socket. It takes the descriptors of the entry programs for gadgets, and brings requests for more.
-// Descriptors from 6 on are the maps that these programs share with gadgets (package wire, SharedMaps).
+// It reads PIDs of processes to read early, four bytes each, from file descriptor 0, and ends when that is closed. It writes its
+// log to descriptor 2, and the stream of package wire to 3. Descriptor 4, if given, is a file of counters that outlives it
+// (package wire, Counters). Descriptor 5 is a socket, by which it sends the descriptors of the entry programs for gadgets, and
+// receives requests for more. The descriptors from 6 on are the maps that these programs share with gadgets (package wire,
+// SharedMaps).
 //
-// With -read it reads function names instead. It gets the files by a socket, descriptor 3, and has no other rights. Package
-// unwinder starts it (Reader), and package symbols has the messages (Conn).
+// With -read it reads function names instead. It receives the files by a socket, descriptor 3, and has no other rights. Package
+// unwinder starts it (Reader). Package symbols defines the messages (Conn).
 package main
 
 import (
@@ -116,11 +117,11 @@ func run() error {
 	return err
 }
 
-// mostWanted limits the requested processes that wait to be read.
+// mostWanted limits how many requested processes wait to be read.
 const mostWanted = 1024
 
-// readWanted hands on the PIDs that come, until there are no more. If nobody takes them, they are left out: a process with an
-// event is read anyway.
+// readWanted passes on PIDs until the end of from. It drops PIDs without room, because a process is read at its first event
+// anyway.
 func readWanted(from io.Reader, wanted chan<- uint32) {
 	for {
 		var pid [4]byte

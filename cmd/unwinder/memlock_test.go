@@ -11,12 +11,12 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// TestLiftMemlock: without any capability the limit of locked memory can be lifted, as far as the caller can see and in every thread;
-// everything else is as it was. It runs as another user, in a process of its own that keeps the filter.
+// TestLiftMemlock: without capabilities, raising the limit of locked memory succeeds in every thread, and other calls work as
+// before. The test runs as another user, in its own process, which keeps the filter.
 func TestLiftMemlock(t *testing.T) {
 	const child = "TEST_LIFT_MEMLOCK"
 	if os.Getenv(child) == "" {
-		// Its folder is root's alone.
+		// Only root can read the executable's folder.
 		cmd := exec.Command("/proc/self/exe", "-test.run=^TestLiftMemlock$")
 		cmd.Env = append(os.Environ(), child+"=1")
 		if os.Getuid() == 0 {
@@ -35,7 +35,7 @@ func TestLiftMemlock(t *testing.T) {
 	if err := raiseMemlock(); !errors.Is(err, unix.EPERM) {
 		t.Fatalf("before: %v: this test cannot fail", err)
 	}
-	// A thread that is there before the filter is.
+	// A thread that exists before the filter.
 	early := make(chan func() error)
 	results := make(chan error)
 	go func() {

@@ -11,7 +11,7 @@ import (
 // lostInKernel is the profiler's name for samples that were lost because its ring buffer was full.
 const lostInKernel = "bpf.errors.ringbuf_output"
 
-// meter keeps the only needed metric of the profiler.
+// meter keeps the one metric of the profiler that is needed.
 type meter struct {
 	noop.Meter
 	lost atomic.Uint64

@@ -23,21 +23,20 @@ import (
 	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/unwinder/wire"
 )
 
-// pidCleanupInterval is the time between two removals of ended processes in the profiler.
+// pidCleanupInterval is the time between two removals of ended processes from the profiler.
 const pidCleanupInterval = 5 * time.Minute
 
-// The first pass is over after passQuiet checks in a row with nothing to read. A check comes each passTick. passLimit is the
-// longest wait.
+// The first pass ends after passQuiet checks in a row with nothing to read, one every passTick, or after passLimit.
 const (
 	passTick  = 20 * time.Millisecond
 	passQuiet = 15
 	passLimit = 15 * time.Second
 )
 
-// processReader reads the files of each process that the kernel reports, as Tracer.StartPIDEventProcessor does in a goroutine of
-// its own. It survives the content of the files. They are the programs' own, parsed through mappings, and may mislead or be
-// truncated meanwhile. A panic or a fault costs that process its unwind information. It also names the process in work. A file
-// system that does not answer blocks this goroutine for ever, and only the parent process can end that.
+// processReader reads the files of each process that the kernel reports, like Tracer.StartPIDEventProcessor. It survives hostile
+// files, which are parsed in mapped memory and may be truncated during that. A panic or a fault costs only that process its
+// unwind information. It also publishes the PID that it is reading: a file system that does not respond blocks this goroutine
+// forever, and only the parent process can end that.
 type processReader struct {
 	log      *slog.Logger
 	counters *counters
@@ -49,7 +48,7 @@ type processReader struct {
 	survived uint64
 }
 
-// newProcessReader finds its parts in a tracer by reflection, because the tracer does not export them.
+// newProcessReader gets unexported members of a tracer by reflection.
 func newProcessReader(t *tracer.Tracer, c config, s *sampler, logger *slog.Logger) (*processReader, error) {
 	events, err := private[chan libpf.PIDTID](t, "pidEvents")
 	if err != nil {
@@ -62,7 +61,7 @@ func newProcessReader(t *tracer.Tracer, c config, s *sampler, logger *slog.Logge
 	return &processReader{log: logger, counters: s.counters, avoid: c.avoid, wanted: c.wanted, brought: &s.brought, events: *events, manager: *manager}, nil
 }
 
-// private returns a member of a struct that is not exported.
+// private returns an unexported member of a struct.
 func private[M, S any](s *S, name string) (*M, error) {
 	f := reflect.ValueOf(s).Elem().FieldByName(name)
 	if !f.IsValid() || f.Type() != reflect.TypeFor[M]() {
@@ -71,7 +70,7 @@ func private[M, S any](s *S, name string) (*M, error) {
 	return (*M)(unsafe.Pointer(f.UnsafeAddr())), nil
 }
 
-// run reads until ctx ends.
+// run reads processes until ctx ends.
 func (r *processReader) run(ctx context.Context) {
 	// The starter watches the progress of this thread.
 	runtime.LockOSThread()
@@ -102,7 +101,7 @@ func (r *processReader) run(ctx context.Context) {
 		if err == nil {
 			continue
 		}
-		// Thousands of such programs do not fill the log.
+		// Log only powers of two, so that thousands of such programs do not fill the log.
 		if r.survived++; r.survived&(r.survived-1) == 0 {
 			r.log.Warn("a process's files could not be parsed, its stacks stay incomplete", "pid", pid, "panic", err, "so far", r.survived)
 		}
@@ -114,8 +113,8 @@ func (r *processReader) idle() bool {
 	return r.counters[wire.CounterReading].Load() == 0 && len(r.events) == 0
 }
 
-// firstPass waits until the files of the busiest programs at the start have been read. Before that, they have no samples. That is
-// when there was nothing to read for a while, or passLimit is over.
+// firstPass waits until the files of the busiest programs have been read at the start, because they have no samples before that.
+// It returns when there was nothing to read for a while, or after passLimit.
 func (r *processReader) firstPass(ctx context.Context) {
 	tick := time.NewTicker(passTick)
 	defer tick.Stop()
@@ -131,17 +130,17 @@ func (r *processReader) firstPass(ctx context.Context) {
 	}
 }
 
-// surviving calls f and returns its panic, nil if there was none.
+// surviving calls f and returns its panic, or nil.
 func surviving(f func()) (panicked any) {
 	defer func() { panicked = recover() }()
 	f()
 	return nil
 }
 
-// avoided are processes that are not read: the start time of each, by PID.
+// avoided has the processes that are not read: start times by PID.
 type avoided map[uint32]uint64
 
-// parseAvoided reads a comma-separated list of PID:START.
+// parseAvoided parses a comma-separated list of PID:START.
 func parseAvoided(list string) (avoided, error) {
 	a := avoided{}
 	for _, text := range strings.Split(list, ",") {
@@ -159,7 +158,7 @@ func parseAvoided(list string) (avoided, error) {
 	return a, nil
 }
 
-// is reports whether a PID belongs to such a process.
+// is reports whether a PID belongs to an avoided process.
 func (a avoided) is(pid uint32) bool {
 	start, there := a[pid]
 	if !there {

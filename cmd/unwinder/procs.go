@@ -13,39 +13,39 @@ import (
 	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/unwinder/wire"
 )
 
-// maxProcs is the number of remembered processes.
+// maxProcs is the number of processes that are remembered.
 const maxProcs = 8192
 
-// A process that is older than settleTime is assumed to stay in its namespaces for checkInterval.
-// No PID comes around again so soon: the kernel gives out all others before.
+// A process that is older than settleTime is assumed to keep its namespaces for checkInterval. No PID is reused that soon,
+// because the kernel assigns all others first.
 const (
 	settleTime    = uint64(10 * time.Second)
 	checkInterval = uint64(time.Second)
 )
 
-// exeInterval is the time between two checks of a process's executable: exec changes it.
+// exeInterval is the time between two checks of a process's executable, which execve changes.
 const exeInterval = time.Second
 
 // proc describes a process at the time of its samples. It does not change.
 type proc struct {
 	wire.Proc
-	language   wire.FrameType // the language whose interpreter its executable is
-	told       bool           // the sampler has a sample of it
-	generation uint32         // of the writer's tables that id is in
+	language   wire.FrameType // the language of the interpreter, by the executable
+	told       bool           // it has a sample
+	generation uint32         // of the writer's tables with id
 	id         uint32
 }
 
 // known is the remembered data of a PID.
 type known struct {
 	*proc
-	alive uint64 // until when, since boot, it is known to have had the PID
-	// These are the times since boot of its last reads in /proc, and of its executable's.
+	alive uint64 // the last time, since boot, at which it is known to have the PID
+	// The times of the last reads of the process, since boot, and of its executable.
 	checked uint64
 	looked  time.Time
 }
 
-// procs finds the process of a sample. PIDs are reused, and samples are read up to a quarter of a second late. By then,
-// another process may have the PID. It is for one goroutine.
+// procs finds the process of a sample. Samples are read up to a quarter of a second late, when another process may have the PID.
+// It is for one goroutine.
 type procs struct {
 	exits *exits // nil: processes that have ended are unknown
 	pids  map[uint32]known
@@ -64,7 +64,7 @@ func clock(id int32) uint64 {
 	return uint64(ts.Nano())
 }
 
-// bootTime turns a sample's time into one since boot.
+// bootTime converts a sample's time to time since boot.
 func (p *procs) bootTime(ktime uint64) uint64 {
 	if time.Since(p.synced) > 10*time.Second {
 		p.synced = time.Now()
@@ -74,7 +74,7 @@ func (p *procs) bootTime(ktime uint64) uint64 {
 	return ktime + p.suspended
 }
 
-// get returns the process that had pid at the time of a sample. Its start is 0 if it is no longer known.
+// get returns the process that had pid at the time of a sample. Its start time is 0 if it is unknown.
 func (p *procs) get(pid uint32, ktime uint64) *proc {
 	at := p.bootTime(ktime)
 	old, there := p.pids[pid]
@@ -82,7 +82,7 @@ func (p *procs) get(pid uint32, ktime uint64) *proc {
 		return old.proc
 	}
 	now := clock(unix.CLOCK_BOOTTIME)
-	// The sample belongs to a process that began before it and ended after it.
+	// The sample belongs to a process that started before it and ended after it.
 	if p.exits != nil {
 		e, ended := p.exits.get(pid)
 		if ended && e.start <= at && p.bootTime(e.ended) >= at {
@@ -98,8 +98,8 @@ func (p *procs) get(pid uint32, ktime uint64) *proc {
 	if err == nil && start <= at {
 		return p.remember(pid, old, start, mntns, now, true)
 	}
-	// It may have ended, or called exec, since the first check. Work that remains after its noted end is still its own. A later
-	// process with the PID is in /proc, or has been noted instead.
+	// The process may have ended, or called execve, since the first check. Samples after its recorded end still belong to it: a
+	// later process with the PID would be in /proc, or recorded in its place.
 	if p.exits != nil {
 		if e, ok := p.exits.get(pid); ok && e.start <= at {
 			return p.remember(pid, old, e.start, e.mntns, max(at, p.bootTime(e.ended)), false)
@@ -108,15 +108,14 @@ func (p *procs) get(pid uint32, ktime uint64) *proc {
 	return &proc{Proc: wire.Proc{PID: pid}}
 }
 
-// settled reports whether a PID still belongs to the process that had it a moment ago. It uses the noted ends of processes, because
-// reading /proc for every sample would cost too much. A young process is read each time, because it may be on its way into a
-// container.
+// settled reports whether a PID still belongs to the known process, by the recorded ends of processes. Reading /proc for every
+// sample would cost too much. A young process is read each time, because it may still enter a container.
 func (p *procs) settled(k known, last exit, now uint64) bool {
 	return k.Start != 0 && now-min(now, k.Start) > settleTime && now-min(now, k.checked) < checkInterval && p.bootTime(last.ended) < k.checked
 }
 
-// remember notes the owner of a PID and the time until which it is known. It returns the same proc while nothing
-// changes. For an ended process, /proc has nothing more.
+// remember records the process that has a PID until alive. It returns the same proc while nothing changes. running is false for
+// an ended process, which is not in /proc.
 func (p *procs) remember(pid uint32, old known, start, mntns, alive uint64, running bool) *proc {
 	same := old.proc != nil && sameStart(old.Start, start) && old.MntNS == mntns
 	if same {
@@ -146,14 +145,14 @@ func (p *procs) remember(pid uint32, old known, start, mntns, alive uint64, runn
 	return k.proc
 }
 
-// sameStart compares two starts; the one from /proc is rounded down to tick.
+// sameStart compares two start times. Those from /proc are rounded down to tick.
 func sameStart(a, b uint64) bool { return a/tick == b/tick }
 
-// tick is the unit of the starts of processes in /proc, in nanoseconds.
+// tick is the unit of start times in /proc, in nanoseconds.
 const tick uint64 = procfs.Tick
 
-// readProc reads a process's start, in nanoseconds since boot and cut down to a tick, and its mount namespace. Both are of
-// the same process, even where the PID changes hands meanwhile.
+// readProc reads a process's start time, in nanoseconds since boot and rounded down to tick, and its mount namespace. Both belong
+// to the same process, even if the PID is reused during the call.
 func readProc(pid uint32) (start, mntns uint64, err error) {
 	dir, err := procfs.Open("/proc", pid)
 	if err != nil {
@@ -178,7 +177,7 @@ func executable(pid uint32) string {
 	return name[:min(len(name), 128)]
 }
 
-// languageOf returns the language of an interpreter, by the executable's name.
+// languageOf returns the language of an interpreter by the executable's name.
 func languageOf(exe string) wire.FrameType {
 	for _, i := range []struct {
 		prefix string

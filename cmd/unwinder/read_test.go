@@ -19,7 +19,7 @@ import (
 	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/unwinder"
 )
 
-// confinedEnv has the test's own executable try what a process that reads files must not be able to do.
+// confinedEnv makes the test's executable try the forbidden calls of tryConfined.
 const confinedEnv = "UNWINDER_TEST_CONFINED"
 
 func TestMain(m *testing.M) {
@@ -36,7 +36,7 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// tryConfined prints what works that should not, and waits for the end of standard input.
+// tryConfined prints the forbidden calls that succeed, and waits for the end of standard input.
 func tryConfined() {
 	if err := confine(128 << 20); err != nil {
 		fmt.Println("confine:", err)
@@ -57,7 +57,7 @@ func tryConfined() {
 	os.Exit(0)
 }
 
-// A process that reads files has no rights, and can open, start and reach nothing.
+// A process that reads files has no rights: it can open no files, start no programs and make no connections.
 func TestConfined(t *testing.T) {
 	cmd := exec.CommandContext(t.Context(), os.Args[0])
 	cmd.Env = append(os.Environ(), confinedEnv+"=1")
@@ -100,7 +100,7 @@ func (l testLog) Warnf(format string, args ...any) { l.t.Errorf(format, args...)
 
 func (l testLog) Debugf(format string, args ...any) { l.t.Logf(format, args...) }
 
-// Without rights it reads files all the same: a large Go program, one of the system with its debug link, and a perf map.
+// Without rights, it can still read files: a large Go program, a system program with its debug link, and a perf map.
 func TestReadConfined(t *testing.T) {
 	exe, err := os.Executable()
 	if err != nil {

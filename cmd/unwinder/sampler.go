@@ -19,35 +19,35 @@ import (
 )
 
 const (
-	// flushInterval is how often stacks are written. pollInterval is how often the profiler takes them from the kernel. Stacks of
-	// new processes and files are written at once, because the reader must inspect these before they end. Each write costs
-	// both programs more than a hundred stacks do.
+	// flushInterval is the time between two writes of stacks. Each write costs both programs more than a hundred stacks do.
+	// Stacks of new processes and files are written at once, because the reader must open the files before the process ends.
+	// pollInterval is the time between two reads of stacks from the kernel.
 	flushInterval = time.Second
 	pollInterval  = 250 * time.Millisecond
 	// beat is the longest time between two writes, even without stacks.
 	beat = flushInterval + pollInterval
-	// maxPending limits the events that wait to be written. At flushThreshold they are written early. maxStacks limits the stacks
-	// that are kept.
+	// maxPending limits the events that wait to be written. From flushThreshold on, they are written early. maxStacks limits the
+	// kept stacks.
 	maxPending     = 1 << 15
 	flushThreshold = maxPending / 8
 	maxStacks      = wire.MaxStacks * 3 / 4
-	// maxKept limits the sum of their frames, because deep recursion makes deep stacks.
+	// maxKept limits the total frames of the kept stacks, because recursion makes deep stacks.
 	maxKept = 2 << 20
-	// memoryInterval is the time between two counts of kernel memory. At first it is firstMemory, because the memory grows.
+	// memoryInterval is the time between two measurements of kernel memory. The first comes after firstMemory.
 	memoryInterval = time.Minute
 	firstMemory    = 5 * time.Second
 )
 
 // entry is a distinct stack.
 type entry struct {
-	frames     libpf.Frames // keeps the handles alive, which its key is made of
+	frames     libpf.Frames // keeps the handles alive that form its key
 	abort      uint32
-	languages  uint32 // a bit for each wire.FrameType in it
-	generation uint32 // of the tables that id is in
+	languages  uint32 // a bit for each wire.FrameType in the stack
+	generation uint32 // of the writer's tables with id
 	id         uint32
 }
 
-// event is an event of a gadget's program, under the program's ID for it.
+// event is an event of a gadget's program, which has chosen its ID.
 type event struct {
 	id    uint64
 	stack *entry
@@ -55,8 +55,8 @@ type event struct {
 	said
 }
 
-// sampler collects the stacks of gadgets' events in the goroutine of run. It writes them in another goroutine, so a slow reader
-// does not block it.
+// sampler collects the stacks of gadgets' events in the goroutine of run. It writes them in another goroutine, so that a slow
+// reader does not block it.
 type sampler struct {
 	config   config
 	log      *slog.Logger
@@ -69,28 +69,28 @@ type sampler struct {
 	pid   uint32
 	ktime uint64
 
-	flushed time.Time // when stacks were last written at their interval
-	woken   time.Time // when writing was last requested
+	flushed time.Time // last write at the interval
+	woken   time.Time // last request to write
 
 	mu      sync.Mutex
 	stacks  map[string]*entry
-	kept    int // frames of stacks
+	kept    int // frames in stacks
 	events  []event
 	stats   wire.Stats
-	loaded  bool // the writer must report that this machine has taken the kernel's part
+	loaded  bool // the writer must report that the eBPF programs are loaded
 	started *wire.Ready
-	renew   bool // stacks was emptied, so the tables must be emptied, too
-	news    bool // events has processes or files that were not written before
+	renew   bool // stacks was cleared, so the tables must be cleared, too
+	news    bool // events has new processes or files
 	failed  bool
 	broken  chan error
 
-	// These belong to the goroutine that writes.
+	// These belong to the writing goroutine.
 	out        *table
 	handed     []event // the memory of the last written events
 	measured   time.Time
-	measure    time.Duration // until it is measured again
+	measure    time.Duration // time until the next measurement
 	memory     uint64
-	due        chan struct{} // a request to write events
+	due        chan struct{} // requests to write events
 	stop, done chan struct{}
 }
 
@@ -105,7 +105,7 @@ func newSampler(out *wire.Writer, c config, n *counters, logger *slog.Logger) *s
 	return s
 }
 
-// works informs the reader that this program can work here.
+// works tells the reader that this program can work on this machine.
 func (s *sampler) works() {
 	s.mu.Lock()
 	s.loaded = true
@@ -113,7 +113,7 @@ func (s *sampler) works() {
 	s.wake()
 }
 
-// ready informs the reader that sampling has begun.
+// ready tells the reader that sampling has begun.
 func (s *sampler) ready(r wire.Ready) {
 	s.mu.Lock()
 	s.started = &r
@@ -129,8 +129,8 @@ func (s *sampler) wake() {
 	}
 }
 
-// drained is called when all samples that the kernel had are handled. Writing starts here, and not at times of its own, because this
-// process is awake now.
+// drained is called when all samples from the kernel are handled. It requests the writing, so that no separate timer wakes this
+// process.
 func (s *sampler) drained(now time.Time) {
 	s.mu.Lock()
 	n, news := len(s.events), s.news
@@ -145,15 +145,15 @@ func (s *sampler) drained(now time.Time) {
 	}
 }
 
-// close writes the rest and ends the writing.
+// close writes the remaining events and ends the writing.
 func (s *sampler) close() {
 	close(s.stop)
 	<-s.done
 }
 
-// run handles samples until ctx ends, and then the rest.
+// run handles samples until ctx ends, and then the remaining ones.
 func (s *sampler) run(ctx context.Context, t *running) error {
-	// A fault in a mapped file that was truncated is an error. It does not end this process.
+	// Make a fault in a truncated mapped file a panic that can be recovered.
 	debug.SetPanicOnFault(true)
 	for {
 		select {
@@ -178,7 +178,7 @@ func (s *sampler) run(ctx context.Context, t *running) error {
 	}
 }
 
-// handle unwinds a sample to its end, which calls ReportTraceEvent.
+// handle converts a sample, which calls ReportTraceEvent.
 func (s *sampler) handle(t *running, x *libpf.EbpfTrace) {
 	if x == nil { // the profiler marks the end of the kernel's data this way
 		s.drained(time.Now())
@@ -230,7 +230,7 @@ func (s *sampler) ReportTraceEvent(t *libpf.Trace, m *samples.TraceEventMeta) er
 		}
 		e.stack = newEntry(t.Frames)
 		s.kept += len(t.Frames)
-		// The map keeps its key, but the key must not keep the frames.
+		// Clone the key, so that it does not keep all frames in memory.
 		s.stacks[strings.Clone(framesKey(t.Frames))] = e.stack
 	}
 	if len(s.events) >= maxPending {
@@ -239,14 +239,14 @@ func (s *sampler) ReportTraceEvent(t *libpf.Trace, m *samples.TraceEventMeta) er
 		return nil
 	}
 	s.events = append(s.events, e)
-	// Readers of rows of Inspektor Gadget's own gadgets wait for each stack.
+	// Rows of Inspektor Gadget's own gadgets wait for each stack.
 	s.news = s.news || wire.RunOf(e.id) == wire.OtelRun
 	switch {
 	case p.Start == 0:
 		s.stats.NoProcess++
 	case !p.told:
 		p.told, s.news = true, true
-		// On a busy machine, handling everything from the kernel takes long, and this process may have ended by then.
+		// On a busy machine, handling all samples is slow, and the process may end before that.
 		if now := time.Now(); now.Sub(s.woken) >= pollInterval {
 			s.woken = now
 			s.wake()
@@ -256,7 +256,7 @@ func (s *sampler) ReportTraceEvent(t *libpf.Trace, m *samples.TraceEventMeta) er
 	return nil
 }
 
-// count counts the results of unwinding in a stack.
+// count adds a stack to the statistics.
 func (s *sampler) count(e *entry, p *proc) {
 	if e.abort != 0 && (len(s.stats.Aborts) < wire.MaxReasons || s.stats.Aborts[e.abort] > 0) {
 		s.stats.Aborts[e.abort]++
@@ -279,13 +279,13 @@ func (s *sampler) count(e *entry, p *proc) {
 	}
 }
 
-// framesKey identifies a stack by the handles of its frames. The profiler's own hash ignores differences between frames of
-// interpreters. The key is valid as long as the frames are.
+// framesKey identifies a stack by the handles of its frames. The profiler's own hash ignores differences between interpreters'
+// frames. The key is valid as long as the frames.
 func framesKey(f libpf.Frames) string {
 	return unsafe.String((*byte)(unsafe.Pointer(unsafe.SliceData(f))), len(f)*int(unsafe.Sizeof(f[0])))
 }
 
-// newEntry makes a stack of a sample's frames.
+// newEntry makes an entry from a sample's frames.
 func newEntry(frames libpf.Frames) *entry {
 	e := &entry{frames: slices.Clip(frames)}
 	for _, h := range frames {
@@ -301,7 +301,7 @@ func newEntry(frames libpf.Frames) *entry {
 	return e
 }
 
-// write writes new data repeatedly.
+// write writes at each request until stop is closed.
 func (s *sampler) write() {
 	defer close(s.done)
 	quiet := time.NewTimer(beat)
@@ -328,7 +328,7 @@ func (s *sampler) write() {
 	}
 }
 
-// flush writes the events, and the counters.
+// flush writes the events and the counters.
 func (s *sampler) flush() error {
 	s.mu.Lock()
 	events, loaded, started, renew := s.events, s.loaded, s.started, s.renew

@@ -19,13 +19,14 @@ func withRubySymbols(f process.ReadAtCloser, m *process.RawMapping) process.Read
 	return f
 }
 
-// The names of the two sections with their surrounding bytes. They have the same length.
+// The names of the two sections with the bytes around them. Both have the same length.
 const (
 	dynsymName = "\x00.dynsym\x00"
 	symtabName = "\x00.symtab\x00"
 )
 
-// dynsymAsSymtab returns a view of an ELF file without .symtab in which .dynsym is called so; of any other file, that file.
+// dynsymAsSymtab returns a view of an ELF file without .symtab in which .dynsym has that name. Other files are returned
+// unchanged.
 func dynsymAsSymtab(f process.ReadAtCloser) process.ReadAtCloser {
 	elf, err := pfelf.NewFile(f, 0, false)
 	if err != nil {
@@ -50,10 +51,10 @@ func dynsymAsSymtab(f process.ReadAtCloser) process.ReadAtCloser {
 	return &patched{f, []patch{{int64(names.Offset) + int64(at), symtabName}}}
 }
 
-// maxSectionNames limits the total length of the names of a file's sections.
+// maxSectionNames limits the size of a file's section names.
 const maxSectionNames = 1 << 20
 
-// patched is a file with replaced data at some places, which are in order.
+// patched is a file with replaced parts, in order.
 type patched struct {
 	process.ReadAtCloser
 	patches []patch

@@ -12,7 +12,7 @@ import (
 	"go.opentelemetry.io/ebpf-profiler/libpf/pfelf"
 )
 
-// TestDynsymAsSymtab reads the C library of this machine, which distributions strip of its .symtab, through the view.
+// TestDynsymAsSymtab reads this machine's C library, which has no .symtab, through the view.
 func TestDynsymAsSymtab(t *testing.T) {
 	libraries, err := filepath.Glob("/lib/*/libc.so.6")
 	if err != nil || len(libraries) == 0 {
@@ -30,7 +30,7 @@ func TestDynsymAsSymtab(t *testing.T) {
 		}
 		defer elf.Close()
 		found := false
-		_ = elf.VisitSymbols(func(s libpf.Symbol) bool { // an error if there is no such section
+		_ = elf.VisitSymbols(func(s libpf.Symbol) bool { // it fails without the section
 			found = s.Name == "malloc" && s.Address != 0
 			return !found
 		})

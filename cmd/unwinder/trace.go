@@ -24,16 +24,16 @@ const (
 	// monitorInterval is the time between two reads of the kernel's counters.
 	monitorInterval = 5 * time.Second
 	clockInterval   = 3 * time.Minute
-	// drainTime is longer than the time between two polls of the profiler's ring buffer.
+	// drainTime is longer than the profiler's poll interval.
 	drainTime = 300 * time.Millisecond
-	// eventRoom sizes the buffer of stacks in the kernel, by samples per second and CPU. Each sample has room for 25 KiB. A stack
-	// takes 1 on average.
+	// eventRoom sizes the kernel's buffer of stacks, in samples per second and CPU. A sample has room for 25 KiB. A stack takes 1
+	// KiB on average.
 	eventRoom = 20
 )
 
 type config struct {
 	scale     int
-	chains    []wire.ChainKind // the unwinders that programs of gadgets may call
+	chains    []wire.ChainKind // the chains that gadgets' programs may call
 	languages string
 	spans     bool
 	labels    []string
@@ -41,7 +41,7 @@ type config struct {
 	wanted    <-chan uint32 // processes to read before their first event
 }
 
-// check returns an error for wrong settings.
+// check returns an error for invalid settings.
 func (c config) check() error {
 	switch {
 	case len(c.chains) == 0:
@@ -53,7 +53,7 @@ func (c config) check() error {
 	return err
 }
 
-// interpreters translates the list of languages. Native code is always unwound.
+// interpreters converts the list of languages. Native code is always unwound.
 func (c config) interpreters() (interpreterconfig.Config, error) {
 	if c.languages == "all" {
 		return interpreterconfig.AllInterpreters(), nil
@@ -88,7 +88,7 @@ func (c config) interpreters() (interpreterconfig.Config, error) {
 	return i, nil
 }
 
-// running is a tracer that takes the stacks of gadgets' events.
+// running is a started tracer.
 type running struct {
 	*tracer.Tracer
 	traces chan *libpf.EbpfTrace
@@ -107,12 +107,12 @@ func start(ctx context.Context, c config, s *sampler, logger *slog.Logger) (*run
 	if !c.spans && len(c.labels) == 0 {
 		languages.Go.Labels.Disabled = true
 	}
-	// The reader of the frames names Go's functions by address, like other native code, with inlined ones.
+	// The reader of the frames names Go's functions by address, like other native code, and adds inlined ones.
 	languages.Go.Symbolization.Disabled = true
 	profilerlog.SetLogger(*logger.With("from", "profiler"))
 	metrics.Start(s.meter)
 
-	// The tracer outlives ctx: its samples are read to the end.
+	// The tracer outlives ctx, so that all of its samples are read.
 	tracing, end := context.WithCancel(context.WithoutCancel(ctx))
 	times.StartRealtimeSync(tracing, clockInterval)
 	t, err := newTracer(tracing, c, languages, s)
@@ -161,7 +161,7 @@ func newTracer(ctx context.Context, c config, languages interpreterconfig.Config
 		SamplesPerSecond:   eventRoom,
 		MapScaleFactor:     c.scale,
 		KernelVersionCheck: true,
-		// No share of the time is left out.
+		// Sample all of the time.
 		ProbabilisticInterval: time.Minute, ProbabilisticThreshold: tracer.ProbabilisticThresholdMax,
 	})
 }

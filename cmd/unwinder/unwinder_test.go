@@ -103,7 +103,7 @@ func TestLabels(t *testing.T) {
 	}
 }
 
-// lockedBuffer is what the writing goroutine writes to.
+// lockedBuffer is the output of the writing goroutine.
 type lockedBuffer struct {
 	mu sync.Mutex
 	b  bytes.Buffer
@@ -130,7 +130,7 @@ func trace(frames ...libpf.Frame) *libpf.Trace {
 	return t
 }
 
-// report hands over what the profiler has, as handle does.
+// report passes a trace to the sampler, as handle does.
 func (s *sampler) report(t *testing.T, x *libpf.Trace) {
 	t.Helper()
 	s.counters[wire.CounterTaken].Add(1)
@@ -139,7 +139,7 @@ func (s *sampler) report(t *testing.T, x *libpf.Trace) {
 	}
 }
 
-// Frames of an interpreter that differ only in their line are two stacks: the profiler's own hash does not see that.
+// Interpreters' frames that differ only in their line make two stacks, unlike in the profiler's own hash.
 func TestSampler(t *testing.T) {
 	var out lockedBuffer
 	s := newTestSampler(&out)
@@ -193,7 +193,7 @@ func TestSampler(t *testing.T) {
 	}
 }
 
-// Samples are written once a second, but those of what the reader has not heard of, and large numbers, at once.
+// Samples are written once a second. Samples of new processes, and large numbers of samples, are written at once.
 func TestWhenSamplesAreWritten(t *testing.T) {
 	now := time.Now()
 	s := &sampler{
@@ -203,7 +203,7 @@ func TestWhenSamplesAreWritten(t *testing.T) {
 	for pid := range uint32(3) {
 		s.procs.pids[pid+1] = known{proc: &proc{Proc: wire.Proc{PID: pid + 1, Start: 1}}, alive: 1 << 62}
 	}
-	// poll is what the profiler has taken from the kernel within pollInterval. It tells whether that is written.
+	// poll reports the samples of one pollInterval. It returns whether they are written.
 	poll := func(samples int, pids ...uint32) bool {
 		for _, s.pid = range pids {
 			for i := range samples {
@@ -233,7 +233,7 @@ func TestWhenSamplesAreWritten(t *testing.T) {
 		{10, []uint32{1}, false},
 		{10, []uint32{1, 2}, true}, // another process
 		{10, []uint32{2, 1}, false},
-		{10, []uint32{2, 1}, true}, // which does not put the others off
+		{10, []uint32{2, 1}, true}, // which does not delay the others
 		{0, nil, false},
 		{flushThreshold, []uint32{1}, true}, // many
 		{0, nil, false},
@@ -248,7 +248,7 @@ func TestWhenSamplesAreWritten(t *testing.T) {
 	if !poll(1, 1) {
 		t.Error("a file that was read for the first time waits for its time")
 	}
-	// Nor does a new process wait until a busy machine's samples are all handled.
+	// A new process does not wait until all samples of a busy machine are handled.
 	told := func(pid uint32, last time.Time) bool {
 		s.procs.pids[pid] = known{proc: &proc{Proc: wire.Proc{PID: pid, Start: 1}}, alive: 1 << 62}
 		s.pid, s.woken = pid, last
@@ -263,7 +263,7 @@ func TestWhenSamplesAreWritten(t *testing.T) {
 	}
 }
 
-// However many stacks come while nobody reads, what is kept is bounded, and what is not kept is counted.
+// If nobody reads, the number of kept stacks is bounded, and dropped ones are counted.
 func TestSlowReader(t *testing.T) {
 	r, w := io.Pipe()
 	s := newTestSampler(w)
@@ -300,7 +300,7 @@ func TestSlowReader(t *testing.T) {
 	}
 }
 
-// A process is avoided as long as it runs, and one that has its PID afterwards is not.
+// A process is avoided while it runs. A later process with its PID is not.
 func TestAvoided(t *testing.T) {
 	pid := uint32(os.Getpid())
 	start, _, err := readProc(pid)
@@ -315,7 +315,7 @@ func TestAvoided(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		for range 2 { // it is asked at each event
+		for range 2 { // as at each event
 			if a.is(pid) != c.want {
 				t.Errorf("that with the start %d is avoided: %v", c.start, !c.want)
 			}
@@ -326,7 +326,7 @@ func TestAvoided(t *testing.T) {
 	}
 }
 
-// A process that has ended is known all the same, and one that has its PID afterwards is not taken for it.
+// An ended process is still known, and is not confused with a later process with its PID.
 func TestProcessThatHasEnded(t *testing.T) {
 	if os.Geteuid() != 0 {
 		t.Fatal("eBPF wants root")
@@ -362,7 +362,7 @@ func TestProcessThatHasEnded(t *testing.T) {
 	if again := p.get(pid, during); again != got {
 		t.Error("the same process is another")
 	}
-	// What the kernel does of it after its end is noted is its own, too.
+	// Samples after its recorded end belong to it, too.
 	if later := p.get(pid, clock(unix.CLOCK_MONOTONIC)); !sameStart(later.Start, start) {
 		t.Errorf("after its end it is %+v", later.Proc)
 	}
@@ -370,13 +370,13 @@ func TestProcessThatHasEnded(t *testing.T) {
 	if self.Start == 0 || self.MntNS != mntns || !strings.HasSuffix(self.Exe, ".test") {
 		t.Errorf("%+v", self.Proc)
 	}
-	// A sample from before this process began is of whoever had the PID then.
+	// A sample from before this process's start belongs to an earlier process with the PID.
 	if before := p.get(uint32(os.Getpid()), 1); before.Start != 0 {
 		t.Errorf("%+v", before.Proc)
 	}
 }
 
-// TestReasons: each reason that this version of the profiler can give has words.
+// TestReasons: each reason of this profiler version has a description.
 func TestReasons(t *testing.T) {
 	dir, err := exec.Command("go", "list", "-m", "-f", "{{.Dir}}", "go.opentelemetry.io/ebpf-profiler").Output()
 	if err != nil {
@@ -400,8 +400,8 @@ func TestReasons(t *testing.T) {
 	}
 }
 
-// TestSettled: what is known of a PID holds for a moment without /proc, unless its process is young or one with that PID
-// has ended since.
+// TestSettled: a known PID is not read from /proc for a moment, unless its process is young or a process with that PID has ended
+// since.
 func TestSettled(t *testing.T) {
 	p := newProcs()
 	const now = uint64(100 * time.Second)
@@ -424,7 +424,7 @@ func TestSettled(t *testing.T) {
 	}
 }
 
-// The first file counts of those that the profiler cannot tell apart; one with another build ID is another.
+// If the profiler cannot distinguish files, the first one counts. A file with another build ID is a different one.
 func TestSeenFiles(t *testing.T) {
 	id := func(name, build string) libpf.FrameMappingFile {
 		return libpf.NewFrameMappingFile(libpf.FrameMappingFileData{FileID: libpf.NewFileID(1, 2), FileName: libpf.Intern(name), GnuBuildID: build})

@@ -9,11 +9,11 @@ import (
 	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/procfs"
 )
 
-// vdsoPath is the vDSO's name as a file for the profiler. The profiler itself would read it from the memory of the first
-// process, which can have changed it, and use that for all.
+// vdsoPath is the vDSO's file name for the profiler. The profiler itself would read it from the memory of the first process,
+// which may have changed it, and use that for all.
 const vdsoPath = "/" + process.VdsoPathName
 
-// vdso returns the code that the kernel maps into this process and all others, or nil without such code.
+// vdso returns the code of the vDSO, which is the same in all processes, or nil if there is none.
 var vdso = sync.OnceValue(func() []byte {
 	code, _ := procfs.VDSO()
 	return code

@@ -16,8 +16,7 @@ import (
 	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/config"
 )
 
-// guideFile is a file of the Kubernetes guide: the block of YAML that starts
-// with its name.
+// guideFile returns a file of the Kubernetes guide: the YAML block that starts with its name.
 func guideFile(t *testing.T, name string) string {
 	t.Helper()
 	text, err := os.ReadFile("../../docs/operate/install.md")
@@ -27,13 +26,13 @@ func guideFile(t *testing.T, name string) string {
 	return string(block[1])
 }
 
-// loadGuide loads exporters from a config, and from variables, as the daemon does.
+// loadGuide loads exporters from a config and from environment variables, as the daemon does.
 func loadGuide(t *testing.T, text string, environ []string) *config.Set {
 	t.Helper()
 	v := viper.New()
 	v.SetConfigType("yaml")
 	require.NoError(t, v.ReadConfig(strings.NewReader(text)))
-	// "kubectl gadget deploy" writes the file anew.
+	// "kubectl gadget deploy" rewrites the file.
 	var rewritten strings.Builder
 	require.NoError(t, v.WriteConfigTo(&rewritten))
 	v = viper.New()
@@ -63,7 +62,7 @@ func TestGuideSecretReachesExporters(t *testing.T) {
 	var environ []string
 	for key, value := range secret.StringData {
 		if strings.HasSuffix(key, "_TLS_CA_PEM") {
-			continue // the guide holds no real certificate
+			continue // the guide has no real certificate
 		}
 		environ = append(environ, prefix[1]+key+"="+value)
 	}
@@ -95,7 +94,7 @@ func TestGuideHelmValuesAreTheSame(t *testing.T) {
 	}
 }
 
-// TestGuideManifestsParse: every block of YAML is YAML.
+// TestGuideManifestsParse: every YAML block is valid YAML.
 func TestGuideManifestsParse(t *testing.T) {
 	blocks := regexp.MustCompile("(?s)```yaml\n(.*?)```").FindAllStringSubmatch(readGuide(t), -1)
 	require.Greater(t, len(blocks), 4)
@@ -118,7 +117,7 @@ func readGuide(t *testing.T) string {
 	return string(text)
 }
 
-// TestTrustListsCapabilities holds the page's table against what Inspektor Gadget's manifest adds.
+// TestTrustListsCapabilities compares the page's table with the capabilities in Inspektor Gadget's manifest.
 func TestTrustListsCapabilities(t *testing.T) {
 	var added []string
 	decoder := yaml.NewDecoder(strings.NewReader(resources.GadgetDeployment))

@@ -1,8 +1,7 @@
-// gadgettracermanager is Inspektor Gadget's daemon for Kubernetes with the
-// otel-profiles operator of this project in place of its own.
+// gadgettracermanager is Inspektor Gadget's daemon for Kubernetes with this project's operator otel-profiles.
 //
-// It is started and probed by the manifests of "kubectl gadget deploy" and of
-// Inspektor Gadget's Helm chart, so its flags are theirs.
+// The manifests of "kubectl gadget deploy" and of Inspektor Gadget's Helm chart start and probe it, so it has the flags that they
+// use.
 package main
 
 import (
@@ -20,12 +19,11 @@ import (
 	log "github.com/sirupsen/logrus"
 )
 
-// drainTimeout limits how long the exporters deliver their queues when the daemon stops. The
-// manifests leave a pod the Kubernetes
-// default of 30 s, and the preStop hook spends some of that.
+// drainTimeout limits how long the exporters deliver their queues when the daemon stops. Kubernetes kills the pod after 30 s by
+// default, and the preStop hook takes some of that.
 const drainTimeout = 25 * time.Second
 
-// errUsage ends the program after the usage was printed.
+// errUsage is returned after the usage was printed.
 var errUsage = errors.New("write one of -serve and -liveness, and no arguments")
 
 type options struct {
@@ -44,7 +42,7 @@ func main() {
 	}
 }
 
-// run performs args and returns when it is done: at once for a probe, on SIGINT or SIGTERM for the daemon.
+// run runs a probe, or the daemon until SIGINT or SIGTERM.
 func run(args []string) error {
 	opts, err := parse(args)
 	if err != nil {
@@ -55,7 +53,7 @@ func run(args []string) error {
 	}
 
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGINT, syscall.SIGTERM)
-	// A second signal finds the default handler again and ends the process at once.
+	// After the first signal, restore the default handler, so that a second one ends the process at once.
 	defer context.AfterFunc(ctx, stop)()
 	defer stop()
 	return serve(ctx, opts.serviceHost)

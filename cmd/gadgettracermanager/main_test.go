@@ -49,8 +49,7 @@ func TestWrongArguments(t *testing.T) {
 	require.ErrorContains(t, run([]string{"-unknown"}), "unknown")
 }
 
-// TestManifestCommands runs the argument parser over what "kubectl gadget
-// deploy" makes kubelets run.
+// TestManifestCommands parses the commands that "kubectl gadget deploy" configures for kubelets.
 func TestManifestCommands(t *testing.T) {
 	type probeSpec struct {
 		Exec struct{ Command []string }
@@ -104,9 +103,8 @@ func TestOurOperatorIsRegistered(t *testing.T) {
 	require.Equal(t, environment.Kubernetes, environment.Environment)
 }
 
-// TestSameOperatorsAsInspektorGadget reads the imports of Inspektor Gadget's
-// daemon: this one has all of its operators and symbolizers, but for the
-// symbolizer that needs a fork and the operator that this project replaces.
+// TestSameOperatorsAsInspektorGadget reads the imports of Inspektor Gadget's daemon. This daemon has all of its operators and
+// symbolizers, except the symbolizer that needs a fork and the operator that this project replaces.
 func TestSameOperatorsAsInspektorGadget(t *testing.T) {
 	const ig = "github.com/inspektor-gadget/inspektor-gadget/"
 	list := func(pkg string) []string {

@@ -1,11 +1,10 @@
 package main
 
 import (
-	// Tells the other packages that they run in a cluster, in its init.
+	// Its init tells the other packages that they run in a cluster.
 	_ "github.com/inspektor-gadget/inspektor-gadget/pkg/environment/k8s"
 
-	// The operators of Inspektor Gadget's own daemon, without otel-profiles:
-	// serve.go imports the one of this project.
+	// The operators of Inspektor Gadget's own daemon, except otel-profiles: serve.go imports this project's.
 	_ "github.com/inspektor-gadget/inspektor-gadget/pkg/operators/btfgen"
 	_ "github.com/inspektor-gadget/inspektor-gadget/pkg/operators/cgroup"
 	_ "github.com/inspektor-gadget/inspektor-gadget/pkg/operators/ebpf"
@@ -26,9 +25,8 @@ import (
 	_ "github.com/inspektor-gadget/inspektor-gadget/pkg/operators/ustack"
 	_ "github.com/inspektor-gadget/inspektor-gadget/pkg/operators/wasm"
 
-	// The symbolizers, without pkg/symbolizer/otel: it needs a fork of the
-	// OpenTelemetry eBPF profiler that a module which depends on Inspektor
-	// Gadget does not get.
+	// The symbolizers, except pkg/symbolizer/otel. It needs a fork of the OpenTelemetry eBPF profiler, by a replace directive
+	// that does not apply here.
 	_ "github.com/inspektor-gadget/inspektor-gadget/pkg/symbolizer/debuginfod"
 	_ "github.com/inspektor-gadget/inspektor-gadget/pkg/symbolizer/symtab"
 )

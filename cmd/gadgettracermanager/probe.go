@@ -10,13 +10,11 @@ import (
 	healthpb "google.golang.org/grpc/health/grpc_health_v1"
 )
 
-// probeTimeout bounds a probe for kubelets that do not enforce the probe's own
-// timeoutSeconds.
+// probeTimeout limits a probe, because not all kubelets enforce timeoutSeconds.
 const probeTimeout = time.Minute
 
-// probe asks the health service on a unix socket and returns nil only if it
-// answers that it is serving. The socket belongs to the kubemanager operator,
-// which opens it when the daemon has come up.
+// probe queries the health service on a Unix socket, and returns nil only if the service is serving. The operator kubemanager
+// opens the socket when the daemon is up.
 func probe(ctx context.Context, socket string) error {
 	ctx, cancel := context.WithTimeout(ctx, probeTimeout)
 	defer cancel()

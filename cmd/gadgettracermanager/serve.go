@@ -24,8 +24,8 @@ import (
 	_ "github.com/ig-otel-profiles/ig-otel-profiles/operators/unwinder"
 )
 
-// serve runs the daemon until ctx ends or the service fails. It then stops the gadgets that export, and waits at most
-// drainTimeout until their last profiles are delivered. Only then it closes the clients' connections.
+// serve runs the daemon until ctx ends or the service fails. Then it stops the gadgets that export, waits at most drainTimeout
+// for the delivery of their last profiles, and closes the clients' connections.
 func serve(ctx context.Context, address string) error {
 	if err := gadgettracermanagerconfig.Init(); err != nil {
 		return fmt.Errorf("reading the daemon's config: %w", err)
@@ -64,8 +64,7 @@ func serve(ctx context.Context, address string) error {
 	return nil
 }
 
-// prepareHost finds the host's file systems and namespaces, and prepares them as Inspektor Gadget's
-// container does at its start.
+// prepareHost finds and prepares the host's file systems and namespaces, as Inspektor Gadget's container does at its start.
 func prepareHost() error {
 	if err := host.Init(host.Config{AutoMountFilesystems: true}); err != nil {
 		return fmt.Errorf("preparing access to the host: %w", err)
@@ -90,8 +89,7 @@ func prepareHost() error {
 	return nil
 }
 
-// newService puts together the gRPC service with the instances that the
-// ConfigMaps of the daemon's namespace describe (headless gadgets).
+// newService creates the gRPC service, with the headless gadgets in the ConfigMaps of the daemon's namespace.
 func newService() (*gadgetservice.Service, error) {
 	cfg := config.Config
 	value := cfg.GetString(gadgettracermanagerconfig.EventsBufferLengthKey)
@@ -123,8 +121,7 @@ func newService() (*gadgetservice.Service, error) {
 // version is set at link time.
 var version = "devel"
 
-// logVersions names this program's version and that of the Inspektor Gadget
-// that it is built from.
+// logVersions logs the versions of this program and of Inspektor Gadget.
 func logVersions() {
 	ig := "unknown"
 	if info, ok := debug.ReadBuildInfo(); ok {

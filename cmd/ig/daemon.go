@@ -27,12 +27,12 @@ import (
 	otelprofiles "github.com/ig-otel-profiles/ig-otel-profiles/operators/otel-profiles"
 )
 
-// drainTimeout limits how long the exporters deliver after the daemon is told to stop. systemd kills it after 90 s.
+// drainTimeout limits how long the exporters deliver their queues when the daemon stops. systemd kills it after 90 s.
 const drainTimeout = 30 * time.Second
 
 var errNotRoot = errors.New("the daemon loads eBPF programs: run it as root")
 
-// daemonFlags are the flags of "ig daemon", as Inspektor Gadget has them.
+// daemonFlags has Inspektor Gadget's flags of "ig daemon".
 type daemonFlags struct {
 	socket       string
 	group        string
@@ -71,7 +71,7 @@ func newDaemonCommand(runtime runtime.Runtime) *cobra.Command {
 			return errNotRoot
 		}
 		ctx, stop := signal.NotifyContext(cmd.Context(), syscall.SIGINT, syscall.SIGTERM)
-		// A second signal finds the default handler again and ends the process at once.
+		// After the first signal, restore the default handler, so that a second one ends the process at once.
 		defer context.AfterFunc(ctx, stop)()
 		defer stop()
 		return flags.serve(ctx, service, runtime)
@@ -79,8 +79,8 @@ func newDaemonCommand(runtime runtime.Runtime) *cobra.Command {
 	return cmd
 }
 
-// serve runs the daemon until ctx ends or the service fails. It then stops the gadgets that export, and waits at most
-// drainTimeout until their last profiles are delivered. Only then it closes the clients' connections.
+// serve runs the daemon until ctx ends or the service fails. Then it stops the gadgets that export, waits at most drainTimeout
+// for the delivery of their last profiles, and closes the clients' connections.
 func (f *daemonFlags) serve(ctx context.Context, service *gadgetservice.Service, runtime runtime.Runtime) error {
 	socketType, socketPath, err := api.ParseSocketAddress(f.socket)
 	if err != nil {
@@ -125,8 +125,8 @@ func (f *daemonFlags) serve(ctx context.Context, service *gadgetservice.Service,
 	return nil
 }
 
-// serverOptions returns the credentials that clients need. Who may use a unix
-// socket is up to its owner and mode; on TCP it takes TLS or tls-insecure.
+// serverOptions returns the options for authenticating clients. The owner and mode of a Unix socket control its use. TCP requires
+// TLS or tls-insecure.
 func (f *daemonFlags) serverOptions(socketType string) ([]grpc.ServerOption, error) {
 	switch {
 	case f.keyFile == "" && f.certFile == "" && f.clientCAFile == "":
@@ -158,7 +158,7 @@ func (f *daemonFlags) serverOptions(socketType string) ([]grpc.ServerOption, err
 	}))}, nil
 }
 
-// groupID returns the number of a group given by name or number.
+// groupID returns the GID of a group given by name or number.
 func groupID(group string) (int, error) {
 	number := group
 	if found, err := user.LookupGroup(group); err == nil {

@@ -9,8 +9,9 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// Files of workloads are parsed by the program unwinder, which has no rights. None of our packages in a daemon or in the command profile imports what parses them:
-// neither ours nor the standard library's. (Inspektor Gadget and cilium/ebpf import debug/elf, for gadgets.)
+// The program unwinder parses workloads' files without rights. No package of this project in a daemon or in the command profile
+// imports a parser: neither this project's nor the standard library's. (Inspektor Gadget and cilium/ebpf import debug/elf, for
+// gadgets.)
 func TestNothingOfAWorkloadIsParsed(t *testing.T) {
 	const module = "github.com/ig-otel-profiles/ig-otel-profiles/"
 	parsers := []string{module + "pkg/symbols/parse", "debug/elf", "debug/dwarf", "debug/gosym", "golang.org/x/arch/x86/x86asm", "github.com/therootcompany/xz"}

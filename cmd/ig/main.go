@@ -1,6 +1,5 @@
-// ig is Inspektor Gadget's command for a single host with the otel-profiles
-// operator of this project in place of its own. Its commands and
-// flags are those of Inspektor Gadget.
+// ig is Inspektor Gadget's command for a single host with this project's operator otel-profiles. Its commands and flags are those
+// of Inspektor Gadget.
 package main
 
 import (
@@ -34,7 +33,7 @@ import (
 	profilesconfig "github.com/ig-otel-profiles/ig-otel-profiles/pkg/config"
 )
 
-// errReported is for errors that were already printed when they happened.
+// errReported stands for errors that were already printed.
 var errReported = errors.New("already reported")
 
 func main() {
@@ -67,9 +66,8 @@ func run(args []string) error {
 		"`address` for Go profiles of ig itself, for example localhost:6060; empty: none")
 	root.AddCommand(containers.NewListContainersCmd(), newVersionCommand())
 
-	// The next steps depend on the values of these flags, and add flags. So flags are parsed twice.
-	// The config file may set only those of the root,
-	// hence the copy.
+	// The next steps depend on these flags, and add more. So flags are parsed twice. The config file may set only the root's
+	// flags, so they are copied here.
 	if err := utils.ParseEarlyFlags(root, args); err != nil {
 		return err
 	}
@@ -87,10 +85,10 @@ func run(args []string) error {
 		return err
 	}
 
-	// The columns for containers that Kubernetes did not start.
+	// Hide the columns of Kubernetes.
 	hiddenColumnTags := []string{"kubernetes"}
 	configCommand := common.NewConfigCmd(runtime, rootFlags)
-	// "ig config view" prints all settings, and those of an exporter can be secrets.
+	// "ig config view" prints all settings, which can contain an exporter's secrets.
 	configCommand.PersistentPreRun = func(*cobra.Command, []string) {
 		profilesconfig.HideSecrets(config.Config)
 	}
@@ -112,8 +110,8 @@ func run(args []string) error {
 	return otelprofiles.Failed()
 }
 
-// hostFlags returns why flags of "ig run" for the host and for containers do not work here, if they are given: Inspektor Gadget
-// would call them unknown.
+// hostFlags returns why the flags of "ig run" for the host and for containers do not work here, if args have any. Inspektor
+// Gadget would call them unknown.
 func hostFlags(args []string, why func() error) error {
 	if !slices.Contains(args, "run") {
 		return nil
@@ -128,8 +126,7 @@ func hostFlags(args []string, why func() error) error {
 	return nil
 }
 
-// serveOwnProfiles serves net/http/pprof until the process ends. If it
-// cannot listen, it logs the error, and the program continues.
+// serveOwnProfiles serves net/http/pprof until the process ends. If it cannot listen, it only logs the error.
 func serveOwnProfiles(address string) {
 	mux := http.NewServeMux()
 	mux.HandleFunc("/debug/pprof/", pprof.Index)

@@ -7,7 +7,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// The cause comes before "unknown flag".
+// The cause is reported, and not "unknown flag".
 func TestHostFlags(t *testing.T) {
 	cause := errors.New("permission denied")
 	why := func() error { return cause }

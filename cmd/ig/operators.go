@@ -1,12 +1,11 @@
 package main
 
 import (
-	// Tells the other packages that they run on a single host, in its init:
-	// it has to come first.
+	// Its init tells the other packages that they run on a single host, so it must come first.
 	_ "github.com/inspektor-gadget/inspektor-gadget/pkg/environment/local"
 
-	// These operators are also in Inspektor Gadget's own ig. cmd/common adds the CLI, the combiner, the limiter, otel-logs and
-	// otel-metrics. main.go imports this project's otel-profiles.
+	// The operators of Inspektor Gadget's own ig. cmd/common adds cli, combiner, limiter, otel-logs and otel-metrics. main.go
+	// imports this project's otel-profiles.
 	_ "github.com/inspektor-gadget/inspektor-gadget/pkg/operators/btfgen"
 	_ "github.com/inspektor-gadget/inspektor-gadget/pkg/operators/cgroup"
 	_ "github.com/inspektor-gadget/inspektor-gadget/pkg/operators/ebpf"
@@ -22,9 +21,8 @@ import (
 	_ "github.com/inspektor-gadget/inspektor-gadget/pkg/operators/ustack"
 	_ "github.com/inspektor-gadget/inspektor-gadget/pkg/operators/wasm"
 
-	// The symbolizers, without pkg/symbolizer/otel: it needs a fork of the
-	// OpenTelemetry eBPF profiler that a module which depends on Inspektor
-	// Gadget does not get.
+	// The symbolizers, except pkg/symbolizer/otel. It needs a fork of the OpenTelemetry eBPF profiler, by a replace directive
+	// that does not apply here.
 	_ "github.com/inspektor-gadget/inspektor-gadget/pkg/symbolizer/debuginfod"
 	_ "github.com/inspektor-gadget/inspektor-gadget/pkg/symbolizer/symtab"
 )

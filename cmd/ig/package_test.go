@@ -10,7 +10,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// script runs one of the package's scripts with a program in the place of the one that it starts: make test-packages runs the real ones.
+// script runs one of the package's scripts with a replacement for the program that it starts. make test-packages runs the real
+// programs.
 func script(t *testing.T, name, program string, env []string, args ...string) string {
 	t.Helper()
 	stand := filepath.Join(t.TempDir(), "stand-in")
@@ -22,7 +23,7 @@ func script(t *testing.T, name, program string, env []string, args ...string) st
 	return string(output)
 }
 
-// A plain name is a gadget of the package, and not what some registry has under it.
+// A plain name is a gadget of the package, and not an image in a registry.
 func TestCommand(t *testing.T) {
 	images := t.TempDir()
 	require.NoError(t, os.WriteFile(filepath.Join(images, "profile_cpu.tar"), nil, 0o600))
@@ -51,7 +52,7 @@ func TestCommand(t *testing.T) {
 	require.Equal(t, "version\n", said, "no configuration to read")
 }
 
-// What the package calls the units' parts is in them once.
+// No setting of a unit is also in the shared file sandbox.
 func TestUnits(t *testing.T) {
 	sandbox, err := os.ReadFile("package/sandbox")
 	require.NoError(t, err)

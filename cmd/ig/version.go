@@ -8,11 +8,10 @@ import (
 	"github.com/spf13/cobra"
 )
 
-// version is this project's, set by the Makefile.
+// version is this project's version, set by the Makefile.
 var version string
 
-// newVersionCommand is Inspektor Gadget's "version", which prints its version, with that of this project
-// on a second line.
+// newVersionCommand returns Inspektor Gadget's command "version", which also prints this project's version on a second line.
 func newVersionCommand() *cobra.Command {
 	cmd := common.NewVersionCmd()
 	cmd.Args = cobra.NoArgs
@@ -25,7 +24,7 @@ func newVersionCommand() *cobra.Command {
 	return cmd
 }
 
-// ownVersion falls back on what Go knows, as for a program from "go install".
+// ownVersion returns version, or the version from Go's build information, as after "go install".
 func ownVersion() string {
 	if version != "" {
 		return version

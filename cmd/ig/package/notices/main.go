@@ -1,4 +1,5 @@
-// notices prints the file copyright of a package: the licences of this project, and the notices of all that Go has linked into programs.
+// notices prints the file copyright of a package: this project's licences, and the notices of all modules that are linked into
+// programs.
 //
 //	notices VERSION PROGRAM...
 package main
@@ -18,7 +19,7 @@ import (
 	"strings"
 )
 
-// files are the names of files with a licence or a notice, in the folder of a module.
+// files matches the names of files with licences or notices in the folder of a module.
 var files = []string{"LICEN[SC]E*", "licen[sc]e*", "COPYING*", "COPYRIGHT*", "NOTICE*", "PATENTS*"}
 
 func main() {
@@ -41,7 +42,7 @@ func write(w io.Writer, version string, programs []string) error {
 	if err != nil {
 		return err
 	}
-	// Many modules have the same text: it is printed once, below the names of all of them.
+	// A text that several modules share is printed once, below all of their names.
 	owners := map[string][]string{}
 	for _, module := range modules {
 		texts, err := notices(dirs[module])
@@ -97,7 +98,7 @@ const (
 	std      = "Go"
 )
 
-// linked returns path@version of the modules in programs, sorted, and Go itself.
+// linked returns path@version of Go and of the modules in programs, sorted.
 func linked(programs []string) ([]string, error) {
 	modules := []string{std}
 	for _, program := range programs {
@@ -105,7 +106,7 @@ func linked(programs []string) ([]string, error) {
 		if err != nil {
 			return nil, fmt.Errorf("listing the modules of %s: %w", program, err)
 		}
-		// gadgetctl is built from another project's main module, so include it.
+		// Include the main module, because gadgetctl is built from another project's.
 		for _, dep := range append(info.Deps, &info.Main) {
 			if dep.Replace != nil {
 				dep = dep.Replace
@@ -119,7 +120,7 @@ func linked(programs []string) ([]string, error) {
 	return slices.Compact(modules), nil
 }
 
-// folders returns where the sources of modules are: they were built here, so Go's module cache has them.
+// folders returns the source folders of modules. The programs were built here, so Go's module cache has them.
 func folders(modules []string) (map[string]string, error) {
 	// Ask the go command: runtime.GOROOT is empty in a program that was built with -trimpath.
 	out, err := exec.Command("go", "env", "GOROOT", "GOMODCACHE").Output()
@@ -130,7 +131,7 @@ func folders(modules []string) (map[string]string, error) {
 	dirs := map[string]string{std: root}
 	for _, module := range modules {
 		if module != std {
-			// The cache has "!a" for "A".
+			// The cache replaces "A" by "!a".
 			dirs[module] = filepath.Join(cache, capital.ReplaceAllStringFunc(module, func(c string) string { return "!" + strings.ToLower(c) }))
 		}
 	}
@@ -139,7 +140,7 @@ func folders(modules []string) (map[string]string, error) {
 
 var capital = regexp.MustCompile("[A-Z]")
 
-// notices returns the texts in the folder of a module, at least one.
+// notices returns the texts in the folder of a module. It returns an error if there is none.
 func notices(dir string) ([]string, error) {
 	var texts []string
 	for _, pattern := range files {

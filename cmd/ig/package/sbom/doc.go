@@ -1,2 +1,2 @@
-// Package sbom is the place of the module that builds cyclonedx-gomod: see the Makefile. It holds no code.
+// Package sbom has no code. Its module pins cyclonedx-gomod, which the Makefile builds.
 package sbom

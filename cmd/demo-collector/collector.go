@@ -18,18 +18,17 @@ import (
 
 // collector is a running OpenTelemetry Collector.
 type collector struct {
-	cmd *exec.Cmd
-	log *bytes.Buffer
-	// cancel ends the process.
+	cmd    *exec.Cmd
+	log    *bytes.Buffer
 	cancel context.CancelFunc
-	// ended is closed when the process has ended.
+	// ended is closed at the end of the process.
 	ended chan struct{}
-	// load and profiles are the addresses that it listens on.
+	// load and profiles are the addresses of its two receivers.
 	load, profiles string
 }
 
-// collectorConfig has two pipelines. One does a Collector's usual work for the load, the other writes the profiler's data. Both
-// are in one process.
+// collectorConfig has two pipelines in one process. One does a Collector's usual work for the load. The other writes the received
+// profiles to a file.
 const collectorConfig = `
 receivers:
   otlp/load: {protocols: {grpc: {endpoint: %q}}}
@@ -63,11 +62,11 @@ func startCollector(ctx context.Context, program, file string) (*collector, erro
 	if err := os.WriteFile(config, fmt.Appendf(nil, collectorConfig, c.load, c.profiles, file), 0o600); err != nil {
 		return nil, fmt.Errorf("writing the Collector's configuration: %w", err)
 	}
-	running, cancel := context.WithCancel(context.WithoutCancel(ctx)) // ctx bounds the start only
+	running, cancel := context.WithCancel(context.WithoutCancel(ctx)) // ctx limits only the start
 	c.cancel = cancel
 	c.cmd = exec.CommandContext(running, program, "--config", config, "--feature-gates=service.profilesSupport")
 	c.cmd.Cancel = func() error { return c.cmd.Process.Signal(syscall.SIGTERM) }
-	c.cmd.WaitDelay = 10 * time.Second // then it is killed
+	c.cmd.WaitDelay = 10 * time.Second // after this, the process is killed
 	c.cmd.Stdout, c.cmd.Stderr = c.log, c.log
 	c.cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
 	if err := c.cmd.Start(); err != nil {
@@ -75,7 +74,7 @@ func startCollector(ctx context.Context, program, file string) (*collector, erro
 	}
 	go func() {
 		defer close(c.ended)
-		_ = c.cmd.Wait() // its state says how it ended
+		_ = c.cmd.Wait() // ProcessState has the result
 	}()
 	for {
 		conn, err := net.Dial("tcp", c.profiles)
@@ -92,7 +91,7 @@ func startCollector(ctx context.Context, program, file string) (*collector, erro
 	}
 }
 
-// stop ends the Collector, which writes the rest of its data. Further calls do nothing.
+// stop ends the Collector, which first writes its remaining data. Further calls do nothing.
 func (c *collector) stop() error {
 	c.cancel()
 	<-c.ended
@@ -102,10 +101,10 @@ func (c *collector) stop() error {
 	return nil
 }
 
-// cpu is the CPU time that the Collector has used; 0 once it has ended.
+// cpu returns the CPU time that the Collector has used, or 0 after its end.
 func (c *collector) cpu() time.Duration {
 	var used unix.Timespec
-	if unix.ClockGettime(int32(^c.cmd.Process.Pid<<3|2), &used) != nil { // the process's clock: see clock_getcpuclockid(3)
+	if unix.ClockGettime(int32(^c.cmd.Process.Pid<<3|2), &used) != nil { // the process's CPU clock: see clock_getcpuclockid(3)
 		return 0
 	}
 	return time.Duration(used.Nano())

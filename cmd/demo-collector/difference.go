@@ -8,8 +8,8 @@ import (
 	"github.com/ig-otel-profiles/ig-otel-profiles/internal/report"
 )
 
-// side returns the phase for a comparison in microseconds of CPU for one request. The profiler starts after the counters, so it
-// sees less of the phase. The time is the kernel's count, and the samples only divide it.
+// side returns the phase for a comparison in CPU microseconds per request. The profiler starts after the counters, so it sees
+// less of the phase. So the kernel's CPU time is the total, and the samples only divide it.
 func (p *phase) side() (report.Side, error) {
 	if p.requests == 0 {
 		return report.Side{}, fmt.Errorf("the Collector accepted no request %s the change", p.name)

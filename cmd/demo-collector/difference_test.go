@@ -10,7 +10,7 @@ import (
 	"github.com/ig-otel-profiles/ig-otel-profiles/internal/receiver"
 )
 
-// spent is a sample of n hits of a timer of 1 ms in a function.
+// spent returns a sample of n hits of a 1 ms timer in a function.
 func spent(function string, n int64) receiver.Sample {
 	return receiver.Sample{
 		Type: "samples", Unit: "count", PeriodType: "cpu", PeriodUnit: "nanoseconds", Period: int64(time.Millisecond),

@@ -15,8 +15,8 @@ import (
 	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/profile"
 )
 
-// The load equals a thousand nodes that send every 10 seconds. A node has 40 containers and 16 CPUs that are half busy, sampled
-// 49 times a second.
+// The load equals a thousand nodes that send every 10 seconds. Each has 40 containers and 16 half busy CPUs, sampled 49 times a
+// second.
 const (
 	perSecond  = 100
 	nodes      = 4
@@ -26,10 +26,10 @@ const (
 	depth      = 28
 )
 
-// window is one node's data of an interval, encoded.
+// window is one node's encoded data of an interval.
 type window = profile.Message
 
-// recordWindows makes the requests of the load in advance, so that the senders only send.
+// recordWindows encodes the requests in advance, so that the senders only send.
 func recordWindows() ([]window, error) {
 	var windows []window
 	for node := range nodes {
@@ -46,7 +46,7 @@ func recordWindows() ([]window, error) {
 		r := rand.New(rand.NewPCG(uint64(node), 1))
 		one := []int64{1}
 		for range rows {
-			// Few stacks are hot, most are rare.
+			// A few stacks are hot. Most are rare.
 			s := uint64(stacks * r.Float64() * r.Float64())
 			if a.Add(s, one, 0) == profile.NeedSample {
 				a.Insert(s%containers, s, profile.Sample{
@@ -64,7 +64,7 @@ func recordWindows() ([]window, error) {
 func frames(s uint64) []profile.Frame {
 	f := make([]profile.Frame, depth)
 	for d := range uint64(depth) {
-		// Stacks have their outer frames in common.
+		// Stacks share their outer frames.
 		f[d] = profile.Frame{Name: fmt.Sprintf("example.com/shop/service%d.(*Handler).step%d_%d", s%containers, d, s%(1+(depth-d)/4)), Type: profile.FrameNative}
 	}
 	return f
@@ -86,14 +86,14 @@ func attributes(node int, c uint64) []profile.Attribute {
 	return a
 }
 
-// load sends windows until it is stopped.
+// load sends windows until stop is called.
 type load struct {
 	exporter *export.Exporter
 	cancel   context.CancelFunc
 	ended    chan struct{}
 }
 
-// startLoad starts to send windows to a Collector, at a steady rate.
+// startLoad starts sending windows to a Collector at a constant rate.
 func startLoad(endpoint, compression string, windows []window) (*load, error) {
 	file := viper.New()
 	file.Set("operator.otel-profiles.exporters.load", map[string]any{"endpoint": endpoint, "insecure": true, "compression": compression})
@@ -119,7 +119,7 @@ func startLoad(endpoint, compression string, windows []window) (*load, error) {
 				return
 			case now := <-ticker.C:
 				m := windows[i%len(windows)]
-				// The exporter owns a body; it does not change it.
+				// The exporter keeps the body, but does not change it.
 				e.Enqueue(export.Message{Body: m.Body, Rows: m.Rows, Samples: m.Samples, Profiles: m.Profiles, Start: now, End: now})
 			}
 		}
@@ -127,7 +127,7 @@ func startLoad(endpoint, compression string, windows []window) (*load, error) {
 	return l, nil
 }
 
-// delivered is the number of requests that the Collector accepted.
+// delivered returns the number of requests that the Collector has accepted.
 func (l *load) delivered() int64 {
 	s := l.exporter.Stats()
 	return s.Requests - s.Retries

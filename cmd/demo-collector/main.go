@@ -1,6 +1,6 @@
-// demo-collector profiles an OpenTelemetry Collector with the Collector itself. It puts load on one and sends it the profiles of
-// its own process. Then it changes one setting of the senders, and shows the effect by function. "make demo-collector" builds
-// what it needs and runs it.
+// demo-collector shows how to profile an OpenTelemetry Collector. It puts load on a Collector, samples it, and sends it its own
+// profiles. Then it changes one setting of the senders, and shows the effect by function. "make demo-collector" builds and runs
+// it.
 package main
 
 import (
@@ -28,17 +28,17 @@ import (
 const (
 	// tableRows is the number of functions in a table.
 	tableRows = 15
-	// frequency is above the gadget's own, for a result after seconds, and odd, so that it does not
-	// run in step with the load.
+	// frequency is above the gadget's default, for a result after seconds. It is odd, so that sampling is not in step with the
+	// load.
 	frequency = 499
-	// timeout bounds the whole run.
+	// timeout limits the whole run.
 	timeout = 2 * time.Minute
 	// phaseAttribute is the resource attribute that distinguishes the profiles before and after the
 	// change.
 	phaseAttribute = "demo.phase"
 )
 
-// compressions are those of the exporter.
+// compressions has the exporter's compressions.
 var compressions = []string{"gzip", "zstd", "none"}
 
 var errNotRoot = errors.New("loading eBPF programs needs root: run it with sudo")
@@ -94,7 +94,7 @@ func run(ctx context.Context, args []string) error {
 // phase is the time with one setting.
 type phase struct {
 	name, compression string
-	// requests and cpu are the Collector's requests and CPU time, by the senders' and the kernel's count.
+	// requests is counted by the senders, cpu by the kernel.
 	requests int64
 	cpu      time.Duration
 	samples  []receiver.Sample
@@ -133,7 +133,7 @@ func demo(ctx context.Context, opts options, out io.Writer) (err error) {
 			return err
 		}
 	}
-	// The Collector writes its remaining data.
+	// This makes the Collector write its remaining data.
 	if err := c.stop(); err != nil {
 		return err
 	}
@@ -157,14 +157,14 @@ func demo(ctx context.Context, opts options, out io.Writer) (err error) {
 	return writeReport(opts.dir, phases[0], phases[1], out)
 }
 
-// run puts the load on the Collector and profiles it meanwhile.
+// run puts the load on the Collector and profiles it at the same time.
 func (p *phase) run(ctx context.Context, opts options, c *collector, windows []window, out io.Writer) error {
 	l, err := startLoad(c.load, p.compression, windows)
 	if err != nil {
 		return err
 	}
 	log, err := p.profile(ctx, opts, c, l, out)
-	// The load ends in any case.
+	// Stop the load after an error, too.
 	if err := errors.Join(err, l.stop()); err != nil {
 		return fmt.Errorf("%w\noutput of ig:\n%s", err, log)
 	}

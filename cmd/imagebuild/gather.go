@@ -17,15 +17,14 @@ import (
 	"strings"
 )
 
-// entry is one file or folder of an image with its content on this machine.
+// entry is a file or folder of an image, with its source on this machine.
 type entry struct {
 	path   string // in the image, absolute
 	mode   fs.FileMode
 	source string // on this machine; empty for a folder
 }
 
-// builder collects the files of a manifest. It writes what it compiles into
-// scratch, which its user removes.
+// builder collects the files of a manifest. It compiles programs into scratch, which the caller removes.
 type builder struct {
 	manifest manifest
 	version  string
@@ -33,7 +32,7 @@ type builder struct {
 	scratch  string
 }
 
-// gather compiles and finds everything for one architecture. The entries are sorted by path and name every folder before its
+// gather compiles programs and finds files for one architecture. The entries are sorted by path, with every folder before its
 // content.
 func (b *builder) gather(ctx context.Context, arch string) ([]entry, error) {
 	ldflags, err := b.ldflags(ctx)
@@ -124,8 +123,8 @@ func (b *builder) ldflags(ctx context.Context) (string, error) {
 	return strings.Join(flags, " "), nil
 }
 
-// compile builds a static program of the module in dir, or of the main module. The output of go goes to this program's
-// standard error.
+// compile builds a static program of the module in dir, or of the main module. go writes its output to this program's standard
+// error.
 func compile(ctx context.Context, arch, ldflags, dir, pkg, out string) error {
 	cmd := exec.CommandContext(ctx, "go", "build", "-trimpath", "-buildvcs=false", "-ldflags", ldflags, "-o", out, pkg)
 	cmd.Dir = dir
@@ -184,7 +183,7 @@ func writeRootfs(dir string, entries []entry) error {
 		if err := os.WriteFile(target, data, e.mode.Perm()); err != nil {
 			return fmt.Errorf("writing %s: %w", e.path, err)
 		}
-		// WriteFile leaves the mode of an existing file, and the umask takes bits of a new one.
+		// WriteFile does not change the mode of an existing file, and applies the umask to a new one.
 		if err := os.Chmod(target, e.mode.Perm()); err != nil {
 			return fmt.Errorf("writing %s: %w", e.path, err)
 		}

@@ -26,11 +26,10 @@ import (
 	"github.com/google/go-containerregistry/pkg/v1/types"
 )
 
-// created is the time in image configs and of files in layers: a real one
-// would make every build differ.
+// created is the time in image configs and layers. A real time would make every build differ.
 var created = time.Unix(0, 0).UTC()
 
-// built is an image for each architecture and the index over them.
+// built has an image for each architecture, and their index.
 type built struct {
 	byArch map[string]v1.Image
 	index  v1.ImageIndex
@@ -87,7 +86,7 @@ func makeImage(m manifest, labels map[string]string, arch string, entries []entr
 	return mutate.ConfigFile(img, cfg)
 }
 
-// tarOf packs the entries: owned by root, without times, in the order given.
+// tarOf packs the entries into a tar file, owned by root, with the time created, in the given order.
 func tarOf(entries []entry) ([]byte, error) {
 	var buf bytes.Buffer
 	tw := tar.NewWriter(&buf)
@@ -157,10 +156,10 @@ func deliver(ctx context.Context, opts options, b built) error {
 	return nil
 }
 
-// layoutEntries are the entries of an image layout (https://github.com/opencontainers/image-spec/blob/main/image-layout.md).
+// layoutEntries has the entries of an image layout (https://github.com/opencontainers/image-spec/blob/main/image-layout.md).
 var layoutEntries = []string{"oci-layout", "index.json", "blobs"}
 
-// writeLayout replaces the content of a layout in dir by the one index. It does not touch a folder with other content.
+// writeLayout replaces the content of an image layout in dir by the index. It returns an error for a folder with other content.
 func writeLayout(dir, ref string, index v1.ImageIndex) error {
 	present, err := os.ReadDir(dir)
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {

@@ -33,11 +33,10 @@ files:
   - {path: /etc/license, module: github.com/stretchr/testify, source: LICENSE}
 `
 
-// hello is a line of the manifest for a program, which takes a second to link for each architecture.
+// hello is the manifest's line for a program. Linking it takes a second for each architecture.
 const hello = "  - {path: /bin/hello, go: ./testdata/hello}\n"
 
-// exampleArgs writes the example manifest and its input file, and returns the
-// arguments that build from them.
+// exampleArgs writes the example manifest and its input file, and returns arguments that use them.
 func exampleArgs(t *testing.T, extra ...string) []string { return manifestArgs(t, example, extra...) }
 
 func manifestArgs(t *testing.T, text string, extra ...string) []string {
@@ -49,7 +48,7 @@ func manifestArgs(t *testing.T, text string, extra ...string) []string {
 	return append([]string{"-manifest", manifest, "-file", "motd=" + motd, "-version", "v1.2.3"}, extra...)
 }
 
-// files reads an image's only layer: "path mode" of every entry to its content.
+// files returns the content of an image's only layer, by "path mode".
 func files(t *testing.T, img v1.Image) map[string]string {
 	t.Helper()
 	layers, err := img.Layers()
@@ -185,7 +184,7 @@ func TestLayoutLeavesOtherFoldersAlone(t *testing.T) {
 	require.FileExists(t, precious)
 }
 
-// What only looks like a layout, or holds more, is somebody's.
+// A folder that is no image layout, or has other files, is not overwritten.
 func TestLayoutWipesNothingElse(t *testing.T) {
 	for _, extra := range []string{"", "notes.txt"} {
 		dir := t.TempDir()
@@ -202,7 +201,7 @@ func TestLayoutWipesNothingElse(t *testing.T) {
 		require.FileExists(t, filepath.Join(dir, "precious.json"))
 		require.FileExists(t, filepath.Join(dir, "index.json"))
 	}
-	// A layout is replaced.
+	// An image layout is replaced.
 	dir := t.TempDir()
 	for range 2 {
 		require.NoError(t, run(t.Context(), exampleArgs(t, "-arch", "amd64", "-layout", dir)))
@@ -255,8 +254,8 @@ func TestMissingInputIsNamed(t *testing.T) {
 	require.ErrorContains(t, run(t.Context(), []string{"-manifest", path, "-list"}), "give -file secret=PATH")
 }
 
-// TestDockerfileAgrees holds the daemon's Dockerfile against its manifest:
-// all files come from imagebuild, and the image is configured alike.
+// TestDockerfileAgrees compares the daemon's Dockerfile with its manifest: all files come from imagebuild, and the image config
+// is the same.
 func TestDockerfileAgrees(t *testing.T) {
 	const dir = "../gadgettracermanager/"
 	m, err := readManifest(dir + "image.yaml")

@@ -1,14 +1,13 @@
-// imagebuild builds container images from a manifest, for several
-// architectures and without a container daemon.
+// imagebuild builds container images from a manifest, for several architectures, without a container daemon.
 //
 //	imagebuild -manifest cmd/gadgettracermanager/image.yaml -layout build/image
 //
-// It compiles the Go programs in the manifest and adds the files. It writes the requested forms: an OCI image layout, an archive
-// for one architecture, a folder, a registry. The Dockerfile beside a manifest runs the same program for its -rootfs, so both
-// images have the same files.
+// It compiles the Go programs in the manifest and adds the files. It writes an OCI image layout, an archive for one architecture,
+// or a folder, or pushes to a registry. The Dockerfile next to a manifest runs it with -rootfs, so both images have the same
+// files.
 //
-// The result depends only on the sources, the Go release and the files given with -file. It contains no clock, user name or path
-// of the machine.
+// The result depends only on the sources, the Go release and the files given with -file. It contains no current time, user name
+// or path of the machine.
 package main
 
 import (

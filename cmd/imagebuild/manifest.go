@@ -11,42 +11,38 @@ import (
 	"gopkg.in/yaml.v3"
 )
 
-// manifest describes the content of an image and how it is started.
+// manifest describes an image's content and config.
 type manifest struct {
-	// Command is the default program of a container of the image.
+	// Command is the default command of a container.
 	Command []string `yaml:"command"`
-	// Env has NAME=VALUE lines of the image's environment.
+	// Env is the image's environment, as NAME=VALUE.
 	Env []string `yaml:"env"`
-	// Labels become labels of the image and annotations of the index.
-	// ${VERSION} in a value is the version being built.
+	// Labels become labels of the image and annotations of the index. ${VERSION} in a value stands for the version.
 	Labels map[string]string `yaml:"labels"`
 	// Set sets Go string variables at link time. It maps the full variable name to ${VERSION}, or to ${module:PATH}: the version
 	// of the module PATH that the main module requires.
 	Set map[string]string `yaml:"set"`
-	// Folders are empty folders of mode 0755; the folders of files need not
-	// be named.
+	// Folders has empty folders with mode 0755. The folders of files need no entry.
 	Folders []string `yaml:"folders"`
 	Files   []file   `yaml:"files"`
 }
 
-// file is one file of an image. Exactly one of Go, Module and Input is its source.
+// file is a file of an image. Exactly one of Go, Module and Input is its source.
 type file struct {
-	// Path is where the file is in the image, absolute.
+	// Path is the absolute path in the image.
 	Path string `yaml:"path"`
-	// Mode defaults to 0755 for programs and 0644 for the rest.
+	// Mode defaults to 0755 for programs and 0644 for other files.
 	Mode os.FileMode `yaml:"mode"`
-	// Go is the import path, or the path from the current folder, of a program
-	// to compile.
+	// Go is a program to compile: its import path, or its path relative to the current folder.
 	Go string `yaml:"go"`
-	// In is the folder of Go's module, if that is not the main module.
+	// In is the folder of Go's module. The default is the main module.
 	In string `yaml:"in"`
-	// Module is a module that the main module requires; Source is the file's
-	// path in it.
+	// Module is a module that the main module requires. Source is the file's path in it.
 	Module string `yaml:"module"`
 	Source string `yaml:"source"`
 	// Input is the name of a file given on the command line.
 	Input string `yaml:"input"`
-	// Default is the path of Input's file if the command line does not name one.
+	// Default is Input's file if the command line does not name one.
 	Default string `yaml:"default"`
 }
 

@@ -1,4 +1,4 @@
-// hello is the tests' file for images.
+// hello is a program for the tests' images.
 package main
 
 import "fmt"

@@ -9,14 +9,14 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// burnCommand is the argument that makes the program the busy one.
+// burnCommand is the argument that makes this program the busy Go program.
 const burnCommand = "burn"
 
-// job is a function that the busy program spends a fixed share of its CPU time in.
+// job is a function that takes a fixed share of the busy program's CPU time.
 type job struct {
-	// function is the name as profiles have it.
+	// function is the name in profiles.
 	function string
-	// percent of the busy program's CPU time.
+	// percent is the share of the CPU time.
 	percent int
 	run     func()
 }
@@ -29,8 +29,7 @@ func jobs() []job {
 	}
 }
 
-// burn keeps one CPU busy until stdin ends. It ends with the process at its other end, however that
-// process ends.
+// burn keeps one CPU busy until stdin ends, as it does when the process at the other end ends.
 func burn(stdin io.Reader) error {
 	ended := make(chan error, 1)
 	go func() {
@@ -38,7 +37,7 @@ func burn(stdin io.Reader) error {
 		ended <- err
 	}()
 
-	// The clock below counts the time of a thread.
+	// threadTime below needs the same thread.
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
 	for {
@@ -59,7 +58,7 @@ func burn(stdin io.Reader) error {
 	}
 }
 
-// threadTime returns the CPU time that the current thread has used.
+// threadTime returns the CPU time of the current thread.
 func threadTime() time.Duration {
 	var ts unix.Timespec
 	if err := unix.ClockGettime(unix.CLOCK_THREAD_CPUTIME_ID, &ts); err != nil {
@@ -68,7 +67,7 @@ func threadTime() time.Duration {
 	return time.Duration(ts.Nano())
 }
 
-// sink keeps the compiler from leaving out unused work.
+// sink prevents the compiler from removing unused work.
 var sink uint64
 
 //go:noinline
@@ -85,7 +84,7 @@ var orders [2000]uint64
 
 //go:noinline
 func sortOrders() {
-	// Insertion sort spends the time in this function, and not in one that it calls.
+	// Insertion sort spends the time in this function itself.
 	x := sink | 1
 	for i := range orders {
 		x ^= x << 13

@@ -16,21 +16,21 @@ import (
 	"github.com/ig-otel-profiles/ig-otel-profiles/internal/receiver"
 )
 
-// busySources are the busy programs in other languages than Go.
+// busySources has the busy programs in languages other than Go.
 //
 //go:embed demo
 var busySources embed.FS
 
-// busy is a program with three functions. They take 50, 30 and 20 % of its CPU time.
+// busy is a program with three functions that take 50, 30 and 20 % of its CPU time.
 type busy struct {
 	language string
 	// kind is the type of its functions' frames.
 	kind string
-	// functions are their names in profiles, in the order of busyShares.
+	// functions has their names in profiles, in the order of busyShares.
 	functions [3]string
-	// tools are the commands that can run or compile it. The first one that is found is used.
+	// tools has the commands that can run or compile it. The first one that is found is used.
 	tools []string
-	// command returns how to run it, after compiling it into dir if need be.
+	// command returns the command that runs it. If necessary, it first compiles it into dir.
 	command func(ctx context.Context, tool, dir string) (*exec.Cmd, error)
 }
 
@@ -72,21 +72,20 @@ func busyPrograms() []busy {
 	}
 }
 
-// running is a busy program that runs.
+// running is a started busy program.
 type running struct {
 	busy
 	cmd   *exec.Cmd
 	stdin io.Closer
 }
 
-// startBusy starts the busy programs that this machine can run. The function that it returns ends them.
-// Their files are in dir.
+// startBusy starts the busy programs that this machine can run, with their files in dir. stop ends them.
 func startBusy(ctx context.Context, dir string, out io.Writer) (programs []running, stop func() error, err error) {
 	stop = func() error {
 		var errs []error
 		for _, p := range programs {
 			errs = append(errs, p.stdin.Close(), p.cmd.Process.Kill())
-			_ = p.cmd.Wait() // it was killed
+			_ = p.cmd.Wait() // killed, so it returns an error
 		}
 		if err := errors.Join(errs...); err != nil {
 			return fmt.Errorf("ending the busy programs: %w", err)
@@ -108,7 +107,7 @@ func startBusy(ctx context.Context, dir string, out io.Writer) (programs []runni
 		if err != nil {
 			return programs, stop, fmt.Errorf("making the busy program in %s: %w", b.language, err)
 		}
-		// The busy programs end with this program, however it ends.
+		// The busy programs end with this program, even if it crashes.
 		cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
 		stdin, err := cmd.StdinPipe()
 		if err == nil {
@@ -125,7 +124,7 @@ func startBusy(ctx context.Context, dir string, out io.Writer) (programs []runni
 	return programs, stop, nil
 }
 
-// findTool returns the path of the first command that exists. An empty name stands for no command.
+// findTool returns the path of the first command that exists. An empty name means that no command is necessary.
 func findTool(names []string) (string, bool) {
 	for _, name := range names {
 		if name == "" {
@@ -138,11 +137,11 @@ func findTool(names []string) (string, bool) {
 	return "", false
 }
 
-// calls reports whether one of the program's functions is in a stack. Names of functions come with their
-// module, class or arguments in some languages.
+// calls reports whether a function of the program is in a stack. In some languages, function names include their module, class or
+// arguments.
 func (b busy) calls(stack []receiver.Frame, function string) bool {
 	return slices.ContainsFunc(stack, func(f receiver.Frame) bool {
-		native := b.kind == "go" && f.Type == "native" // not every gadget knows Go
+		native := b.kind == "go" && f.Type == "native" // not every gadget marks Go frames
 		return (f.Type == b.kind || native) && strings.Contains(f.Name, function)
 	})
 }

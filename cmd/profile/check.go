@@ -39,7 +39,7 @@ var (
 	errCheck = errors.New("cannot check")
 )
 
-// rule is what --fail-on demands.
+// rule is a rule of --fail-on.
 type rule struct {
 	text, group string
 	measure     report.Measure
@@ -192,7 +192,7 @@ func check(args []string, out io.Writer) error {
 	return nil
 }
 
-// known reports rules of missing programs, because no change could break them.
+// known returns an error for rules about unknown programs, because no change could break them.
 func (c checked) known() error {
 	groups := map[string]bool{}
 	var names []string
@@ -210,7 +210,7 @@ func (c checked) known() error {
 	return nil
 }
 
-// renamed gives a renamed program one name on both sides.
+// renamed gives a renamed program the same name on both sides.
 func renamed(runs [][]receiver.Sample, first int) [][]receiver.Sample {
 	joined := oneRoot([2]report.Side{{Samples: slices.Concat(runs[:first]...)}, {Samples: slices.Concat(runs[first:]...)}})
 	all := slices.Concat(joined[0].Samples, joined[1].Samples)
@@ -221,7 +221,7 @@ func renamed(runs [][]receiver.Sample, first int) [][]receiver.Sample {
 	return runs
 }
 
-// tooFine returns the rules that need more samples, and how many more.
+// tooFine describes the rules that need more samples, and how many more.
 func (c checked) tooFine() (lines []string) {
 	for _, r := range c.rules {
 		least := r.least

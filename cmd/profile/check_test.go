@@ -15,7 +15,7 @@ import (
 	"github.com/ig-otel-profiles/ig-otel-profiles/internal/receiver"
 )
 
-// shopRun writes a run of a program in which price, which main calls, was seen so often in 10,000.
+// shopRun writes a run of 10,000 samples. The given number of them is in price, which main calls.
 func shopRun(t *testing.T, price int64) string {
 	t.Helper()
 	frame := func(name string) receiver.Frame {
@@ -89,7 +89,7 @@ type failingWriter struct{}
 
 func (failingWriter) Write([]byte) (int, error) { return 0, errWrite }
 
-// TestCheckFormats: JSON has all numbers, and Markdown shows names of a workload as code alone.
+// TestCheckFormats: JSON has all numbers, and Markdown shows a workload's names only as code.
 func TestCheckFormats(t *testing.T) {
 	base, slower := shopRun(t, 1000), shopRun(t, 1400)
 	var out bytes.Buffer
@@ -129,7 +129,7 @@ func TestCheckFormats(t *testing.T) {
 	}
 }
 
-// TestCheckOfServices: where there are several, a function's share is of its own, and a service has one of everything.
+// TestCheckOfServices: with several services, a function's share is of its service, and a service's share is of the total.
 func TestCheckOfServices(t *testing.T) {
 	side := func(shop, billing int64) string {
 		var samples []receiver.Sample

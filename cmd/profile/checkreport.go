@@ -117,7 +117,7 @@ func (c checked) text(w io.Writer) error {
 	return err
 }
 
-// code makes a text from a workload safe in Markdown's tables.
+// code quotes a workload's text for tables in Markdown.
 func code(s string) string {
 	return "`" + strings.NewReplacer("`", "'", "|", `\|`).Replace(s) + "`"
 }

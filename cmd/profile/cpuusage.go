@@ -10,15 +10,15 @@ import (
 	"time"
 )
 
-// cpuUsage is the CPU time that processes have used so far.
+// cpuUsage has the CPU time that processes have used so far.
 type cpuUsage struct {
 	// own is the CPU time of each running process.
 	own map[int]time.Duration
-	// tree is the CPU time of these processes and their descendants. It includes ended children that their parents have waited for.
+	// tree is the CPU time of these processes and their descendants, including ended children that their parents have waited for.
 	tree time.Duration
 }
 
-// usageOf returns the CPU time of processes and of their descendants, in the kernel's ticks of 10 ms.
+// usageOf returns the CPU time of processes and of their descendants. Its resolution is the kernel's tick of 10 ms.
 func usageOf(pids []int) cpuUsage {
 	u := cpuUsage{own: map[int]time.Duration{}}
 	if len(pids) == 0 {
@@ -27,9 +27,9 @@ func usageOf(pids []int) cpuUsage {
 	for _, pid := range withChildren(pids, parents()) {
 		stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
 		if err != nil {
-			continue // it has ended
+			continue // the process has ended
 		}
-		// Fields 14 to 17, counted after the name; see proc_pid_stat(5).
+		// Fields 14 to 17 of proc_pid_stat(5), after the name.
 		fields := strings.Fields(string(stat[bytes.LastIndexByte(stat, ')')+1:]))
 		if len(fields) < 15 {
 			continue
@@ -49,7 +49,7 @@ func usageOf(pids []int) cpuUsage {
 	return u
 }
 
-// since returns the CPU time since an earlier reading: of the running processes, and of their descendants.
+// since returns the CPU time since an earlier reading: own of the running processes, below of their descendants.
 func (u cpuUsage) since(before cpuUsage) (own, below time.Duration) {
 	for pid, now := range u.own {
 		own += now - before.own[pid]

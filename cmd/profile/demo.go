@@ -63,7 +63,7 @@ func runDemo(ctx context.Context, args []string, out io.Writer) (err error) {
 	return writeShares(out, programs, result.rcv.Samples(), whole)
 }
 
-// writePicture draws only the busy programs, because people pass the picture on.
+// writePicture draws only the busy programs, because users may publish the picture.
 func writePicture(path string, programs []running, samples []receiver.Sample) error {
 	types, byType := byWeight(samples)
 	if len(types) == 0 {
@@ -82,7 +82,7 @@ func writePicture(path string, programs []running, samples []receiver.Sample) er
 	return nil
 }
 
-// writeShares prints the measured shares of the busy programs next to the real ones.
+// writeShares prints the measured shares of the busy programs' functions next to the real ones.
 func writeShares(out io.Writer, programs []running, samples []receiver.Sample, whole bool) error {
 	fmt.Fprintf(out, "\nthe demo's own busy programs, with functions that take %d, %d and %d %% of the CPU time:\n\n", busyShares[0], busyShares[1], busyShares[2])
 	t := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)

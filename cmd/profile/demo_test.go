@@ -10,7 +10,7 @@ import (
 	"github.com/ig-otel-profiles/ig-otel-profiles/internal/receiver"
 )
 
-// The picture of the demo has the demo's programs, and nothing else of the machine.
+// The demo's picture shows only the demo's programs.
 func TestPicture(t *testing.T) {
 	programs := []running{{busy: busyPrograms()[0]}}
 	own := timed(50, receiver.Frame{Name: "main.hashOrders", Type: "go"}, receiver.Frame{Name: "main.main", Type: "go"})

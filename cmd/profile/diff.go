@@ -119,7 +119,7 @@ func runDiff(args []string, out io.Writer) error {
 	return nil
 }
 
-// loadAlike loads results of their most informative type, which must be the same for all.
+// loadAlike loads the samples of the results' most informative type. It must be the same for all results.
 func loadAlike(paths []string, load func(string) (runInfo, []receiver.Sample, error)) (kind receiver.Type, infos []runInfo, runs [][]receiver.Sample, err error) {
 	for i, path := range paths {
 		info, samples, err := load(path)
@@ -136,7 +136,7 @@ func loadAlike(paths []string, load func(string) (runInfo, []receiver.Sample, er
 	return kind, infos, runs, nil
 }
 
-// beside returns the name of a page that stands beside the later result.
+// beside returns the name of a page next to the later result.
 func beside(before, after string) string {
 	name := func(path string) string {
 		base := filepath.Base(filepath.Clean(path))
@@ -163,7 +163,7 @@ func workHint(kind receiver.Type, sides [2]report.Side, given bool) string {
 	return "the sums differ: if the program did more or less work than before, give the amounts with --work BEFORE,AFTER, such as served requests"
 }
 
-// oneRoot gives both sides the same program name if one program was renamed, as from shop-1.2 to shop-1.3.
+// oneRoot gives both sides the same program name if only one program was renamed, as from shop-1.2 to shop-1.3.
 func oneRoot(sides [2]report.Side) [2]report.Side {
 	type names struct{ service, program string }
 	var of [2]names
@@ -195,7 +195,7 @@ func oneRoot(sides [2]report.Side) [2]report.Side {
 			}
 			s.Attributes["process.executable.name"] = program
 			s.Stack = slices.Clone(s.Stack)
-			for k, f := range s.Stack { // a frame without a name has the name of its file
+			for k, f := range s.Stack { // frames without a name show the name of the file
 				if filepath.Base(f.Mapping) == of[i].program {
 					s.Stack[k].Mapping = program
 				}
@@ -206,7 +206,7 @@ func oneRoot(sides [2]report.Side) [2]report.Side {
 	return sides
 }
 
-// sameKind reports whether two types measure the same thing. Their periods can differ.
+// sameKind reports whether two types are the same except for their periods.
 func sameKind(a, b receiver.Type) bool {
 	a.Period, b.Period = 0, 0
 	return a == b

@@ -19,7 +19,7 @@ import (
 // install has the paths of the programs and the gadgets.
 type install struct{ ig, gadgets string }
 
-// ownGadgets are the short names of this project's gadgets.
+// ownGadgets maps short names to this project's gadgets.
 var ownGadgets = map[string]string{
 	"alloc":     "profile_alloc",
 	"cpu":       "profile_cpu",
@@ -31,16 +31,16 @@ var ownGadgets = map[string]string{
 // gadget is the gadget that ig runs.
 type gadget struct {
 	image string
-	// archive is the file with the image. It is empty for an image that ig finds itself.
+	// archive is the file with the image; empty: ig finds the image itself.
 	archive string
-	// digest is that of the image in the archive.
+	// digest is the digest of the image in the archive.
 	digest string
 	// name is the image's name without registry and tag.
 	name string
 }
 
-// find fills in missing paths relative to this program: build/bin beside build/gadgets, or, if installed, /usr/bin or
-// /usr/lib/ig-otel-profiles beside /usr/share/ig-otel-profiles/gadgets.
+// find sets missing paths by this program's path. build/bin is next to build/gadgets. If installed, /usr/bin or
+// /usr/lib/ig-otel-profiles goes with /usr/share/ig-otel-profiles/gadgets.
 func (i *install) find() error {
 	self, err := os.Executable()
 	if err != nil {
@@ -60,7 +60,7 @@ func (i *install) find() error {
 	return nil
 }
 
-// gadgetsOf returns the folder of the gadgets' images for the folder of this program, empty if there is none.
+// gadgetsOf returns the folder of the gadgets' images for this program's folder, or "" without one.
 func gadgetsOf(bin string) string {
 	for _, dir := range []string{"../gadgets", "../share/ig-otel-profiles/gadgets", "../../share/ig-otel-profiles/gadgets"} {
 		if dir = filepath.Join(bin, dir); exists(dir) {
@@ -70,7 +70,7 @@ func gadgetsOf(bin string) string {
 	return ""
 }
 
-// archive returns the file of one of our gadgets, and whether it exists.
+// archive returns the file of one of this project's gadgets, and whether it exists.
 func (i *install) archive(name string) (string, bool) {
 	if i.gadgets == "" {
 		return "", false
@@ -80,7 +80,7 @@ func (i *install) archive(name string) (string, bool) {
 	return file, err == nil
 }
 
-// choose returns the requested gadget, or else the one for CPU time.
+// choose returns the requested gadget. The default is the one for CPU time.
 func (i *install) choose(asked string) (gadget, error) {
 	if asked == "" {
 		asked = "cpu"
@@ -106,8 +106,8 @@ func (i *install) own(name string) (gadget, error) {
 	return gadget{image: image, archive: file, digest: digest, name: name}, nil
 }
 
-// load imports the gadget's image into ig, unless ig has it. It replaces an image of the same name from another build, and a
-// message says so, because later runs by that name get the new image.
+// load imports the gadget's image into ig, unless ig has it. It replaces an image with the same name from another build, and
+// prints that, because it affects later runs.
 func (i *install) load(ctx context.Context, g gadget, out io.Writer) error {
 	if g.archive == "" {
 		return nil
@@ -130,7 +130,8 @@ func (i *install) load(ctx context.Context, g gadget, out io.Writer) error {
 	return i.importImage(ctx, g)
 }
 
-// importImage imports a gadget's image. If another program, such as "ig image pull" or make, is changing ig's images, ig asks to try again.
+// importImage imports a gadget's image. It tries again while another program, such as "ig image pull" or make, is changing ig's
+// images.
 func (i *install) importImage(ctx context.Context, g gadget) error {
 	for attempt := 1; ; attempt++ {
 		output, err := exec.CommandContext(ctx, i.ig, "image", "import", g.archive).CombinedOutput()
@@ -148,13 +149,13 @@ func (i *install) importImage(ctx context.Context, g gadget) error {
 	}
 }
 
-// An import takes a second, or some seconds on a busy machine.
+// An import takes a second, or several seconds on a busy machine.
 const (
 	importAttempts = 20
 	importPause    = 500 * time.Millisecond
 )
 
-// imagesLock is held while ig's images are changed: ig refuses to import an image while another process imports it.
+// imagesLock is held while ig's images are changed, because ig refuses to import an image that another process is importing.
 const imagesLock = "/run/ig-otel-profiles-images.lock"
 
 // lockImages waits until no other run of this program imports an image.
@@ -169,7 +170,7 @@ func lockImages() (unlock func(), err error) {
 	return func() { _ = f.Close() }, nil
 }
 
-// knownDigest returns the digest that ig has for an image of ours, empty if it has none.
+// knownDigest returns ig's digest for one of this project's images, or "" if ig does not have it.
 func (i *install) knownDigest(ctx context.Context, name string) (string, error) {
 	output, err := exec.CommandContext(ctx, i.ig, "image", "list", "--no-trunc", "--output", "json").Output()
 	if err != nil {
@@ -188,14 +189,14 @@ func (i *install) knownDigest(ctx context.Context, name string) (string, error) 
 }
 
 const (
-	// maxIndex bounds the size of an image's index.
+	// maxIndex limits the size of an image's index.
 	maxIndex = 1 << 20
-	// igRegistry is what ig puts before a name without a registry, and leaves out where it shows one.
+	// igRegistry is the prefix that ig adds to names without a registry, and omits in its output.
 	igRegistry = "ghcr.io/inspektor-gadget/gadget/"
 	refName    = "org.opencontainers.image.ref.name"
 )
 
-// readArchive returns the name and the digest of the image in an archive of the OCI layout.
+// readArchive returns the name and the digest of the image in an OCI archive.
 func readArchive(file string) (name, digest string, err error) {
 	f, err := os.Open(file)
 	if err != nil {

@@ -35,7 +35,7 @@ with "preset: history".
 
 `
 
-// past is a query to a history.
+// past selects the data of a history.
 type past struct {
 	folder, service, gadget string
 }
@@ -46,7 +46,7 @@ func (p *past) addFlags(flags *pflag.FlagSet) {
 	flags.StringVar(&p.gadget, "gadget", "", "show only the data of this gadget: alloc, cpu, lock, offcpu, pagefault, or the name of an `image`")
 }
 
-// runHistory answers a question about the past.
+// runHistory prints the samples, or the content, of a history.
 func runHistory(args []string, out io.Writer) error {
 	flags := newFlags("history", historyUsage)
 	var p past
@@ -65,7 +65,7 @@ func runHistory(args []string, out io.Writer) error {
 		return p.list(out)
 	}
 	now := time.Now()
-	q := history.Query{From: now.Add(-*since)} // without an end: data ahead of a clock that was set back is included
+	q := history.Query{From: now.Add(-*since)} // without an end, to include later data if the clock was set back
 	switch {
 	case flags.NArg() > 0:
 		return fmt.Errorf("unexpected argument %q: history takes flags, or list", flags.Arg(0))
@@ -96,7 +96,7 @@ func runHistory(args []string, out io.Writer) error {
 	return p.report(out, o, info, answer)
 }
 
-// timeLayouts are the accepted forms of a time. A time without a day is today, or yesterday if it is in the future.
+// timeLayouts has the accepted formats of times. A time without a day is the latest such time in the past.
 var timeLayouts = []string{"15:04", "15:04:05", "2006-01-02 15:04", "2006-01-02 15:04:05", "2006-01-02T15:04", "2006-01-02T15:04:05", time.RFC3339}
 
 func clockTime(text string, now time.Time) (time.Time, error) {
@@ -118,10 +118,10 @@ func clockTime(text string, now time.Time) (time.Time, error) {
 	return time.Time{}, fmt.Errorf("%s: takes a time such as 14:05, 14:05:30 or \"2026-11-24 14:05\"", text)
 }
 
-// rangeText is the form of a range for profile diff.
+// rangeText matches a range for profile diff.
 var rangeText = regexp.MustCompile(`^([0-9][0-9TZ: -]*)\+([0-9hms.]+)$`)
 
-// parseRange reads a range such as 14:05+5m. It returns false if the text is not a range.
+// parseRange parses a range such as 14:05+5m. It returns false if the text is not a range.
 func parseRange(text string, now time.Time) (q history.Query, ok bool, err error) {
 	m := rangeText.FindStringSubmatch(text)
 	if m == nil || exists(text) {
@@ -174,7 +174,7 @@ func (p *past) explain(err error) error {
 	return fmt.Errorf("reading the history: %w", err)
 }
 
-// total returns the content of a history, by segment and in all. An empty history is an error.
+// total returns the content of a history, by segment and in total. An empty history is an error.
 func (p *past) total() (list []history.Segment, all history.Summary, err error) {
 	if list, err = history.List(p.folder); err != nil {
 		return nil, all, p.explain(err)
@@ -185,7 +185,7 @@ func (p *past) total() (list []history.Segment, all history.Summary, err error) 
 	return list, all, err
 }
 
-// nothing describes the available data if the requested data is missing.
+// nothing returns an error that describes the available data, if the requested data is missing.
 func (p *past) nothing(q history.Query) error {
 	_, all, err := p.total()
 	if err != nil {
@@ -209,7 +209,7 @@ func (p *past) nothing(q history.Query) error {
 
 func shownTime(t time.Time) string { return t.Local().Format("Jan 2 15:04:05") }
 
-// report prints an answer, and then writes the same files as a run.
+// report prints an answer, and writes the same files as a run.
 func (p *past) report(out io.Writer, o options, info runInfo, a history.Answer) error {
 	if err := prepareDir(o.dir); err != nil {
 		return err
@@ -246,7 +246,7 @@ func (p *past) report(out io.Writer, o options, info runInfo, a history.Answer) 
 	return nil
 }
 
-// counted describes the size of the sum.
+// counted describes the amount of data in the answer.
 func (p *past) counted(s history.Summary) []string {
 	lines := []string{plural(s.Records, "request")}
 	if p.service == "" && p.gadget == "" {
@@ -255,7 +255,7 @@ func (p *past) counted(s history.Summary) []string {
 	return lines
 }
 
-// services prints the amount of a type for each service.
+// services prints each service's amount of a type.
 func services(out io.Writer, t receiver.Type, samples []receiver.Sample, most int) {
 	amounts, all := map[string]float64{}, 0.0
 	for _, s := range samples {
@@ -278,7 +278,7 @@ func services(out io.Writer, t receiver.Type, samples []receiver.Sample, most in
 	}
 }
 
-// notes are remarks about an answer.
+// notes returns remarks about an answer.
 func notes(a history.Answer) []string {
 	var lines []string
 	for _, g := range a.Gaps[:min(5, len(a.Gaps))] {

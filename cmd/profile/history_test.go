@@ -18,7 +18,7 @@ import (
 	otlp "github.com/ig-otel-profiles/ig-otel-profiles/pkg/profile"
 )
 
-// recorded writes an hour until now: a shop that hashes, and from half an hour ago on sorts as well, and a database.
+// recorded writes the last hour of a shop and a database. The shop hashes, and since half an hour ago it also sorts.
 func recorded(t *testing.T, now time.Time) (dir string) {
 	t.Helper()
 	dir = filepath.Join(t.TempDir(), "history")
@@ -62,7 +62,7 @@ func TestHistory(t *testing.T) {
 	}
 
 	said := ask("--since=2h", "-o=all")
-	require.Contains(t, said, "360 requests, 900 rows") // two of each interval, and a third in the second half
+	require.Contains(t, said, "360 requests, 900 rows") // two in each interval, and a third in the second half
 	require.Regexp(t, `(?m)^ +42\.9% +42\.9% +1080\.00 +108000 +shop +main\.sortAll$`, said)
 	require.Regexp(t, `(?m)^ +85\.7% +2160\.00 +shop$`, said)
 	require.Regexp(t, `(?m)^ +14\.3% +360\.00 +database$`, said)
@@ -72,7 +72,7 @@ func TestHistory(t *testing.T) {
 		require.NoError(t, err)
 		require.Equal(t, os.FileMode(0o600), info.Mode().Perm())
 	}
-	// What it writes is a result as any other.
+	// It writes a result like a run's.
 	info, samples, err := load("all")
 	require.NoError(t, err)
 	require.InDelta(t, 3600, info.Seconds, 1)

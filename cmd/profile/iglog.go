@@ -7,7 +7,7 @@ import (
 	"time"
 )
 
-// maxLog bounds how much of ig's log is kept, in bytes.
+// maxLog limits how much of ig's log is kept, in bytes.
 const maxLog = 64 << 10
 
 // igLog keeps the last lines of ig's log, without debug lines. It is safe for concurrent use.
@@ -16,7 +16,7 @@ type igLog struct {
 	lines []string
 	size  int
 	part  []byte
-	// began is when the gadget has started, zero if it has not. Then begun is closed.
+	// began is when the gadget started, or zero. begun is closed then.
 	began time.Time
 	begun chan struct{}
 }
@@ -55,7 +55,7 @@ func (l *igLog) add(line string) {
 	}
 }
 
-// gadgetStarted returns when the gadget has started, zero if it has not.
+// gadgetStarted returns when the gadget started, or zero.
 func (l *igLog) gadgetStarted() time.Time {
 	l.mu.Lock()
 	defer l.mu.Unlock()

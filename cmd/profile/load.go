@@ -23,13 +23,13 @@ import (
 )
 
 const (
-	// maxInput bounds the bytes read of a file, and of an unpacked pprof profile.
+	// maxInput limits the size of a file, and of an unpacked pprof profile, in bytes.
 	maxInput = 1 << 30
-	// maxFiles bounds the number of files that are read from a folder.
+	// maxFiles limits the number of files that are read from a folder.
 	maxFiles = 10_000
 )
 
-// load reads a range of the history, such as 14:05+5m, or a result.
+// load loads a range of the history, such as 14:05+5m, or a result.
 func (p *past) load(name string) (runInfo, []receiver.Sample, error) {
 	q, ok, err := parseRange(name, time.Now())
 	if !ok {
@@ -42,8 +42,8 @@ func (p *past) load(name string) (runInfo, []receiver.Sample, error) {
 	return info, receiver.Resolve(answer.Request), err
 }
 
-// load reads a result. It can be a result's folder, OTLP in JSON or protobuf, a pprof profile, or a folder of such files. If
-// the length of the run is not known, it is the time from the first to the last profile.
+// load loads a result: its folder, OTLP in JSON or protobuf, a pprof profile, or a folder of such files. If the run's length is
+// unknown, it is the time from the first to the last profile.
 func load(name string) (runInfo, []receiver.Sample, error) {
 	info := runInfo{}
 	files, folder, err := inputs(name)
@@ -119,8 +119,8 @@ func readRunInfo(dir string) (info runInfo, err error) {
 	return info, nil
 }
 
-// inFolder returns the files with samples in a folder. For a result of this program, it is only the OTLP, because the other files
-// have the same data.
+// inFolder returns the files with samples in a folder. For a result of this program, it returns only the OTLP file, because the
+// others have the same data.
 func inFolder(dir string) ([]string, error) {
 	if file := filepath.Join(dir, samplesFile); exists(file) {
 		return []string{file}, nil
@@ -151,7 +151,7 @@ func exists(file string) bool {
 
 var errFormat = errors.New("unknown format: it must be OTLP profiles in JSON, OTLP profiles in protobuf with lengths, or pprof")
 
-// read returns the content of a file: requests, or a profile of pprof. Its first bytes say which.
+// read reads a file. Its first bytes tell whether it has OTLP requests or a pprof profile.
 func read(file string) ([]*collectorpb.ExportProfilesServiceRequest, *pprof.Profile, error) {
 	f, err := os.Open(file)
 	if err != nil {
@@ -182,7 +182,7 @@ func read(file string) ([]*collectorpb.ExportProfilesServiceRequest, *pprof.Prof
 	return nil, nil, errFormat
 }
 
-// withLengths reads requests after their lengths in four bytes, big endian.
+// withLengths decodes requests, each after its length in four bytes, big endian.
 func withLengths(data []byte) (requests []*collectorpb.ExportProfilesServiceRequest, err error) {
 	for len(data) > 0 {
 		if len(data) < 4 || uint64(binary.BigEndian.Uint32(data)) > uint64(len(data)-4) {
@@ -198,7 +198,7 @@ func withLengths(data []byte) (requests []*collectorpb.ExportProfilesServiceRequ
 	return requests, nil
 }
 
-// fromPprof returns the samples of a profile of pprof. CPU time is left out if the profile also has the number of samples.
+// fromPprof returns the samples of a pprof profile. It leaves out CPU time if the profile also has the number of samples.
 func fromPprof(p *pprof.Profile) []receiver.Sample {
 	period := pprof.ValueType{}
 	if p.PeriodType != nil {
@@ -245,7 +245,7 @@ func fromPprof(p *pprof.Profile) []receiver.Sample {
 	return samples
 }
 
-// sourceTypes are the types of frames by the names of their sources, because pprof has no frame types.
+// sourceTypes has frame types by the extensions of source files, because pprof has no frame types.
 var sourceTypes = map[string]string{".go": "go", ".java": "jvm", ".js": "v8js", ".php": "php", ".py": "cpython", ".rb": "ruby"}
 
 func framesOf(l *pprof.Location) []receiver.Frame {

@@ -1,6 +1,6 @@
-// profile shows where the programs of this machine spend time or memory, without a backend and without changing them. It runs ig
-// with a gadget and receives the profiles itself. It writes a table, a flame graph, a pprof file and OTLP. "make profile
-// PID=1234" builds what it needs and runs it.
+// profile shows where the programs of this machine spend time or memory, without a backend and without changes to them. It runs
+// ig with a gadget and receives the profiles. It writes a table, a flame graph, a pprof file and OTLP. "make profile PID=1234"
+// builds and runs it.
 package main
 
 import (
@@ -35,8 +35,8 @@ const usage = `profile shows which functions of programs take time, wait, or all
 `
 
 func main() {
-	// The first interrupt ends the sampling, and the samples so far are reported. The second one finds the
-	// default handler again and ends the program.
+	// The first interrupt ends the sampling, and the samples so far are reported. It also restores the default handler, so the
+	// second one ends the program.
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGINT, syscall.SIGTERM)
 	context.AfterFunc(ctx, stop)
 	err := run(ctx, os.Args[1:])
@@ -81,12 +81,12 @@ func run(ctx context.Context, args []string) error {
 
 var examples = regexp.MustCompile(`(?m)^(  (?:sudo )?)profile\b`)
 
-// asStarted returns a usage with the name that this program was started by: packages have it as ig-otel-profile.
+// asStarted returns a usage with the name by which this program was started: in packages, it is ig-otel-profile.
 func asStarted(usage, program string) string {
 	return examples.ReplaceAllString(usage, "${1}"+filepath.Base(program))
 }
 
-// newFlags returns the flags of a command; its usage begins with head.
+// newFlags returns the flags of a command. Its usage begins with head.
 func newFlags(name, head string) *pflag.FlagSet {
 	flags := pflag.NewFlagSet(name, pflag.ContinueOnError)
 	flags.SortFlags = false

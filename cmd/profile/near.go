@@ -11,9 +11,9 @@ import (
 	"github.com/spf13/pflag"
 )
 
-// nearest returns the name that somebody may have meant, or "" if none is near.
+// nearest returns the most similar name, or "" if none is similar.
 func nearest(given string, names []string) string {
-	best, least := "", 3 // two wrong letters are a slip, three make another word
+	best, least := "", 3 // up to two wrong letters are a typing error
 	for _, name := range names {
 		if d := distance(given, name); d < least && d < len(name) {
 			best, least = name, d
@@ -22,7 +22,7 @@ func nearest(given string, names []string) string {
 	return best
 }
 
-// distance is Levenshtein's. Names are short, because a long text is not a typing mistake.
+// distance returns the Levenshtein distance. Long names have none: they are no typing errors.
 func distance(a, b string) int {
 	const longest = 64
 	if len(a) > longest || len(b) > longest {
@@ -46,7 +46,7 @@ func distance(a, b string) int {
 	return row[len(b)]
 }
 
-// meant adds the name that somebody may have meant to an error.
+// meant adds the most similar name to an error.
 func meant(err error, given string, names []string) error {
 	if name := nearest(given, names); name != "" {
 		return fmt.Errorf("%w: did you mean %s?", err, name)
@@ -70,8 +70,8 @@ func parse(flags *pflag.FlagSet, args []string) error {
 	return err
 }
 
-// gadgetName returns the short name of one of this project's gadgets, or an image's name unchanged. A name that only looks like
-// one of ours is an error: Inspektor Gadget would ask a registry for it.
+// gadgetName returns the short name of one of this project's gadgets, or an image's name unchanged. A similar name is an error,
+// because Inspektor Gadget would look for it in a registry.
 func gadgetName(asked string) (string, error) {
 	if asked == "" || strings.ContainsAny(asked, "/:@") || ownGadgets[asked] != "" {
 		return asked, nil
@@ -94,5 +94,5 @@ func gadgetName(asked string) (string, error) {
 	return asked, nil
 }
 
-// otherWords are words that people use for gadgets.
+// otherWords maps words that users may try to gadgets.
 var otherWords = map[string]string{"memory": "alloc", "wait": "offcpu", "fault": "pagefault"}

@@ -20,7 +20,7 @@ From another machine: ssh -L 8080:localhost:8080 MACHINE, and open http://localh
 
 `
 
-// runOpen serves the folder of a result.
+// runOpen serves the folder of a result by HTTP.
 func runOpen(ctx context.Context, args []string, out io.Writer) (err error) {
 	flags := newFlags("open", openUsage)
 	port := flags.Int("port", 8080, "`port` on localhost; 0 for any free port")
@@ -44,7 +44,7 @@ func runOpen(ctx context.Context, args []string, out io.Writer) (err error) {
 		return fmt.Errorf("listening on localhost: %w: take another port with --port", err)
 	}
 	server := &http.Server{Handler: serveResult(dir), ReadHeaderTimeout: 10 * time.Second}
-	stop := context.AfterFunc(ctx, func() { _ = server.Close() }) // it ends in any case
+	stop := context.AfterFunc(ctx, func() { _ = server.Close() }) // ends the server
 	defer stop()
 	fmt.Fprintf(out, "http://localhost:%d/ shows %s until Ctrl-C\n", listener.Addr().(*net.TCPAddr).Port, flags.Arg(0))
 	if err := server.Serve(listener); !errors.Is(err, http.ErrServerClosed) {
@@ -53,7 +53,7 @@ func runOpen(ctx context.Context, args []string, out io.Writer) (err error) {
 	return nil
 }
 
-// draw makes the pages of an input in a folder of their own, which the caller removes.
+// draw writes the pages of an input to a new folder, which the caller removes.
 func draw(input string) (dir string, err error) {
 	info, samples, err := load(input)
 	if err != nil {
@@ -71,8 +71,8 @@ func draw(input string) (dir string, err error) {
 	return dir, nil
 }
 
-// serveResult serves the files of a result and nothing else. A page of another site gets nothing,
-// even if its name resolves to this machine.
+// serveResult serves only the files of a result. It rejects requests from pages of other sites, even if their names resolve to
+// this machine.
 func serveResult(dir string) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		host, _, err := net.SplitHostPort(r.Host)

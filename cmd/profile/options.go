@@ -21,14 +21,14 @@ import (
 	"github.com/ig-otel-profiles/ig-otel-profiles/internal/report"
 )
 
-// Limits of --seconds. Nobody waits for a day, and the receiver can keep a day of most machines.
+// The default and limit of --seconds. The receiver can keep a day of most machines.
 const (
 	defaultSeconds = 30
 	maxSeconds     = 24 * 60 * 60
 )
 
-// These are the default frequencies of a short run. A gadget's own frequency is for long runs: ten seconds of half a CPU would
-// give less than a hundred samples.
+// The default frequency of a short run. A gadget's own frequency is for long runs: in ten seconds, half a CPU would have less
+// than a hundred samples.
 const (
 	shortLook      = time.Minute
 	shortFrequency = 99
@@ -68,17 +68,17 @@ func ownName(name string) bool {
 
 var errNotRoot = errors.New("loading eBPF programs needs root: run it with sudo")
 
-// options are the values of the command line.
+// options has the parsed command line.
 type options struct {
 	target target
-	// gadget is as given: a short name, an image, or empty for the default.
+	// gadget is a short name, an image, or empty for the default.
 	gadget string
 	dir    string
 	rows   int
 	time   time.Duration
-	// frequency is the samples of each busy CPU per second; 0 chooses it by the time.
+	// frequency is the samples per second of each busy CPU; 0: chosen by the length of the run.
 	frequency int
-	// interpreters shows interpreters' own frames in place of folding them into the functions that they execute.
+	// interpreters shows interpreters' own frames, which are otherwise folded into the functions that they execute.
 	interpreters bool
 	// install has the paths of ig and the gadgets.
 	install install
@@ -101,7 +101,7 @@ func addInterpreters(flags *pflag.FlagSet, to *bool) {
 	flags.BoolVar(to, "interpreters", false, "also show an interpreter's own frames; by default their time counts for the function that it executes")
 }
 
-// fold selects the frames that the views leave out.
+// fold returns a function that selects the frames to leave out of views.
 func (o *options) fold() func([]receiver.Frame) []bool {
 	if o.interpreters {
 		return nil
@@ -123,7 +123,7 @@ func (o *options) check(seconds string) error {
 	return nil
 }
 
-// duration reads a time in whole seconds: a number of them, or with units.
+// duration parses a time in whole seconds: a number of seconds, or with units.
 func duration(text string) (time.Duration, error) {
 	d, err := time.ParseDuration(text)
 	if n, notNumber := strconv.Atoi(text); notNumber == nil {
@@ -135,7 +135,7 @@ func duration(text string) (time.Duration, error) {
 	return d, nil
 }
 
-// processes reads a list of PIDs.
+// processes parses a list of PIDs.
 func processes(text string) ([]int, error) {
 	var pids []int
 	for word := range strings.SplitSeq(text, ",") {
@@ -190,7 +190,7 @@ func parseProfile(args []string) (options, error) {
 	if err := o.check(*seconds); err != nil {
 		return options{}, err
 	}
-	if o.gadget == "alloc" && o.target.all() && len(o.igFlags) == 0 { // flags for ig can choose, too
+	if o.gadget == "alloc" && o.target.all() && len(o.igFlags) == 0 { // flags for ig can choose processes, too
 		return options{}, errors.New("--gadget alloc slows allocations down, so it needs chosen processes: use --pid, --comm or --container")
 	}
 	return o, o.target.check()
@@ -229,10 +229,11 @@ func newDir(what string, now time.Time) (string, error) {
 	return name, nil
 }
 
-// resultFiles are the names of the files that this program writes.
+// resultFiles matches the names of the files that this program writes.
 var resultFiles = regexp.MustCompile(`^(profiles\.jsonl|run\.json|flamegraph(-[a-z0-9_-]+)?\.html|flamegraph\.svg|[A-Za-z0-9_-]+\.pb\.gz)$`)
 
-// removeEmpty removes the files of a run without samples or with a full disk. made reports that the folder is new, too.
+// removeEmpty removes empty files, as of a run without samples or with a full disk. made reports that the folder is new, so it is
+// removed, too.
 func removeEmpty(dir string, made bool) error {
 	entries, err := os.ReadDir(dir)
 	if err != nil {
@@ -257,7 +258,7 @@ func removeEmpty(dir string, made bool) error {
 	return nil
 }
 
-// create writes a file that only its owner can read. If it fails, it leaves nothing behind.
+// create writes a file that only its owner can read. After an error, it removes the file.
 func create(file string, write func(io.Writer) error) error {
 	f, err := os.OpenFile(file, os.O_CREATE|os.O_WRONLY|os.O_TRUNC, 0o600)
 	if err != nil {
@@ -269,7 +270,7 @@ func create(file string, write func(io.Writer) error) error {
 	return nil
 }
 
-// prepareDir makes the folder and removes an earlier run's files.
+// prepareDir creates the folder and removes an earlier run's files.
 func prepareDir(dir string) error {
 	if err := os.MkdirAll(dir, 0o755); err != nil {
 		return fmt.Errorf("making the folder for the results: %w", err)

@@ -27,7 +27,7 @@ folder of the file exporter, or a pprof profile, also one of runtime/pprof.
 
 `
 
-// runPGO merges profiles for the compiler.
+// runPGO merges profiles for Go's compiler.
 func runPGO(args []string, out io.Writer) error {
 	flags := newFlags("pgo", pgoUsage)
 	output := flags.StringP("output", "o", "default.pgo", "`file` to write; go build finds default.pgo in the folder of the main package")
@@ -74,23 +74,23 @@ func runPGO(args []string, out io.Writer) error {
 	return nil
 }
 
-// pgoMerger sums up the stacks of Go programs.
+// pgoMerger adds up the stacks of Go programs.
 type pgoMerger struct {
 	builds   map[pgoBuildKey]*pgoBuild
 	profiles int
 	samples  int64
 }
 
-// pgoBuildKey identifies the build of a program: the base name of the file, and the build ID if there is one.
+// pgoBuildKey identifies a program's build by the file's base name, and by the build ID if there is one.
 type pgoBuildKey struct{ file, buildID string }
 
 // pgoBuild is the inputs' data for one build of a program.
 type pgoBuild struct {
 	pgoBuildKey
-	pkg          string // the folder of its main package, which is its path with -trimpath; empty if no function of it was seen
+	pkg          string // the folder of its main package, with -trimpath the import path; empty if no function of it was seen
 	samples, cpu int64  // cpu in nanoseconds
 	parts        []*pprof.Profile
-	unmerged     int // samples of parts but the first
+	unmerged     int // samples of all parts except the first
 }
 
 func newPGOMerger() *pgoMerger { return &pgoMerger{builds: map[pgoBuildKey]*pgoBuild{}} }
@@ -116,7 +116,7 @@ func (m *pgoMerger) read(file string) error {
 	return nil
 }
 
-// add adds the CPU time of a profile. Profiles of anything else are left out.
+// add adds the CPU time of a profile. It ignores other profiles.
 func (m *pgoMerger) add(p *pprof.Profile) {
 	counts, times, period := -1, -1, int64(0)
 	if p.PeriodType != nil && p.PeriodType.Type == "cpu" && p.PeriodType.Unit == "nanoseconds" {
@@ -137,7 +137,7 @@ func (m *pgoMerger) add(p *pprof.Profile) {
 	builds := m.buildsOf(p)
 	parts := map[*pgoBuild]*pprof.Profile{}
 	for _, s := range p.Sample {
-		const most = 1 << 50 // nanoseconds, 13 days: sums of them stay within 64 bits
+		const most = 1 << 50 // nanoseconds, 13 days: sums do not overflow 64 bits
 		var n, cpu int64
 		if counts >= 0 {
 			n = min(s.Value[counts], most)
@@ -163,7 +163,7 @@ func (m *pgoMerger) add(p *pprof.Profile) {
 		if parts[b] == nil {
 			parts[b] = emptyPGOProfile()
 		}
-		// The compiler knows nothing of the frames of the kernel and of libraries.
+		// The compiler does not know frames of the kernel and of libraries.
 		own := slices.DeleteFunc(s.Location, func(l *pprof.Location) bool { return builds[l.Mapping] != b || len(l.Line) == 0 })
 		parts[b].Sample = append(parts[b].Sample, &pprof.Sample{Value: []int64{cpu, n}, Location: own})
 	}
@@ -172,14 +172,14 @@ func (m *pgoMerger) add(p *pprof.Profile) {
 	}
 	for b, part := range parts {
 		b.parts, b.unmerged = append(b.parts, part), b.unmerged+len(part.Sample)
-		if b.unmerged > max(10_000, len(b.parts[0].Sample)) { // not each time, as that takes all again
+		if b.unmerged > max(10_000, len(b.parts[0].Sample)) { // not each time, because merging copies all samples
 			merged, _ := pprof.Merge(b.parts) // their types are the same
 			b.parts, b.unmerged = []*pprof.Profile{merged}, 0
 		}
 	}
 }
 
-// buildsOf returns the builds of Go programs among mappings. Only Go profiles have the first lines of functions.
+// buildsOf returns the builds of the Go programs in a profile's mappings. Only Go functions have a start line.
 func (m *pgoMerger) buildsOf(p *pprof.Profile) map[*pprof.Mapping]*pgoBuild {
 	builds := map[*pprof.Mapping]*pgoBuild{}
 	for _, l := range p.Location {
@@ -207,10 +207,10 @@ func (m *pgoMerger) buildsOf(p *pprof.Profile) map[*pprof.Mapping]*pgoBuild {
 
 func base(file string) string { return file[strings.LastIndexByte(file, '/')+1:] }
 
-// choose returns the builds of the inputs' only program, or of the chosen one.
+// choose returns the builds of the chosen program, or of the only one.
 func (m *pgoMerger) choose(asked string) ([]*pgoBuild, error) {
-	// Builds of one main package belong to one program. If no function of that package was seen, the file's name decides, if it has only
-	// one package.
+	// Builds with the same main package belong to one program. If no function of that package was seen, the file's name decides,
+	// provided that only one package has it.
 	packages := map[string]map[string]bool{}
 	all := slices.SortedFunc(maps.Values(m.builds), func(a, b *pgoBuild) int {
 		return cmp.Or(strings.Compare(a.file, b.file), strings.Compare(a.buildID, b.buildID))
@@ -283,7 +283,7 @@ func pgoSum(builds []*pgoBuild) (t pgoTotal) {
 	return t
 }
 
-// label names a program in words.
+// label describes a program for users.
 func (t pgoTotal) label() string {
 	label := t.file
 	if t.pkg != "" {

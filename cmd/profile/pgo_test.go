@@ -13,7 +13,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// goProgram is a profile of a Go program: add calls a method of circle, which has square inlined, weight times in each of 60 lines.
+// goProgram writes a profile of a Go program. add calls a method of circle, which has square inlined, weight times in each of 60
+// lines.
 func goProgram(t *testing.T, file, buildID, folder string, weight int64, change ...func(*pprof.Profile)) string {
 	t.Helper()
 	p := &pprof.Profile{
@@ -48,7 +49,7 @@ func goProgram(t *testing.T, file, buildID, folder string, weight int64, change 
 	return path
 }
 
-// mergePGO returns what "profile pgo" says and writes.
+// mergePGO returns the output and the profile of "profile pgo".
 func mergePGO(t *testing.T, args ...string) (string, *pprof.Profile) {
 	t.Helper()
 	var out bytes.Buffer
@@ -61,7 +62,7 @@ func mergePGO(t *testing.T, args ...string) (string, *pprof.Profile) {
 	return strings.ReplaceAll(out.String(), file, "default.pgo"), p
 }
 
-// Runs of several builds are one profile, without what the compiler does not know: the kernel, addresses, labels.
+// Runs of several builds are merged into one profile, without the kernel's frames, addresses and labels.
 func TestPGO(t *testing.T) {
 	const folder = "example.com/shop/cmd/shop"
 	one, two := goProgram(t, "/usr/bin/shop-1.2", "aaaaaaaa1", folder, 20), goProgram(t, "/usr/bin/shop-1.3", "bbbbbbbb1", folder, 30)
@@ -76,13 +77,13 @@ func TestPGO(t *testing.T) {
 	require.Len(t, p.Sample[0].Location[0].Line, 2)
 	require.Zero(t, p.Sample[0].Location[0].Address)
 
-	// The weights are what Go's own reader takes, of the merged profile and of one input.
+	// Go's own reader gets these weights from the merged profile, and from one input.
 	for _, file := range []string{one, write(t, p)} {
 		data, err := os.ReadFile(file)
 		require.NoError(t, err)
 		in, err := pprof.ParseData(data)
 		require.NoError(t, err)
-		for _, s := range in.Sample { // Go takes the two innermost locations, whatever they are of
+		for _, s := range in.Sample { // Go uses the two innermost locations, even the kernel's
 			if s.Location[0].Mapping.File == "[kernel.kallsyms]" {
 				s.Location = s.Location[1:]
 			}
@@ -103,7 +104,7 @@ func write(t *testing.T, p *pprof.Profile) string {
 	return path
 }
 
-// takenByGo returns the calls with their weights as Go's toolchain reads them from a file.
+// takenByGo returns the calls and weights that Go's toolchain reads from a file.
 func takenByGo(t *testing.T, file string) map[pgoCall]int64 {
 	t.Helper()
 	out := filepath.Join(t.TempDir(), "calls")
@@ -122,7 +123,7 @@ func takenByGo(t *testing.T, file string) map[pgoCall]int64 {
 	return calls
 }
 
-// Few samples in many calls are not enough, and it says so.
+// The output warns about too few samples.
 func TestPGOTooFew(t *testing.T) {
 	said, _ := mergePGO(t, goProgram(t, "/usr/bin/shop", "", "example.com/shop", 1))
 	require.Contains(t, said, ": not enough, it takes 90 %\n  sample for longer, or add runs of more hosts\n")
@@ -143,7 +144,7 @@ func TestPGOOfSeveralPrograms(t *testing.T) {
 	require.ErrorContains(t, runPGO(append(inputs, "--program", "example.com/sho"), os.Stdout), "--program example.com/sho: the inputs do not have this Go program, they have:\n  server")
 }
 
-// Sums of what a hostile profile says do not overflow.
+// Sums of a hostile profile's values do not overflow.
 func TestPGOOfLargeNumbers(t *testing.T) {
 	said, _ := mergePGO(t, goProgram(t, "/usr/bin/shop", "", "example.com/shop", 1, func(p *pprof.Profile) {
 		for _, s := range p.Sample {

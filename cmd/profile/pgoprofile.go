@@ -13,11 +13,11 @@ import (
 // pgoEnough is the share of the weight of hot calls that must be hot in both halves of the samples.
 const pgoEnough = 0.9
 
-// pgoMapping is the only one of a merged profile: without addresses and build IDs, builds share their lines.
+// pgoMapping is a merged profile's only mapping. It has no addresses and build ID, so builds share their lines.
 var pgoMapping = &pprof.Mapping{ID: 1, HasFunctions: true, HasFilenames: true, HasLineNumbers: true}
 
-// emptyPGOProfile returns a profile without samples. Go takes the first type that it knows: time, because hosts may be sampled at
-// different frequencies.
+// emptyPGOProfile returns a profile without samples. Go uses the first type that it knows. That is the CPU time, because hosts
+// may have different frequencies.
 func emptyPGOProfile() *pprof.Profile {
 	return &pprof.Profile{
 		SampleType: []*pprof.ValueType{{Type: "cpu", Unit: "nanoseconds"}, {Type: "samples", Unit: "count"}},
@@ -25,7 +25,7 @@ func emptyPGOProfile() *pprof.Profile {
 	}
 }
 
-// newPGOProfile returns builds as one profile. It has no labels: it is for a repository.
+// newPGOProfile merges builds into one profile. It has no labels, because it is meant for a repository.
 func newPGOProfile(builds []*pgoBuild) *pprof.Profile {
 	var parts []*pprof.Profile
 	for _, b := range builds {
@@ -40,14 +40,14 @@ func newPGOProfile(builds []*pgoBuild) *pprof.Profile {
 	return p
 }
 
-// pgoCall is a call as Go's compiler knows it: the line is relative to the start of the caller.
+// pgoCall is a call in the form of Go's compiler, with the line relative to the start of the caller.
 type pgoCall struct {
 	caller, callee string
 	offset         int64
 }
 
-// eachCall calls visit for the calls of a stack that Go's compiler uses: those of the two innermost locations, each once. See
-// FromPProf in cmd/internal/pgo and NewGraph in internal/profile of Go.
+// eachCall calls visit once for each call of a stack that Go's compiler uses: the calls in the two innermost locations. See
+// FromPProf in Go's cmd/internal/pgo, and NewGraph in internal/profile.
 func eachCall(locations []*pprof.Location, visit func(pgoCall)) {
 	type place struct {
 		function    string
@@ -70,7 +70,7 @@ func eachCall(locations []*pprof.Location, visit func(pgoCall)) {
 	}
 }
 
-// hotCalls returns the calls that have 99 % of the weight together, as Go's compiler takes them.
+// hotCalls returns the calls that together have 99 % of the weight, as in Go's compiler.
 func hotCalls(weights map[pgoCall]int64) []pgoCall {
 	calls := slices.SortedFunc(maps.Keys(weights), func(a, b pgoCall) int {
 		return cmp.Or(cmp.Compare(weights[b], weights[a]), cmp.Compare(a.caller, b.caller), cmp.Compare(a.callee, b.callee), cmp.Compare(a.offset, b.offset))

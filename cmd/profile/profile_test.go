@@ -106,7 +106,7 @@ func TestFlagsForIG(t *testing.T) {
 	require.NotContains(t, args, "--verify-image=false", "somebody else's image is verified")
 }
 
-// A short look samples more often than the gadget does by itself, where that is what the gadget does.
+// A short run samples more often than the gadget's default, if the gadget samples by time.
 func TestFrequency(t *testing.T) {
 	hertz := func(args, name string) (int, error) {
 		o, err := parseProfile(strings.Fields(args))
@@ -144,7 +144,7 @@ func TestChildren(t *testing.T) {
 	require.Contains(t, o.target.list, os.Getpid())
 }
 
-// TestCPUTime: the time that a process has used is that in its program and that in the kernel, for it.
+// TestCPUTime: a process's CPU time includes user and system time.
 func TestCPUTime(t *testing.T) {
 	used := func() (sum, system time.Duration) {
 		var of syscall.Rusage
@@ -161,12 +161,12 @@ func TestCPUTime(t *testing.T) {
 	require.Len(t, read.own, 1)
 	got := read.own[os.Getpid()]
 	after, _ := used()
-	const rounding = 20 * time.Millisecond // a tick for each of the two
+	const rounding = 20 * time.Millisecond // a tick each for user and system time
 	require.GreaterOrEqual(t, got, before-rounding)
 	require.LessOrEqual(t, got, after+rounding)
 }
 
-// TestOthersBelow: a shell that compiles uses no CPU time itself, and what it starts is not sampled. The answer says how much that is.
+// TestOthersBelow: a shell's child processes use the CPU time and are not sampled. The output says how much they used.
 func TestOthersBelow(t *testing.T) {
 	const work = `i=0; while [ $i -lt 100000 ]; do i=$((i+1)); done`
 	shell := exec.Command("sh", "-c", `read a; sh -c 'read a; sh -c "$0"; echo done; read a' "$0"; :`, work)
@@ -273,7 +273,7 @@ func TestWhyThereIsNothing(t *testing.T) {
 	require.ErrorContains(t, r.nothing(), "ig ended early: allocator: the run ends: too dear")
 }
 
-// ig refuses to import an image while another program changes its images.
+// ig refuses an import while another program changes its images, so the import is repeated.
 func TestImportIsRepeated(t *testing.T) {
 	dir := t.TempDir()
 	ig := filepath.Join(dir, "ig")
@@ -287,7 +287,7 @@ func TestImportIsRepeated(t *testing.T) {
 	require.ErrorContains(t, i.importImage(t.Context(), gadget{archive: "cpu.tar"}), "importing the gadget from cpu.tar: exit status 1\nError: importing images: no such file")
 }
 
-// writeArchive writes an image's archive that holds nothing but its index.
+// writeArchive writes an image's archive that has only an index.
 func writeArchive(t *testing.T, file, index string) {
 	t.Helper()
 	f, err := os.Create(file)
@@ -300,7 +300,7 @@ func writeArchive(t *testing.T, file, index string) {
 	require.NoError(t, f.Close())
 }
 
-// The package has the program and ig in /usr/lib/ig-otel-profiles.
+// The package installs this program and ig in /usr/lib/ig-otel-profiles.
 func TestGadgetsOfThePackage(t *testing.T) {
 	root := t.TempDir()
 	for _, dir := range []string{"usr/lib/ig-otel-profiles", "usr/share/ig-otel-profiles/gadgets"} {
@@ -338,7 +338,7 @@ func TestChoiceOfGadget(t *testing.T) {
 	require.ErrorContains(t, err, "it has no index.json")
 }
 
-// writeResult makes a result in which a function was seen n times at 100 Hz in 10 s.
+// writeResult writes a result in which a function was sampled n times, at 100 Hz in 10 s.
 func writeResult(t *testing.T, function string, n int64, info *runInfo) string {
 	t.Helper()
 	dir := t.TempDir()
@@ -409,7 +409,7 @@ func TestDiff(t *testing.T) {
 	require.ErrorContains(t, runDiff([]string{before, empty}, &out), "has no samples")
 }
 
-// A program that was renamed between two builds is one root of the picture.
+// A program that was renamed between two builds has one root in the flame graph.
 func TestDiffOfRenamedProgram(t *testing.T) {
 	side := func(program string, names ...string) report.Side {
 		var samples []receiver.Sample
@@ -433,7 +433,7 @@ func TestDiffOfRenamedProgram(t *testing.T) {
 	require.Equal(t, "a", report.Program(oneRoot([2]report.Side{several, side("c", "x")})[0].Samples[0]))
 }
 
-// diff and open take whatever holds profiles.
+// diff and open accept all formats of profiles.
 func TestInputs(t *testing.T) {
 	jsonl := filepath.Join(writeResult(t, "parse", 500, nil), samplesFile)
 	requests, _, err := read(jsonl)
@@ -540,7 +540,7 @@ func TestPrepareDirRemovesOnlyResults(t *testing.T) {
 	require.Len(t, left, 2)
 }
 
-// On a full disk nothing stays that looks like a result.
+// On a full disk, no empty files remain.
 func TestNoEmptyFiles(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "result")
 	require.NoError(t, os.Mkdir(dir, 0o755))
@@ -624,7 +624,7 @@ func TestRemarks(t *testing.T) {
 	require.Contains(t, lines[0], "--sample-bytes=524288")
 }
 
-// TestRemarkOnBriefProcesses: a compiler's processes end before anybody can read which program they run.
+// TestRemarkOnBriefProcesses: a compiler's processes end before their program's name can be read.
 func TestRemarkOnBriefProcesses(t *testing.T) {
 	sample := func(n int64, attributes map[string]string, stack ...receiver.Frame) receiver.Sample {
 		return receiver.Sample{Unit: "count", Values: []int64{n}, Service: "host", Attributes: attributes, Stack: stack}
@@ -645,7 +645,7 @@ func TestRemarkOnBriefProcesses(t *testing.T) {
 	require.Empty(t, r.remarks(samples), "another gadget need not have processes")
 }
 
-// No gadget is advised in place of one that shows something else, and none that could not run here.
+// Remarks suggest no gadget that shows something else, and none that cannot run here.
 func TestRemarksAreOfTheGadget(t *testing.T) {
 	native := receiver.Frame{Name: "work", Type: "native"}
 	lone := []receiver.Sample{{Unit: "count", Values: []int64{90}, Stack: []receiver.Frame{native}}}
@@ -684,7 +684,7 @@ func TestRemarksAreOfTheGadget(t *testing.T) {
 	require.Len(t, r.unseen(of("cpython", "jvm", "v8js", "go", "jvm")), 4, "each language once")
 }
 
-// A program that Go has built is known without a sample of it.
+// A program built by Go is recognized without a sample of it.
 func TestIsGo(t *testing.T) {
 	other := exec.CommandContext(t.Context(), "sleep", "60")
 	require.NoError(t, other.Start())
@@ -696,7 +696,7 @@ func TestIsGo(t *testing.T) {
 	require.Len(t, r.unseen(nil), 1)
 }
 
-// What a gadget does not see is said before the tables that it is missing in.
+// Remarks on data that a gadget does not see come before the tables.
 func TestUnseenLeads(t *testing.T) {
 	r := sampled(t, options{target: target{comm: "shop"}}, request(receiver.Sample{Type: "alloc_space", Unit: "bytes", PeriodType: "space", PeriodUnit: "bytes", Period: 1, Values: []int64{9},
 		Stack: []receiver.Frame{{Name: "take", Type: "cpython", File: "/srv/shop.py"}}}))
@@ -707,11 +707,11 @@ func TestUnseenLeads(t *testing.T) {
 	require.Contains(t, out.String(), "flame graph of bytes allocated: open it in a browser")
 }
 
-// A disk that is full takes the files, and not the answer.
+// On a full disk, the files are missing, but the tables are printed.
 func TestTableWithoutPage(t *testing.T) {
 	r := sampled(t, options{target: target{list: []int{os.Getpid()}}}, request(timed(5, receiver.Frame{Name: "work", Type: "native"})))
 	for _, file := range []string{pageFile, runFile} {
-		require.NoError(t, os.Mkdir(filepath.Join(r.opts.dir, file), 0o700)) // nothing can be written there
+		require.NoError(t, os.Mkdir(filepath.Join(r.opts.dir, file), 0o700)) // a folder with the file's name, so writing fails
 	}
 	r.write()
 	var out bytes.Buffer
@@ -734,7 +734,7 @@ func TestProgress(t *testing.T) {
 	require.False(t, log.gadgetStarted().IsZero())
 }
 
-// Frames that stand for what is missing are explained below the table that has them.
+// Frames that stand for missing parts are explained below their table.
 func TestMarksAreExplained(t *testing.T) {
 	mark := receiver.Frame{Name: "[truncated]"}
 	r := sampled(t, options{target: target{list: []int{os.Getpid()}}}, request(timed(5, receiver.Frame{Name: "work", Type: "native"}, mark)))
@@ -744,7 +744,7 @@ func TestMarksAreExplained(t *testing.T) {
 	require.NotContains(t, out.String(), "[incomplete]:")
 }
 
-// ig takes seconds to start, which are not a part of what was sampled.
+// ig takes seconds to start. They do not count as sampled time.
 func TestStartedIsTheFirstSample(t *testing.T) {
 	run := runInfo{Started: time.Unix(100, 0), Seconds: 30}
 	at := func(start, end int64) receiver.Sample {
@@ -758,7 +758,7 @@ func TestStartedIsTheFirstSample(t *testing.T) {
 	require.Equal(t, run.Started, firstSample(nil, run))
 }
 
-// The first table, flame graph and difference are of how much, and not of how often.
+// The first table, flame graph and difference show amounts, not counts.
 func TestByWeight(t *testing.T) {
 	of := func(typ, unit string) receiver.Sample { return receiver.Sample{Type: typ, Unit: unit} }
 	types, byType := byWeight([]receiver.Sample{of("alloc_objects", "count"), of("alloc_space", "bytes"), of("alloc_objects", "count")})

@@ -11,13 +11,13 @@ import (
 	"github.com/ig-otel-profiles/ig-otel-profiles/internal/report"
 )
 
-// remarkable is the least share of the samples that is worth a remark.
+// remarkable is the smallest share of the samples that is worth a remark.
 const remarkable = 0.1
 
-// fewSamples is how many samples it takes for a share to say anything: half of ten is off by 26 points.
+// fewSamples is the smallest number of samples with meaningful shares: with ten, a share of 50 % is off by 26 points.
 const fewSamples = 10
 
-// instead explains how to show the omitted data, or why that is impossible.
+// instead explains how to show the missing data, or why that is impossible.
 func (r *result) instead() string {
 	whole, why := unwound(r.log)
 	switch {
@@ -31,12 +31,12 @@ func (r *result) instead() string {
 	return "; a build with -fno-omit-frame-pointer shows callers of native code"
 }
 
-// ruled reports whether the gadget classifies events by their stacks.
+// ruled reports whether the gadget classifies events by stack.
 func (r *result) ruled() bool {
 	return r.gadget.name == ownGadgets["alloc"] || r.gadget.name == ownGadgets["lock"]
 }
 
-// interpreter returns the program of --pid if it is an interpreter, else "".
+// interpreter returns the program of --pid if it is an interpreter, or "".
 func (r *result) interpreter() string {
 	for _, pid := range r.opts.target.list {
 		if program := programOf(pid); report.IsInterpreter(program) {
@@ -46,11 +46,11 @@ func (r *result) interpreter() string {
 	return ""
 }
 
-// runtimes are languages with memory or waits that a gadget does not see. Each has the type of its frames and the prefixes of its
-// programs' names.
+// runtimes has the languages with memory or waits that a gadget does not see: their frame types and the prefixes of program
+// names.
 var runtimes = []struct{ frames, program string }{{"go", ""}, {"jvm", "java"}, {"cpython", "python"}, {"v8js", "node"}}
 
-// unseen describes the data that a gadget does not see in a language, by the type of its frames, and the tool that shows it.
+// unseen describes, by gadget and frame type, the data that a gadget does not see in a language, and the tool that shows it.
 var unseen = map[string]map[string]string{
 	ownGadgets["lock"]: {
 		"go":      "Go parks goroutines that wait for a sync.Mutex, and no thread waits. Go's own mutex profile shows them: /debug/pprof/mutex of net/http/pprof",
@@ -88,13 +88,13 @@ func (r *result) unseen(samples []receiver.Sample) (lines []string) {
 	return lines
 }
 
-// others returns how much CPU time child processes of --pid used, which the run did not sample.
+// others describes the CPU time of child processes of --pid, which the run did not sample.
 func (r *result) others() string {
 	return fmt.Sprintf("child processes of --pid used %.2f s of CPU time and are not shown: --comm samples such processes by their name, "+
 		"a run without --pid samples all, and --children adds only children that exist at the start", r.below.Seconds())
 }
 
-// lookAtLess returns advice to reduce the gadget's work.
+// lookAtLess returns advice on reducing the gadget's work.
 func (r *result) lookAtLess() string {
 	switch r.gadget.name {
 	case ownGadgets["alloc"]:
@@ -105,10 +105,10 @@ func (r *result) lookAtLess() string {
 	return "choose fewer processes"
 }
 
-// plainUnits translates ig's words for amounts into the words of the tables.
+// plainUnits replaces ig's words for amounts by those of the tables.
 var plainUnits = strings.NewReplacer("(0.0 %", "(<0.1 %", " of the nanoseconds)", " of the time)", " of the count)", ")")
 
-// remarks are notes for the reader about missing data.
+// remarks returns notes about missing data.
 func (r *result) remarks(samples []receiver.Sample) []string {
 	var lines []string
 	if r.early {
@@ -168,7 +168,7 @@ func (r *result) remarks(samples []receiver.Sample) []string {
 	}
 	if share, which := notUnwound(r.log); share >= remarkable {
 		of := ""
-		if len(r.opts.target.list) > 1 { // these are filtered from the gadget's rows, so its counts include all processes
+		if len(r.opts.target.list) > 1 { // several PIDs filter only the gadget's rows, so its counts include all processes
 			of = " of all events on this machine"
 		}
 		lines = append(lines, fmt.Sprintf("%.0f %%%s have stacks by frame pointers, which can lack callers: %s", 100*share, of, report.Shown(plainUnits.Replace(which), 1024)))

@@ -19,7 +19,8 @@ import (
 	"github.com/ig-otel-profiles/ig-otel-profiles/internal/report"
 )
 
-// report prints the result, writes the flame graph and names the files. Files that could not be written are an error at the end.
+// report prints the result, writes the flame graph and lists the files. At the end, it returns an error if files could not be
+// written.
 func (r *result) report(out io.Writer) (err error) {
 	defer func() { err = errors.Join(err, r.unwritten) }()
 	samples := r.rcv.NewestSamples()
@@ -79,7 +80,7 @@ func pageName(i int) string {
 	return fmt.Sprintf("flamegraph-%d.html", i+1)
 }
 
-// pageOf returns the page of the samples of one type.
+// pageOf returns the flame graph page for the samples of one type.
 func pageOf(t receiver.Type, samples []receiver.Sample, run runInfo, interpreters bool) flamepage.Page {
 	subtitle := run.Started.Format(time.DateTime + " MST")
 	if run.Seconds > 0 {
@@ -100,7 +101,7 @@ func plural(n int64, what string) string {
 	return fmt.Sprintf("%d %s", n, what)
 }
 
-// byWeight sorts samples by their type. Amounts come before counts: bytes before allocations, and time before waits.
+// byWeight groups samples by type. Amounts come before counts: bytes before allocations, time before waits.
 func byWeight(samples []receiver.Sample) ([]receiver.Type, map[receiver.Type][]receiver.Sample) {
 	types, byType := receiver.ByType(samples)
 	slices.SortStableFunc(types, func(a, b receiver.Type) int {
@@ -115,7 +116,7 @@ func byWeight(samples []receiver.Sample) ([]receiver.Type, map[receiver.Type][]r
 	return types, byType
 }
 
-// isState reports whether a type measures a state, not events in a time.
+// isState reports whether a type measures a state, not events over time.
 func isState(t receiver.Type) bool { return strings.HasPrefix(t.Type, "inuse_") }
 
 // waits reports whether a type measures waiting.
@@ -123,21 +124,21 @@ func waits(t receiver.Type) bool {
 	return strings.HasPrefix(t.Type, "off_cpu") || strings.HasPrefix(t.Type, "offcpu") || strings.HasPrefix(t.PeriodType, "off_cpu") || forLocks(t)
 }
 
-// byOwn reports whether a type is counted by the program's own function. Otherwise the system's functions at the leaf would
-// always come first.
+// byOwn reports whether a type is counted by the program's own functions. By leaf, the system's functions would always come
+// first.
 func byOwn(t receiver.Type) bool { return waits(t) || forMemory(t) || t.Type == "page_faults" }
 
-// forMemory reports whether a type measures memory of an allocator, in the words of Go's heap profiles.
+// forMemory reports whether a type measures an allocator's memory, as named in Go's heap profiles.
 func forMemory(t receiver.Type) bool { return memoryTitles[t.Type] != "" && t.PeriodType == "space" }
 
 var memoryTitles = map[string]string{
 	"alloc_objects": "allocations", "alloc_space": "bytes allocated", "inuse_objects": "objects in use", "inuse_space": "bytes in use",
 }
 
-// forLocks reports whether a type measures waits for locks, in the words of Go's profiles of mutexes.
+// forLocks reports whether a type measures waits for locks, as named in Go's mutex profiles.
 func forLocks(t receiver.Type) bool { return t.PeriodType == "contentions" }
 
-// title describes a type.
+// title returns a type's title.
 func title(t receiver.Type) string {
 	switch {
 	case forLocks(t) && t.Type == "delay":
@@ -214,7 +215,7 @@ func (r *result) table(out io.Writer, t receiver.Type, samples []receiver.Sample
 	return nil
 }
 
-// width returns the columns of a terminal, 0 for other outputs.
+// width returns the width of a terminal in columns, or 0 for other outputs.
 func width(out io.Writer) int {
 	f, ok := out.(*os.File)
 	if !ok {
@@ -227,7 +228,7 @@ func width(out io.Writer) int {
 	return int(size.Col)
 }
 
-// marks are frames in brackets for missing parts, with their meaning.
+// marks has the frames in brackets that stand for missing parts, with their meanings.
 var marks = [][2]string{
 	{"[no stack]", "no stack was recorded"},
 	{"[lost user stack]", "only the kernel's part of the stack was recorded"},
@@ -284,7 +285,7 @@ func writePage(path string, page flamepage.Page) error {
 	return nil
 }
 
-// describe returns the description of a result's file; shows is the subject of its flame graph.
+// describe returns the description of a result's file. shows is the subject of the flame graph.
 func describe(file, shows string) string {
 	switch {
 	case strings.HasSuffix(file, ".html"):
@@ -301,7 +302,7 @@ func describe(file, shows string) string {
 	return ""
 }
 
-// shellLine quotes characters that a shell would interpret.
+// shellLine returns a command line with the necessary quotes for a shell.
 func shellLine(args []string) string {
 	quoted := make([]string, len(args))
 	for i, arg := range args {

@@ -8,7 +8,7 @@ import (
 	"time"
 )
 
-// Names of files in a result's folder.
+// The names of the files in a result's folder.
 const (
 	runFile     = "run.json"
 	samplesFile = "profiles.jsonl"

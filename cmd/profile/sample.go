@@ -21,12 +21,13 @@ import (
 )
 
 const (
-	// sendEvery is the interval of ig's requests. Meanwhile ig reads the files of programs. Samples that are sent too early lack names.
+	// sendEvery is the interval of ig's requests. It gives ig time to read programs' files: samples that are sent too early lack
+	// names.
 	sendEvery = 10 * time.Second
-	// tellEvery is the time between two messages about the progress.
+	// tellEvery is the time between two progress messages.
 	tellEvery = 2 * time.Second
-	// startTime limits the start of the gadget and the unwinder, which takes minutes if a hundred threads want a CPU. endTime
-	// limits the end.
+	// startTime limits the start of the gadget and the unwinder, which takes minutes if a hundred threads compete for a CPU.
+	// endTime limits the end.
 	startTime = 5 * time.Minute
 	endTime   = time.Minute
 )
@@ -41,19 +42,19 @@ type result struct {
 	byService bool
 	// log is ig's log.
 	log string
-	// cpu is the CPU time of the processes of --pid while the gadget sampled, and below that of other processes that these
-	// have started. gone says that all of --pid have ended.
+	// cpu is the CPU time of the processes of --pid while the gadget sampled, and below that of their other descendants. gone
+	// reports that all processes of --pid have ended.
 	cpu, below time.Duration
 	gone       bool
-	// early reports that ig has ended too early.
+	// early reports that ig ended too early.
 	early bool
-	// began is when the gadget began to sample, zero if it never did.
+	// began is when the gadget began to sample, or zero.
 	began time.Time
 	// unwritten is the error of writing files, as on a full disk.
 	unwritten error
 }
 
-// profile samples the target and returns the received profiles. The result's files are written, except for the flame graph.
+// profile samples the target and returns the received profiles. It writes the result's files, except for the flame graph.
 func profile(ctx context.Context, opts options, out io.Writer) (res *result, err error) {
 	if err := opts.install.find(); err != nil {
 		return nil, err
@@ -76,7 +77,7 @@ func profile(ctx context.Context, opts options, out io.Writer) (res *result, err
 	if err != nil {
 		return nil, err
 	}
-	// Close writes the pprof file; further calls do nothing.
+	// Close writes the pprof file. Further calls do nothing.
 	defer func() { err = errors.Join(err, rcv.Close(), removeEmpty(opts.dir, missing != nil)) }()
 
 	res = &result{opts: opts, gadget: g, rcv: rcv}
@@ -99,7 +100,7 @@ func profile(ctx context.Context, opts options, out io.Writer) (res *result, err
 	return res, nil
 }
 
-// write writes the files of the samples. report returns errors of writing, because the tables are complete without the files.
+// write writes the files of the samples. report returns its errors, because the tables are complete without the files.
 func (r *result) write() {
 	if r.rcv.Stats().Requests > 0 {
 		r.unwritten = r.run.write(r.opts.dir)
@@ -107,8 +108,8 @@ func (r *result) write() {
 	r.unwritten = errors.Join(r.unwritten, r.rcv.Close())
 }
 
-// firstSample returns the time of the first sample, or else the start of its profile. A state has only the time of its end.
-// Without samples, it is the start of ig.
+// firstSample returns the time of the first sample, or the start of its profile. For a state, which has only an end time, it is
+// computed from that. Without samples, it is the start of ig.
 func firstSample(samples []receiver.Sample, run runInfo) time.Time {
 	first, last := time.Time{}, time.Time{}
 	for _, s := range samples {
@@ -135,11 +136,11 @@ func firstSample(samples []receiver.Sample, run runInfo) time.Time {
 	return run.Started
 }
 
-// igArgs are the arguments of ig.
+// igArgs returns the arguments of ig.
 func igArgs(opts options, g gadget, endpoint string) []string {
 	args := []string{"run", g.image, "--auto-mount-filesystems"}
 	if g.archive != "" {
-		// It was built here and is not signed.
+		// The image is not signed.
 		args = append(args, "--verify-image=false")
 	}
 	args = append(args, opts.target.igFlags()...)
@@ -153,11 +154,11 @@ func igArgs(opts options, g gadget, endpoint string) []string {
 	return append(append(args, shortRun[g.name]...), opts.igFlags...)
 }
 
-// shortRun has flags for gadgets with defaults for long runs, because a run of some seconds needs more samples. Flags of the
-// user follow, and override them.
+// shortRun has flags for gadgets whose defaults give too few samples in a short run. The user's flags come later and override
+// them.
 var shortRun = map[string][]string{"profile_alloc": {"--sample-bytes=32768"}}
 
-// sample runs ig until its time is over, or the context ends, which is not an error. It sets the log.
+// sample runs ig until its time is over or ctx ends, which is not an error. It sets the log.
 func (r *result) sample(ctx context.Context, out io.Writer) (interrupted bool, err error) {
 	limit := startTime + r.opts.time + endTime
 	limited, cancel := context.WithTimeout(ctx, limit)
@@ -167,7 +168,7 @@ func (r *result) sample(ctx context.Context, out io.Writer) (interrupted bool, e
 	cmd := igrun.Command(limited, r.opts.install.ig, args...)
 	log := newLog()
 	cmd.Stdout, cmd.Stderr = log, log
-	// An interrupt from the terminal is passed on by the context, once.
+	// A new process group, so that ig gets the terminal's interrupt only once, by ctx.
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
 	if err := cmd.Start(); err != nil {
 		return false, fmt.Errorf("starting ig: %w", err)
@@ -215,14 +216,14 @@ func (r *result) sample(ctx context.Context, out io.Writer) (interrupted bool, e
 	}
 }
 
-// used sets the CPU time that the processes of --pid have used since the gadget began to sample.
+// used sets the CPU time of the processes of --pid since the gadget began to sample.
 func (r *result) used(before cpuUsage) {
 	after := usageOf(r.opts.target.list)
 	r.gone = len(r.opts.target.list) > 0 && len(after.own) == 0
 	r.cpu, r.below = after.since(before)
 }
 
-// progress describes the progress of a run. The gadget takes seconds to start, or half a minute on a busy machine.
+// progress describes the progress of a run. A gadget takes seconds to start, or half a minute on a busy machine.
 func progress(now, started, began time.Time, look time.Duration) string {
 	switch {
 	case began.IsZero():
@@ -236,7 +237,7 @@ func progress(now, started, began time.Time, look time.Duration) string {
 	return "ending the gadget"
 }
 
-// nothing explains why there is no sample.
+// nothing returns an error that explains why there is no sample.
 func (r *result) nothing() error {
 	t, seconds := r.opts.target, int(r.opts.time.Seconds())
 	waits := strings.Contains(r.gadget.name, "offcpu")
@@ -284,13 +285,13 @@ func (r *result) nothing() error {
 	return err
 }
 
-// These parts of ig's closing line count the results of its events.
+// The counts of events by result in ig's last lines.
 var (
 	ofOtherKinds  = regexp.MustCompile(`\b(\d+) of other kinds\b`)
 	sampledEvents = regexp.MustCompile(`\bcaptures: \d+ events, (\d+) sampled:`)
 )
 
-// counted returns the sum of these numbers in ig's log.
+// counted returns the sum of the matching numbers in ig's log.
 func counted(what *regexp.Regexp, log string) int {
 	n := 0
 	for _, found := range what.FindAllStringSubmatch(log, -1) {
@@ -301,8 +302,7 @@ func counted(what *regexp.Regexp, log string) int {
 	return n
 }
 
-// warnings returns the last ten warnings of ig's log. A warning about containers only matters if one was
-// chosen.
+// warnings returns the last ten warnings of ig's log. Warnings about containers are included only if one was chosen.
 func warnings(log string, containers bool) string {
 	var lines []string
 	for s := bufio.NewScanner(strings.NewReader(log)); s.Scan(); {
@@ -320,10 +320,10 @@ func warnings(log string, containers bool) string {
 	return strings.Join(lines[max(0, len(lines)-10):], "\n")
 }
 
-// errorLine is an error in ig's log, with its message.
+// errorLine matches an error in ig's log, with its message.
 var errorLine = regexp.MustCompile(`level=error msg=("(?:[^"\\]|\\.)*")`)
 
-// lastFailure returns the last error in ig's log, "" for none.
+// lastFailure returns the last error in ig's log, or "".
 func lastFailure(log string) string {
 	found := errorLine.FindAllStringSubmatch(log, -1)
 	if len(found) == 0 {
@@ -336,10 +336,10 @@ func lastFailure(log string) string {
 	return said
 }
 
-// framePointers matches the line of ig's log with the reason for stacks by frame pointers.
+// framePointers matches the line in ig's log with the reason for stacks by frame pointers.
 var framePointers = regexp.MustCompile(`msg=("unwind: stacks are taken by frame pointers: (?:[^"\\]|\\.)*")`)
 
-// unwound returns whether the run's stacks are whole, and otherwise the reason.
+// unwound returns whether the run's stacks are whole, and if not, the reason.
 func unwound(log string) (whole bool, why string) {
 	if m := framePointers.FindStringSubmatch(log); m != nil {
 		said, err := strconv.Unquote(m[1])
@@ -351,7 +351,7 @@ func unwound(log string) (whole bool, why string) {
 	return strings.Contains(log, "unwind: stacks are whole"), ""
 }
 
-// unwoundShare matches the part of ig's last lines with the share of unwound events, and the results of the rest.
+// unwoundShare matches the share of unwound events in ig's last lines, and the results of the others.
 var unwoundShare = regexp.MustCompile(`msg="unwind: \d+ events sampled, \d+ unwound \(([\d.]+) % [^)]*\), ([^";]*)`)
 
 // notUnwound returns the share of sampled events without a whole stack, and describes these events.

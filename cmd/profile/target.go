@@ -16,14 +16,14 @@ import (
 	"github.com/ig-otel-profiles/ig-otel-profiles/internal/report"
 )
 
-// target selects what to sample. The zero value selects everything.
+// target selects the processes to sample. The zero value selects all.
 type target struct {
-	list      []int // the numbers of processes
+	list      []int // PIDs
 	comm      string
 	container string
 }
 
-// commLength is how much of a thread's name the kernel keeps, in bytes.
+// commLength is the kernel's maximum length of a thread's name, in bytes.
 const commLength = 15
 
 func (t target) check() error {
@@ -42,10 +42,10 @@ func (t target) check() error {
 	return nil
 }
 
-// all reports whether everything is sampled.
+// all reports whether the target is all processes.
 func (t target) all() bool { return len(t.list) == 0 && t.comm == "" && t.container == "" }
 
-// one returns the chosen process, or 0 if there is none or several.
+// one returns the only chosen PID, or 0.
 func (t target) one() int {
 	if len(t.list) == 1 {
 		return t.list[0]
@@ -53,7 +53,7 @@ func (t target) one() int {
 	return 0
 }
 
-// numbers lists the chosen processes, and counts those beyond the first few.
+// numbers lists at most most of the chosen PIDs, and counts the others.
 func (t target) numbers(most int) string {
 	var words []string
 	for i, pid := range t.list {
@@ -65,7 +65,7 @@ func (t target) numbers(most int) string {
 	return strings.Join(words, ",")
 }
 
-// parents returns the parent of each process of this machine.
+// parents returns the parent PID of each process of this machine.
 func parents() map[int]int {
 	of := map[int]int{}
 	entries, err := os.ReadDir("/proc")
@@ -79,9 +79,9 @@ func parents() map[int]int {
 		}
 		stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
 		if err != nil {
-			continue // it has ended
+			continue // the process has ended
 		}
-		// Field 4, counted after the name; see proc_pid_stat(5).
+		// Field 4 of proc_pid_stat(5), after the name.
 		if fields := strings.Fields(string(stat[bytes.LastIndexByte(stat, ')')+1:])); len(fields) > 1 {
 			if parent, err := strconv.Atoi(fields[1]); err == nil {
 				of[pid] = parent
@@ -107,8 +107,9 @@ func withChildren(pids []int, parents map[int]int) []int {
 // goNote is the type and the name of the note with Go's build ID.
 const goNote = "\x04\x00\x00\x00Go\x00\x00"
 
-// isGo reports whether a process runs a program that Go has built. Linkers put the note with Go's build ID into the file's first 4 KiB. These are
-// searched and not parsed, as the file can be hostile: at worst, it gets or lacks a remark. A program built with an empty build ID counts as another.
+// isGo reports whether a process runs a program built by Go. Linkers put the note with Go's build ID into the file's first 4 KiB.
+// isGo searches these without parsing, because the file can be hostile: at worst, a remark is wrong. It does not recognize a
+// program with an empty build ID.
 func isGo(pid int) bool {
 	f, err := os.Open(fmt.Sprintf("/proc/%d/exe", pid))
 	if err != nil {
@@ -120,7 +121,7 @@ func isGo(pid int) bool {
 	return (err == nil || errors.Is(err, io.EOF)) && bytes.Contains(head[:n], []byte(goNote))
 }
 
-// String names the target for users.
+// String describes the target for users.
 func (t target) String() string {
 	switch {
 	case len(t.list) > 1:
@@ -138,7 +139,7 @@ func (t target) String() string {
 	return "this machine"
 }
 
-// fileName names the target in a file's name.
+// fileName describes the target in a file's name.
 func (t target) fileName() string {
 	name := "all"
 	switch {
@@ -158,12 +159,12 @@ func (t target) fileName() string {
 	}, name)
 }
 
-// igFlags are the flags of "ig run" that choose the target.
+// igFlags returns the flags of "ig run" that choose the target.
 func (t target) igFlags() []string {
 	switch {
 	case len(t.list) == 1:
 		return []string{"--host", "--pid=" + t.numbers(len(t.list))}
-	case len(t.list) > 0: // programs in the kernel take one
+	case len(t.list) > 0: // the gadget's programs can filter by only one PID
 		return []string{"--host", "--filter-expr=proc.pid in [" + t.numbers(len(t.list)) + "]"}
 	case t.comm != "":
 		return []string{"--host", "--comm=" + t.comm}
@@ -173,8 +174,8 @@ func (t target) igFlags() []string {
 	return []string{"--host"}
 }
 
-// exists returns an error if there is certainly nothing to sample. A missing program may still start
-// later. igFlags can name another socket of a container runtime.
+// exists returns an error if there is certainly nothing to sample. A program that does not run may still start later. igFlags can
+// name another socket of a container runtime.
 func (t target) exists(igFlags []string) error {
 	if t.container != "" && !slices.ContainsFunc(igFlags, func(f string) bool { return strings.Contains(f, "-socketpath") }) {
 		if why := noRuntime(runtimeSockets); why != "" {
@@ -207,12 +208,12 @@ func processExists(pid int) error {
 	return nil
 }
 
-// runtimeSockets are the sockets of container runtimes.
+// runtimeSockets has the sockets of container runtimes.
 var runtimeSockets = []string{
 	"/run/docker.sock", "/run/containerd/containerd.sock", "/run/k3s/containerd/containerd.sock", "/run/crio/crio.sock", "/run/podman/podman.sock",
 }
 
-// noRuntime is the message if no container runtime listens on this machine, or else empty.
+// noRuntime returns a message if no container runtime listens on this machine, or "".
 func noRuntime(sockets []string) string {
 	for _, socket := range sockets {
 		if _, err := os.Stat(socket); err == nil {
@@ -222,7 +223,7 @@ func noRuntime(sockets []string) string {
 	return "no container runtime listens on this machine (Docker, containerd, CRI-O, Podman), and only runtimes know the names of containers: --pid also takes a container's process. For a runtime with another socket, add a flag such as \"-- --containerd-socketpath=/run/other.sock\""
 }
 
-// commOf returns the name of a process, empty if there is none.
+// commOf returns the name of a process, or "" if there is no such process.
 func commOf(pid int) string {
 	name, err := os.ReadFile(fmt.Sprintf("/proc/%d/comm", pid))
 	if err != nil {
@@ -231,7 +232,7 @@ func commOf(pid int) string {
 	return strings.TrimSuffix(string(name), "\n")
 }
 
-// programOf returns the name of the file that a process runs, empty if it cannot be read.
+// programOf returns the name of a process's executable, or "" if it cannot be read.
 func programOf(pid int) string {
 	file, err := os.Readlink(fmt.Sprintf("/proc/%d/exe", pid))
 	if err != nil {
@@ -240,7 +241,7 @@ func programOf(pid int) string {
 	return strings.TrimSuffix(filepath.Base(file), " (deleted)")
 }
 
-// named returns the number of this machine's threads with a name.
+// named returns the number of threads with the given name on this machine.
 func named(comm string) int {
 	files, err := filepath.Glob("/proc/[0-9]*/task/[0-9]*/comm")
 	if err != nil {

@@ -26,7 +26,7 @@ import (
 	"github.com/ig-otel-profiles/ig-otel-profiles/internal/report"
 )
 
-// intern returns the index of an entry of a table, which is added unless it is there.
+// intern returns the index of an entry in a table. It adds the entry if necessary.
 func intern[T proto.Message](table *[]T, entry T) int32 {
 	i := slices.IndexFunc(*table, func(e T) bool { return proto.Equal(e, entry) })
 	if i < 0 {
@@ -36,7 +36,7 @@ func intern[T proto.Message](table *[]T, entry T) int32 {
 	return int32(i)
 }
 
-// dictionary builds the tables of a request.
+// dictionary builds a request's dictionary.
 type dictionary struct{ *profilespb.ProfilesDictionary }
 
 func newDictionary() dictionary {
@@ -83,7 +83,7 @@ func (d dictionary) stack(leafFirst []receiver.Frame) int32 {
 	return intern(&d.StackTable, stack)
 }
 
-// request returns a request that has what samples of one type say.
+// request encodes samples of one type.
 func request(samples ...receiver.Sample) *collectorpb.ExportProfilesServiceRequest {
 	const schema = "https://opentelemetry.io/schemas/1.37.0"
 	d := newDictionary()
@@ -108,12 +108,12 @@ func request(samples ...receiver.Sample) *collectorpb.ExportProfilesServiceReque
 	}}}
 }
 
-// shown is what a view says of a function, in percent.
+// shown has a function's percentages in a view.
 type shown struct{ self, total string }
 
 func percent(part, all int64) string { return fmt.Sprintf("%.1f%%", 100*float64(part)/float64(all)) }
 
-// terminal returns what a table says.
+// terminal parses a table in the terminal.
 func terminal(t *testing.T, table string) map[string]shown {
 	t.Helper()
 	rows, name := map[string]shown{}, 3
@@ -129,7 +129,7 @@ func terminal(t *testing.T, table string) map[string]shown {
 	return rows
 }
 
-// page returns what the table of a page says: its rules are those of the page's script, which test/page holds against this.
+// page computes the table of a page by the rules of the page's script. test/page compares the two.
 func page(t *testing.T, file string) (rows map[string]shown, own map[string]string) {
 	t.Helper()
 	html, err := os.ReadFile(file)
@@ -180,7 +180,7 @@ func page(t *testing.T, file string) (rows map[string]shown, own map[string]stri
 	return rows, own
 }
 
-// goTool returns what the tables of go tool pprof say.
+// goTool parses the tables of go tool pprof.
 func goTool(t *testing.T, file string) map[string]shown {
 	t.Helper()
 	f, err := os.Open(file)
@@ -208,7 +208,7 @@ func goTool(t *testing.T, file string) map[string]shown {
 	return rows
 }
 
-// sampled returns a result of a process of this name's target that received requests, as one of a run.
+// sampled returns a result with these options that has received requests, like a run's.
 func sampled(t *testing.T, opts options, requests ...*collectorpb.ExportProfilesServiceRequest) *result {
 	t.Helper()
 	opts.dir, opts.rows = t.TempDir(), 100
@@ -230,8 +230,8 @@ func sampled(t *testing.T, opts options, requests ...*collectorpb.ExportProfiles
 	return &result{opts: opts, rcv: rcv, run: runInfo{Target: "process 7 (shop)", Seconds: opts.time.Seconds(), Started: time.Unix(1_700_000_000, 0)}}
 }
 
-// TestTableOfMany: a table of a busy machine's largest functions says how little of the whole that is, and what a file's name in
-// brackets stands for.
+// TestTableOfMany: a table of a busy machine says which share its largest functions have, and what a file's name in brackets
+// means.
 func TestTableOfMany(t *testing.T) {
 	stripped := receiver.Frame{Type: "native", Mapping: "/usr/libexec/cc1", Address: 7}
 	samples := []receiver.Sample{timed(4, stripped)}
@@ -253,7 +253,7 @@ func TestTableOfMany(t *testing.T) {
 	require.NotContains(t, out.String(), "[cc1]: functions of a file", "a workload can call a function so")
 }
 
-// TestFewSamples: a service that hardly uses the CPU gives a table that says so, and which gadget shows more.
+// TestFewSamples: with few samples, the output says so, and suggests a gadget that shows more.
 func TestFewSamples(t *testing.T) {
 	for n, few := range map[int64]bool{1: true, 9: true, 10: false} {
 		r := sampled(t, options{target: target{list: []int{os.Getpid()}}}, request(timed(n, receiver.Frame{Name: "work", Type: "native"})))
@@ -267,12 +267,12 @@ func TestFewSamples(t *testing.T) {
 	}
 }
 
-// timed returns n hits of a timer of 10 ms.
+// timed returns a sample of n hits of a 10 ms timer.
 func timed(n int64, leafFirst ...receiver.Frame) receiver.Sample {
 	return receiver.Sample{Type: "samples", Unit: "count", PeriodType: "cpu", PeriodUnit: "nanoseconds", Period: 10_000_000, Values: []int64{n}, Stack: leafFirst}
 }
 
-// pythonLoad is 10 s of a Python program in which CPython's own functions are the leaf of most samples.
+// pythonLoad returns 10 s of a Python program. CPython's own functions are the leaves of most samples.
 func pythonLoad() []receiver.Sample {
 	eval := receiver.Frame{Name: "_PyEval_EvalFrameDefault", Type: "native", Mapping: "/usr/bin/python3.11"}
 	add := receiver.Frame{Name: "long_add", Type: "native", Mapping: "/usr/bin/python3.11"}
@@ -287,7 +287,7 @@ func pythonLoad() []receiver.Sample {
 	}
 }
 
-// TestViewsAgree: the terminal's table, the page's and pprof's say the same of self and total.
+// TestViewsAgree: the tables of the terminal, the page and pprof have the same self and total.
 func TestViewsAgree(t *testing.T) {
 	want := map[string]shown{
 		"score_items": {"67.0%", "67.0%"}, "sort_items": {"28.0%", "33.0%"}, "memset": {"5.0%", "5.0%"}, "<module>": {"0.0%", "100.0%"},
@@ -315,7 +315,7 @@ func TestViewsAgree(t *testing.T) {
 	}
 }
 
-// TestViewsAgreeOnOwn: of waits the tables lead with what was done for a function of the program's own.
+// TestViewsAgreeOnOwn: for waits, the tables are sorted by the program's own functions.
 func TestViewsAgreeOnOwn(t *testing.T) {
 	libc := receiver.Frame{Name: "recv", Type: "native", Mapping: "/usr/lib/libc.so.6"}
 	ask := receiver.Frame{Name: "ask_stock", Type: "native", Mapping: "/srv/shop"}
@@ -342,7 +342,7 @@ func TestViewsAgreeOnOwn(t *testing.T) {
 	require.Equal(t, rows, pprofs)
 }
 
-// What leads nowhere says so.
+// The output says if no function of the program itself is in the stacks.
 func TestNoFunctionOfItsOwn(t *testing.T) {
 	recv := receiver.Frame{Name: "recv", Type: "native", Mapping: "/usr/lib/libc.so.6"}
 	lost := receiver.Sample{Type: "off_cpu", Unit: "nanoseconds", PeriodType: "off_cpu", PeriodUnit: "nanoseconds", Period: 1, Values: []int64{3e9}, Stack: []receiver.Frame{recv}}

@@ -1,5 +1,4 @@
-// Package dictionary resolves the indices in OTLP profiles. It takes any request, also damaged ones. An index out of
-// range counts as empty.
+// Package dictionary resolves the indices in OTLP profiles. It accepts damaged requests: an index out of range counts as empty.
 package dictionary
 
 import (
@@ -13,7 +12,7 @@ import (
 	profilespb "go.opentelemetry.io/proto/otlp/profiles/v1development"
 )
 
-// Request is a container of profiles: a request to a receiver, or ProfilesData of a file. They have the same fields.
+// Request has profiles: a request to a receiver, or the ProfilesData of a file. Both have the same fields.
 type Request interface {
 	GetResourceProfiles() []*profilespb.ResourceProfiles
 	GetDictionary() *profilespb.ProfilesDictionary
@@ -27,7 +26,7 @@ type Profile struct {
 	i, j, k  int
 }
 
-// Path names the profile's place in the request.
+// Path returns the profile's path in the request.
 func (p Profile) Path() string {
 	return fmt.Sprintf("resource_profiles[%d].scope_profiles[%d].profiles[%d]", p.i, p.j, p.k)
 }
@@ -47,7 +46,7 @@ func Profiles(r Request) iter.Seq[Profile] {
 	}
 }
 
-// At returns table[i], or the zero value if there is none.
+// At returns table[i], or the zero value if i is out of range.
 func At[T any](table []T, i int32) (v T) {
 	if i >= 0 && int(i) < len(table) {
 		v = table[i]
@@ -64,8 +63,8 @@ func Of(r Request) Dictionary { return Dictionary{r.GetDictionary()} }
 // Str returns an entry of the string table.
 func (d Dictionary) Str(i int32) string { return At(d.GetStringTable(), i) }
 
-// Key returns the key of an attribute of a resource or scope. It may be an index of the string table, as the Collector's file exporter
-// writes it.
+// Key returns the key of an attribute of a resource or scope. The Collector's file exporter writes keys as indices of the string
+// table.
 func (d Dictionary) Key(kv *commonpb.KeyValue) string {
 	if kv.GetKeyStrindex() != 0 {
 		return d.Str(kv.GetKeyStrindex())
@@ -73,7 +72,7 @@ func (d Dictionary) Key(kv *commonpb.KeyValue) string {
 	return kv.GetKey()
 }
 
-// Text returns a value as text: lists in brackets, bytes in hexadecimal. It may refer to the string table.
+// Text returns a value as text: lists in brackets, bytes in hexadecimal. It resolves references to the string table.
 func (d Dictionary) Text(v *commonpb.AnyValue) string {
 	switch x := v.GetValue().(type) {
 	case *commonpb.AnyValue_StringValue:
@@ -104,7 +103,7 @@ func (d Dictionary) Text(v *commonpb.AnyValue) string {
 	return ""
 }
 
-// Attributes returns entries of the attribute table, by their keys.
+// Attributes returns entries of the attribute table as a map.
 func (d Dictionary) Attributes(indices []int32) map[string]string {
 	attrs := make(map[string]string, len(indices))
 	for _, i := range indices {

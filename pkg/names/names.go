@@ -1,9 +1,8 @@
-// Package names turns the addresses of a process into files, addresses in them, functions and lines, or reports
-// why it cannot. It combines package procmap, which knows the mappings of files, and package symbols, which knows
-// the functions of files.
+// Package names turns the addresses of a process into files, functions and lines, or reports why it cannot. It combines package
+// procmap, which knows the mappings of files, and package symbols, which knows the functions of files.
 //
-// Callers never wait. Unknown data is requested, and known some moments later. It knows nothing of Inspektor Gadget and of OTLP
-// messages.
+// Callers never wait: unknown data is requested, and is known some moments later. The package does not depend on Inspektor Gadget
+// or on OTLP messages.
 package names
 
 import (
@@ -19,19 +18,19 @@ import (
 	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/symbols/symtab"
 )
 
-// Frame is the knowledge of the code at an address.
+// Frame describes the code at an address.
 type Frame struct {
 	State State
-	// File is the file of the code, nil if unknown. If it could not be read, it has a Path only.
+	// File is the file of the code, or nil if unknown. If it could not be read, only its Path is set.
 	File *procmap.File
-	// Offset is the place of the code in the file, and Address is its address in the file's own symbol tables.
+	// Offset is the file offset of the code, and Address is its address in the file's symbol tables.
 	Offset, Address uint64
-	// Symbol is the function, with an empty Name if that is not known.
+	// Symbol is the function. Its Name is empty if unknown.
 	Symbol symtab.Symbol
 }
 
-// Go reports whether the function was written in Go. Programs of the Go toolchain can hold C functions, too. Their names have no
-// package, unlike those of Go functions.
+// Go reports whether the function was written in Go. Programs of the Go toolchain can hold C functions, whose names have no
+// package.
 func (f *Frame) Go(name string) bool {
 	if f.Symbol.Source == symtab.SourcePclntab && name == f.Symbol.Name {
 		return isGoName(name)
@@ -39,22 +38,22 @@ func (f *Frame) Go(name string) bool {
 	return f.File != nil && f.File.Info.Go != "" && isGoName(name)
 }
 
-// State is what is known of an address, or why no more is known.
+// State says what is known about an address, or why it is unknown.
 type State uint8
 
-// The states. With Unread and Pending, more will be known in some moments.
+// These are the states. With Unread and Pending, a later call knows more.
 const (
-	Named      State = iota // the function is known, and its file, except where a perf map names code that is in no file
-	Unread                  // the file is about to be read
+	Named      State = iota // the function is known, and its file unless a perf map names generated code
+	Unread                  // the file was not read yet
 	Outside                 // no symbol of the file covers the address
 	NoSymbols               // the file has no symbols
-	BadSymbols              // they contradict themselves, are too many or could not be read
-	Replaced                // the file was gone, or another one, before its symbols were read
+	BadSymbols              // the symbols are contradictory, too many or unreadable
+	Replaced                // the file was removed or replaced before its symbols were read
 	Unreadable              // the file could not be opened: only its path is known
-	Pending                 // the process is looked up, or its perf map
+	Pending                 // the process or its perf map is being read
 	Gone                    // the process ended before its files were known
-	Generated               // the code is in no file, and in no perf map, which may grow yet
-	NotCode                 // nothing is mapped there: the stack was walked into something else
+	Generated               // the code is in no file, and not yet in a perf map
+	NotCode                 // nothing is mapped there: the unwinder left the stack
 	NumStates
 )
 
@@ -63,7 +62,7 @@ var stateNames = [NumStates]string{
 	"not looked up yet", "process gone", "generated code", "not code",
 }
 
-// String returns a short name in plain words.
+// String returns a short description.
 func (s State) String() string {
 	if s < NumStates {
 		return stateNames[s]
@@ -71,7 +70,7 @@ func (s State) String() string {
 	return "unknown"
 }
 
-// FileOnly reports whether the file is all that is known in that state.
+// FileOnly reports whether only the file is known.
 func (s State) FileOnly() bool { return s >= Unread && s <= Unreadable }
 
 // Settled reports whether the file of the code is known.
@@ -79,16 +78,15 @@ func (s State) Settled() bool { return s != Unread && s != Pending }
 
 // Options are the settings of a Namer.
 type Options struct {
-	// HostRoot is the folder with the host's root; "" means /.
+	// HostRoot is the root folder of the host; "" means /.
 	HostRoot string
-	// Store has the tables. It is not closed.
+	// Store has the symbol tables. The Namer does not close it.
 	Store *symbols.Store
-	// Unwatched: the kernel does not report new processes.
+	// Unwatched says that the kernel does not report new processes.
 	Unwatched bool
 }
 
-// Namer names the code of processes. Its methods are safe for concurrent use. It runs goroutines, which Close
-// ends.
+// Namer names the code of processes. Its methods are safe for concurrent use. Its goroutines run until Close.
 type Namer struct {
 	processes *procmap.Resolver
 	store     *symbols.Store
@@ -99,19 +97,19 @@ func New(o Options) *Namer {
 	return &Namer{processes: procmap.New(procmap.Options{Root: o.HostRoot, Unwatched: o.Unwatched, Identify: o.Store.Info}), store: o.Store}
 }
 
-// Close ends the Namer, which waits for a read that is under way, some seconds at most. After it, Resolve keeps its knowledge.
+// Close ends the Namer. It waits for a running read, for some seconds at most. Afterwards, Resolve still returns what is known.
 func (n *Namer) Close() { n.processes.Close() }
 
-// Err returns why nothing is known of any process: see procmap.Resolver.
+// Err returns why nothing is known about any process: see procmap.Resolver.
 func (n *Namer) Err() error { return n.processes.Err() }
 
 // Stats returns the counters of processes and of files.
 func (n *Namer) Stats() (procmap.Stats, symbols.Stats) { return n.processes.Stats(), n.store.Stats() }
 
-// KeepFor makes the Namer keep the tables of a file for at least that long after their last use.
+// KeepFor makes the Namer keep a file's tables for at least d after their last use.
 func (n *Namer) KeepFor(d time.Duration) { n.store.KeepFor(d) }
 
-// places keeps the memory of look-ups between calls.
+// places reuses the memory of look-ups.
 var places = sync.Pool{New: func() any { return new(scratch) }}
 
 type scratch struct {
@@ -119,11 +117,10 @@ type scratch struct {
 	places []procmap.Place
 }
 
-// Resolve appends to dst the knowledge of each address of a stack, the innermost first. The address of each but the first is a
-// return address, one instruction past the call. So the look-up uses one byte less, which lies in the call. With pending, a later
-// call knows more.
+// Resolve appends the frames of a stack to dst, the innermost first. All addresses but the first are return addresses, one
+// instruction past the call. So it looks up one byte less, which lies in the call. If pending is true, a later call knows more.
 //
-// seen is when the kernel saw the stack, in nanoseconds since boot, 0 if that is not known.
+// seen is when the kernel saw the stack, in nanoseconds since boot, or 0 if unknown.
 func (n *Namer) Resolve(dst []Frame, p procmap.Process, seen uint64, addrs []uint64) (frames []Frame, pending bool) {
 	s := places.Get().(*scratch)
 	defer places.Put(s)
@@ -144,15 +141,14 @@ func (n *Namer) Resolve(dst []Frame, p procmap.Process, seen uint64, addrs []uin
 	return dst, pending
 }
 
-// readSince reports whether a file was read since a time after boot. It is true if that is not known.
+// readSince reports whether a file was read since seen, in nanoseconds since boot. It returns true if seen is unknown.
 func (n *Namer) readSince(id symtab.FileID, seen uint64) bool {
 	now := procfs.SinceBoot()
 	return seen == 0 || seen > now || n.store.ReadSince(id, time.Now().Add(-time.Duration(now-seen)))
 }
 
-// frame finds the function of a place in a stack that was seen at a time. caller says that its address is one less than in the
-// stack. With grows, the code is Generated, and its process's perf map was last read before it was seen. The next read may have
-// it.
+// frame resolves a place in a stack. caller says that the address is one byte less than in the stack. grows says that the code is
+// Generated, and that the perf map was last read before seen. The next read may name the code.
 func (n *Namer) frame(p *procmap.Place, seen uint64, caller bool) (f Frame, grows bool) {
 	f = Frame{File: p.File, Offset: p.Offset, Address: p.Address}
 	switch p.State {
@@ -194,8 +190,8 @@ func (n *Namer) frame(p *procmap.Place, seen uint64, caller bool) (f Frame, grow
 	var state symtab.State
 	f.Symbol, state = n.lookup(p.File, p.Address)
 	if caller && state == symtab.Outside {
-		// A signal handler returns to the first byte of a function that nothing has called. Another symbol there only follows a
-		// function without a name that ends in a call.
+		// A signal handler returns to the first byte of a function that nobody has called, so one byte less is outside of it.
+		// Only these functions are accepted: any other would follow a nameless function that ends in a call.
 		if s, st := n.lookup(p.File, p.Address+1); st == symtab.Named && slices.Contains(restorers, s.Name) {
 			f.Symbol, state = s, st
 			f.Address++
@@ -219,15 +215,15 @@ func (n *Namer) frame(p *procmap.Place, seen uint64, caller bool) (f Frame, grow
 	return f, false
 }
 
-// restorers are the functions that signal handlers return to: glibc's and musl's, and the vdso's of arm64.
+// restorers are the functions to which signal handlers return: glibc's and musl's, and the vdso's of arm64.
 var restorers = []string{"__restore_rt", "__restore", "__kernel_rt_sigreturn"}
 
-// lookup finds a function, and requests the file if that was not done.
+// lookup finds a function, and requests the file if nobody has.
 func (n *Namer) lookup(file *procmap.File, addr uint64) (symtab.Symbol, symtab.State) {
 	s, state := n.store.Lookup(file.ID, addr)
 	if state == symtab.Unknown {
 		state = n.request(file, addr)
-		if state == symtab.Named && s.Name == "" { // another was faster
+		if state == symtab.Named && s.Name == "" { // another goroutine was faster
 			return n.store.Lookup(file.ID, addr)
 		}
 	}
@@ -240,8 +236,8 @@ func (n *Namer) request(file *procmap.File, addr uint64) symtab.State {
 	})
 }
 
-// ResolveWithin is Resolve for callers that can wait. It waits up to that time for files being read, but not for a perf map to
-// grow.
+// ResolveWithin is Resolve for callers that can wait. It waits up to that time for files and processes being read, but not for a
+// perf map to grow.
 func (n *Namer) ResolveWithin(dst []Frame, wait time.Duration, p procmap.Process, seen uint64, addrs []uint64) []Frame {
 	start := len(dst)
 	changed := n.processes.Changed()
@@ -251,7 +247,7 @@ func (n *Namer) ResolveWithin(dst []Frame, wait time.Duration, p procmap.Process
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), wait)
 	defer cancel()
-	const maxRounds = 3 // a file can be read once more for functions that were asked for while it was
+	const maxRounds = 3 // functions requested during a read of the file need another read
 	for rounds := 0; pending && ctx.Err() == nil; {
 		var files []symtab.FileID
 		process := false
@@ -277,7 +273,7 @@ func (n *Namer) ResolveWithin(dst []Frame, wait time.Duration, p procmap.Process
 		}
 		changed = n.processes.Changed()
 		frames, pending = n.Resolve(frames[:start], p, seen, addrs)
-		// Its table is evicted when it has been read, because Options.Bytes is too small: do not wait again.
+		// The table is evicted right after each read, because Options.Bytes is too small: do not wait again.
 		if rounds++; rounds == maxRounds && !process {
 			break
 		}
@@ -285,9 +281,8 @@ func (n *Namer) ResolveWithin(dst []Frame, wait time.Duration, p procmap.Process
 	return frames
 }
 
-// isGoName reports whether a function of a Go program is a Go function: main.work, or
-// example.com/mod/pkg.(*T).Method. C compilers add suffixes behind a dot (f.cold, f.isra.0), and
-// mangled names are C++ or Rust.
+// isGoName reports whether the name of a function in a Go program is a Go name: main.work, or example.com/mod/pkg.(*T).Method. C
+// compilers add suffixes after a dot (f.cold, f.isra.0), and mangled names are C++ or Rust.
 func isGoName(name string) bool {
 	if strings.HasPrefix(name, "_") {
 		return false
@@ -304,7 +299,7 @@ func isGoName(name string) bool {
 	return true
 }
 
-// beforeBracket leaves out type parameters, which have packages of their own.
+// beforeBracket removes type parameters, because they have packages of their own.
 func beforeBracket(name string) string {
 	before, _, _ := strings.Cut(name, "[")
 	return before

@@ -39,13 +39,13 @@ func TestOwnProcess(t *testing.T) {
 	require.True(t, frames[0].Go(name))
 	require.Equal(t, NotCode, frames[2].State)
 
-	// A process that is not there.
+	// This process does not exist.
 	p.PID, p.Space = 1<<31, 2
 	frames = n.ResolveWithin(nil, time.Minute, p, 0, addrs[:1])
 	require.Equal(t, []Frame{{State: Gone}}, frames)
 }
 
-// A signal handler returns to the first byte of a function that nothing has called; what any other function follows on has no
+// A signal handler returns to the first byte of a function that nobody has called. Before any other function, the code has no
 // name.
 func TestRestorers(t *testing.T) {
 	n := newNamer(t)
@@ -72,8 +72,8 @@ func TestRestorers(t *testing.T) {
 	require.Equal(t, Outside, at(0x2fff, true).State)
 }
 
-// A running program whose file gets another mode, another name or another link keeps its names, also those of functions
-// that nobody has asked for before.
+// A running program keeps its names when its file gets another mode, name or link. Functions that nobody has requested before get
+// names, too.
 func TestFileTimeChanges(t *testing.T) {
 	n := newNamer(t)
 	t.Cleanup(n.Close)

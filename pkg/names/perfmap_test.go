@@ -14,8 +14,8 @@ import (
 	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/procmap"
 )
 
-// Code that a JIT compiler has made a moment after its perf map was read gets its name, too. Code that is not in the map
-// has none, which is known once the map was read after that was seen.
+// Code that a JIT compiler makes after the perf map was read gets its name from the next read. Code has no name if a read after
+// it was seen does not find it.
 func TestGeneratedLater(t *testing.T) {
 	n := newNamer(t)
 	t.Cleanup(n.Close)

@@ -1,5 +1,5 @@
-// Package buildid has the identifiers of executable files: the build IDs that linkers write into them, and a hash of the file.
-// Package symbols/parse reads them in a process without rights, because the files can be hostile.
+// Package buildid identifies executable files by the build IDs that linkers write into them, and by a hash of the file. Package
+// symbols/parse reads the files in a process without rights, because they can be hostile.
 package buildid
 
 import (
@@ -14,31 +14,30 @@ import (
 
 // Info identifies a file. Parts that the file lacks are empty.
 type Info struct {
-	// GNU is the build ID of the linker in lower-case hexadecimal, as in NT_GNU_BUILD_ID.
+	// GNU is the linker's build ID in lower-case hexadecimal, as in NT_GNU_BUILD_ID.
 	GNU string
 	// Go is the build ID of the Go toolchain, as "go tool buildid" prints it.
 	Go string
 	// HTLHash is process.executable.build_id.htlhash in lower-case hexadecimal, 32 digits.
 	HTLHash string
-	// Code is the place of the code in the file and in memory.
+	// Code has the code segments.
 	Code []Segment
 }
 
-// Segment is a part of a file that is loaded.
+// Segment is a segment of the file that is loaded into memory.
 type Segment struct{ Offset, Size, Address uint64 }
 
-// page is the unit to which the loader rounds the ends of a segment.
+// page is the unit to which the loader rounds the ends of segments.
 const page = 4096
 
-// Virtual returns the address in symbol tables for an offset in the file. It returns false if there
-// is no code at the offset.
+// Virtual returns the virtual address of a file offset, as in symbol tables. It returns false if there is no code at the offset.
 func (info Info) Virtual(offset uint64) (uint64, bool) {
 	for _, s := range info.Code {
 		if offset >= s.Offset && offset-s.Offset < s.Size {
 			return offset - s.Offset + s.Address, true
 		}
 	}
-	for _, s := range info.Code { // the part that is loaded with it
+	for _, s := range info.Code { // the rest of the loaded pages
 		if offset >= s.Offset&^(page-1) && offset < (s.Offset+s.Size+page-1)&^(page-1) {
 			return offset - s.Offset + s.Address, true
 		}
@@ -46,16 +45,16 @@ func (info Info) Virtual(offset uint64) (uint64, bool) {
 	return 0, false
 }
 
-// maxCode limits the segments of code in a file. Real files have one.
+// maxCode limits the code segments of a file. Real files have one.
 const maxCode = 8
 
-// maxGNU and maxGo are the longest build IDs, in bytes.
+// maxGNU and maxGo are the maximum lengths of build IDs, in bytes.
 const maxGNU, maxGo = 64, 256
 
-// hashEnd is the number of bytes at each end of a file in HTLHash.
+// hashEnd is the number of bytes that HTLHash reads from each end of a file.
 const hashEnd = 4096
 
-// Offset returns the offset in the file of the code at an address of symbol tables.
+// Offset returns the file offset of the code at a virtual address.
 func (info Info) Offset(address uint64) (uint64, bool) {
 	for _, s := range info.Code {
 		if address >= s.Address && address-s.Address < s.Size {
@@ -65,14 +64,14 @@ func (info Info) Offset(address uint64) (uint64, bool) {
 	return 0, false
 }
 
-// AddCode adds a segment of code.
+// AddCode adds a segment, up to maxCode.
 func (info *Info) AddCode(s Segment) {
 	if len(info.Code) < maxCode {
 		info.Code = append(info.Code, s)
 	}
 }
 
-// Check returns an error for impossible identifiers, because the process that reads files can have become hostile.
+// Check returns an error for impossible identifiers, because a hostile file can take over the process that reads it.
 func (info Info) Check() error {
 	digits := func(id string) bool { return strings.Trim(id, "0123456789abcdef") == "" }
 	if !digits(info.GNU) || len(info.GNU) > 2*maxGNU || !printable(info.Go) || len(info.Go) > maxGo || !digits(info.HTLHash) || len(info.HTLHash) != 32 || len(info.Code) > maxCode {
@@ -85,10 +84,10 @@ func printable(s string) bool {
 	return !strings.ContainsFunc(s, func(c rune) bool { return c <= ' ' || c > '~' })
 }
 
-// HTLHash returns the hash for process.executable.build_id.htlhash. By the specification it is the first half of a SHA-256. Its
-// input is the file's first 4096 bytes, its last 4096 bytes, and its length as a big-endian number of 8 bytes
-// (https://opentelemetry.io/docs/specs/semconv/registry/attributes/process/, and
-// https://opentelemetry.io/docs/specs/otel/profiles/mappings/).
+// HTLHash returns the value of process.executable.build_id.htlhash: the first half of a SHA-256. Its input is the file's first
+// 4096 bytes, its last 4096 bytes, and its length as a big-endian number of 8 bytes. See
+// https://opentelemetry.io/docs/specs/semconv/registry/attributes/process/ and
+// https://opentelemetry.io/docs/specs/otel/profiles/mappings/.
 func HTLHash(r io.ReaderAt, size int64) (string, error) {
 	n := min(size, hashEnd)
 	h := sha256.New()
@@ -107,21 +106,21 @@ func HTLHash(r io.ReaderAt, size int64) (string, error) {
 	return hex.EncodeToString(h.Sum(nil)[:16]), nil
 }
 
-// The types of notes that hold a build ID, by the name in the note.
+// These are the types of the notes that hold a build ID.
 const (
-	noteGNU = 3 // NT_GNU_BUILD_ID, of "GNU"
-	noteGo  = 4 // of "Go", see cmd/internal/buildid of the Go toolchain
+	noteGNU = 3 // NT_GNU_BUILD_ID, of the name "GNU"
+	noteGo  = 4 // of the name "Go", see cmd/internal/buildid of the Go toolchain
 )
 
-// OfNotes returns the linker's build ID in notes of this machine's kernel, in hexadecimal; "" if there is none.
+// OfNotes returns the linker's build ID in the kernel's ELF notes, in hexadecimal, or "" if there is none.
 func OfNotes(b []byte) string {
 	var info Info
 	info.AddNotes(b, binary.NativeEndian, 4)
 	return info.GNU
 }
 
-// AddNotes adds the build IDs in notes. A note has a header of three words: the lengths of name and description, and the type.
-// Name and description follow, each padded.
+// AddNotes adds the build IDs of ELF notes. A note has a header of three words: the lengths of its name and description, and its
+// type. Then come the name and the description, each padded.
 func (info *Info) AddNotes(b []byte, order binary.ByteOrder, align uint64) {
 	if align != 8 {
 		align = 4

@@ -7,7 +7,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// The hashes are those of another program: sha256 of the parts, put together by hand.
+// The expected hashes come from another program: the SHA-256 of the parts, concatenated by hand.
 func TestHTLHash(t *testing.T) {
 	for _, tc := range []struct {
 		name, content, want string
@@ -27,7 +27,7 @@ func TestHTLHash(t *testing.T) {
 	require.Error(t, err, "a file that has shrunk")
 }
 
-// What the process that reads files says is not believed where it cannot be.
+// Check refuses impossible identifiers from the process that reads files.
 func TestCheck(t *testing.T) {
 	right := Info{GNU: "00ff", Go: "a/b", HTLHash: "0123456789abcdef0123456789abcdef", Code: []Segment{{}}}
 	require.NoError(t, right.Check())

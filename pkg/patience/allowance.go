@@ -6,19 +6,19 @@ import (
 	"time"
 )
 
-// Allowance bounds the CPU time of work that others can cause without end. Burst may be used immediately, and a second more is
-// available after every Slowdown seconds. Elapsed time does not count: on a busy machine and with slow disks the same
-// work takes longer without costing more. Any number of goroutines may use it.
+// Allowance bounds the CPU time of work that others can cause without end. Burst is available at once. After that, one second
+// becomes available every Slowdown seconds. Elapsed time does not count: on a busy machine or a slow disk the same work takes
+// longer but costs no more. It is safe for concurrent use.
 type Allowance struct {
 	Burst    time.Duration
-	Slowdown time.Duration // a number, 1 or more
+	Slowdown time.Duration // a factor of 1 or more
 
 	mu   sync.Mutex
-	used time.Duration // of Burst, and beyond
-	last time.Time     // the time of this state
+	used time.Duration // not yet regained, beyond Burst too
+	last time.Time     // when used was computed
 }
 
-// Use takes CPU time that was used.
+// Use records CPU time that was used.
 func (a *Allowance) Use(cpu time.Duration) { a.use(time.Now(), cpu) }
 
 func (a *Allowance) use(now time.Time, cpu time.Duration) {
@@ -40,7 +40,7 @@ func (a *Allowance) wait(now time.Time) time.Duration {
 	return max(0, (a.used-a.Burst)*a.Slowdown-now.Sub(a.last))
 }
 
-// Rest waits for that long, or until ctx ends.
+// Rest waits until CPU time is available, or until ctx ends.
 func (a *Allowance) Rest(ctx context.Context) {
 	wait := a.Wait()
 	if wait == 0 {

@@ -8,7 +8,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// A burst is free. What is used beyond it has to be earned, and so is the burst before it is free again.
+// A burst is free. CPU time beyond it makes callers wait, and the burst comes back over time.
 func TestAllowance(t *testing.T) {
 	a := Allowance{Burst: 4 * time.Second, Slowdown: 5}
 	now := time.Now()
@@ -28,7 +28,7 @@ func TestAllowance(t *testing.T) {
 	require.Equal(t, 5*time.Second, a.wait(now), "no more than one burst is saved")
 }
 
-// Who rests does not outlive its end.
+// Rest returns when its context ends.
 func TestRest(t *testing.T) {
 	a := Allowance{Burst: time.Second, Slowdown: 1 << 20}
 	a.Rest(t.Context())

@@ -1,8 +1,8 @@
-// Package patience runs work that a file system can stop for good: opening and reading files.
+// Package patience runs work that a file system can block forever: opening and reading files.
 //
-// A system call on a file cannot be ended from outside if its file system does not answer. Examples are FUSE, NFS, a hanging
-// disk, and everything stacked on them. So each piece of work runs in a goroutine of its own, which is left behind if it takes
-// too long. How many may be left behind has a bound.
+// A system call on a file cannot be cancelled if its file system hangs. Examples are FUSE, NFS, a hanging disk, and file systems
+// stacked on them. So each piece of work runs in its own goroutine, which is abandoned after a timeout. The number of abandoned
+// goroutines is bounded.
 package patience
 
 import (
@@ -19,32 +19,31 @@ import (
 // ErrStuck is the error for a file system that does not answer.
 var ErrStuck = errors.New("the file system does not answer")
 
-// ErrTooMany is the error if nothing was tried, because too much work has been left behind.
+// ErrTooMany is the error if the work was not started because too many goroutines are abandoned.
 var ErrTooMany = errors.New("too many file systems do not answer")
 
-// farewell is how long the end waits for current work.
+// farewell limits the wait for current work after the context has ended.
 const farewell = time.Second
 
-// slices are the parts that a Runner waits in. A process that is stopped, or has no CPU for long, meanwhile loses one
-// of them only, and not all its patience.
+// slices is the number of steps in which a Runner waits. A process that is stopped or gets no CPU loses only one step meanwhile,
+// not its whole timeout.
 const slices = 10
 
-// Runner runs one piece of work after the other. Use New.
+// Runner runs work with a timeout. Use New.
 type Runner struct {
 	patience time.Duration
 	most     int
 
-	left  atomic.Int64 // pieces of work that were left behind and have not ended
+	left  atomic.Int64 // abandoned goroutines that have not ended
 	total atomic.Uint64
 }
 
-// New returns a Runner that waits for patience. At most so many pieces of work are left behind at a time.
+// New returns a Runner with patience as its timeout. At most that many goroutines are abandoned at a time.
 func New(patience time.Duration, most int) *Runner { return &Runner{patience: patience, most: most} }
 
-// Do runs work in another goroutine, which stays on one thread, and returns the CPU time that it has taken. If it takes
-// more than the Runner's patience, or ctx ends and it does not end soon, Do calls onTimeout and returns ErrStuck. The function
-// that onTimeout returns is called after work, should that end, in its goroutine; the caller may touch nothing any more that
-// work uses. With ErrTooMany nothing was called.
+// Do runs work in another goroutine, locked to its thread, and returns its CPU time. If work exceeds the Runner's patience, or
+// does not end soon after ctx, Do calls onTimeout and returns ErrStuck. From then on, the caller must not touch the data of work.
+// If work ends later, its goroutine calls onLateReturn. With ErrTooMany, Do has called nothing.
 func (r *Runner) Do(ctx context.Context, work func(), onTimeout func() (onLateReturn func())) (time.Duration, error) {
 	if r.left.Load() >= int64(r.most) {
 		return 0, ErrTooMany
@@ -83,10 +82,10 @@ func (r *Runner) Do(ctx context.Context, work func(), onTimeout func() (onLateRe
 	return 0, ErrStuck
 }
 
-// Total is the number of pieces of work that were ever left behind.
+// Total returns how many goroutines were ever abandoned.
 func (r *Runner) Total() uint64 { return r.total.Load() }
 
-// Await waits for goroutines that have been told to end, up to two seconds: one can wait for a file system that does not answer.
+// Await waits up to two seconds for goroutines that were told to end, because a file system can block one of them.
 func Await(goroutines *sync.WaitGroup) {
 	ended := make(chan struct{})
 	go func() { goroutines.Wait(); close(ended) }()
@@ -98,7 +97,7 @@ func Await(goroutines *sync.WaitGroup) {
 	}
 }
 
-// ThreadTime is the CPU time of this thread. Goroutines that measure theirs stay on one: runtime.LockOSThread.
+// ThreadTime returns the CPU time of this thread. Goroutines that measure theirs must call runtime.LockOSThread.
 func ThreadTime() time.Duration {
 	var t unix.Timespec
 	if unix.ClockGettime(unix.CLOCK_THREAD_CPUTIME_ID, &t) != nil {

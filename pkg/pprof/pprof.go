@@ -1,4 +1,4 @@
-// Package pprof turns OTLP profiles into one pprof profile, for `go tool pprof` and everything else that reads its format
+// Package pprof converts OTLP profiles into one pprof profile, for `go tool pprof` and other readers of its format
 // (https://github.com/google/pprof/blob/main/proto/profile.proto).
 package pprof
 
@@ -18,10 +18,10 @@ import (
 	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/dictionary"
 )
 
-// File returns the gzip'd pprof profile of all profiles of the requests. A stack is written once, with a value of each type of
-// profile. Samples of a CPU profiler (samples/count with a period in cpu/nanoseconds) also have their time as a value, which is
-// shown by default. Attributes of samples become labels, and so do attributes of resources that identify services and containers.
-// It takes any requests, also damaged ones. An index out of range counts as empty.
+// File returns all profiles of the requests as one gzipped pprof profile. It writes each stack once, with a value for each type
+// of profile. Samples of a CPU profiler (samples/count with a period in cpu/nanoseconds) also get their CPU time as a value,
+// shown by default. Attributes of samples become labels, and so do the resource attributes in resourceKeys. File accepts damaged
+// requests: an index out of range counts as empty.
 func File[R dictionary.Request](requests ...R) ([]byte, error) {
 	b := newBuilder()
 	for _, r := range requests {
@@ -40,7 +40,7 @@ func File[R dictionary.Request](requests ...R) ([]byte, error) {
 	}
 	p := b.out
 	if len(requests) > 1 {
-		p = p.Compact() // stacks, locations and functions that several of them have
+		p = p.Compact() // merges stacks, locations and functions that several requests have
 	}
 	b.programFirst(p)
 	if err := p.CheckValid(); err != nil {
@@ -53,8 +53,7 @@ func File[R dictionary.Request](requests ...R) ([]byte, error) {
 	return out.Bytes(), nil
 }
 
-// resourceKeys are the resource attributes that become labels of each sample. All attributes would make
-// the files large.
+// resourceKeys are the resource attributes that become labels of each sample. More would make the files large.
 var resourceKeys = map[string]bool{
 	"service.name": true, "service.namespace": true, "host.name": true, "container.name": true,
 	"k8s.namespace.name": true, "k8s.pod.name": true, "k8s.container.name": true, "process.executable.name": true,
@@ -62,22 +61,23 @@ var resourceKeys = map[string]bool{
 
 const buildIDKey = "process.executable.build_id.gnu"
 
-// builder makes one pprof profile of several requests: it reads their headers first, which give the number of values of
-// a sample, and then their samples.
+// builder makes one pprof profile of several requests. It first reads their headers, which give the number of values per sample,
+// and then their samples.
 type builder struct {
 	out     *profile.Profile
-	types   map[profile.ValueType]int // where in a sample the values of a type are
-	cpuTime map[profile.ValueType]int // of a type that counts samples: where in a sample their CPU time is
+	types   map[profile.ValueType]int // index of the type's value in a sample
+	cpuTime map[profile.ValueType]int // by a type that counts samples: index of their CPU time in a sample
 	end     int64                     // of the last profile, in nanoseconds since 1970
 
-	// uses counts the samples of each program's file. A file that is only in a dictionary counts 0: all its frames were left out.
+	// uses counts the samples of each program's file. A file that only a dictionary names counts 0, because its frames were left
+	// out.
 	uses map[string]int
 
 	// The following fields belong to the current request.
 	dict      dictionary.Dictionary
 	merged    map[sampleKey]*profile.Sample
 	mappings  map[int32]*profile.Mapping
-	locations map[string]*profile.Location // by the locations of OTLP that make one of pprof
+	locations map[string]*profile.Location // by the OTLP locations that make one pprof location
 	functions map[int32]*profile.Function
 }
 
@@ -85,7 +85,6 @@ func newBuilder() *builder {
 	return &builder{out: &profile.Profile{}, types: map[profile.ValueType]int{}, cpuTime: map[profile.ValueType]int{}, uses: map[string]int{}}
 }
 
-// begin starts the samples of a request.
 func (b *builder) begin(dict dictionary.Dictionary) {
 	b.dict = dict
 	b.merged = map[sampleKey]*profile.Sample{}
@@ -94,25 +93,25 @@ func (b *builder) begin(dict dictionary.Dictionary) {
 	b.functions = map[int32]*profile.Function{}
 }
 
-// sampleKey is the identity of a sample. Profiles of different types that have the same key share one sample.
+// sampleKey identifies a sample. Profiles of different types share a sample if their keys are equal.
 type sampleKey struct {
 	resource    *otlpprofiles.ResourceProfiles
 	stack, link int32
 	attributes  string
 }
 
-// These are the type of a CPU profiler's samples, and the time that `go tool pprof` shows for them.
+// sampleCount is the type of a CPU profiler's samples, and cpuTime is the time that `go tool pprof` shows for them.
 var (
 	sampleCount = profile.ValueType{Type: "samples", Unit: "count"}
 	cpuTime     = profile.ValueType{Type: "cpu", Unit: "nanoseconds"}
 )
 
-// shownFirst are the types that Go's own profiles of memory and of locks show first, where there are several.
+// shownFirst are the default types of Go's own memory and lock profiles.
 var shownFirst = []profile.ValueType{{Type: "inuse_space", Unit: "bytes"}, {Type: "alloc_space", Unit: "bytes"}, {Type: "delay", Unit: "nanoseconds"}}
 
-// layOut decides on the values of a sample, once all headers are read.
+// layOut chooses the values of a sample after all headers were read.
 func (b *builder) layOut() {
-	if _, own := b.types[cpuTime]; own { // the requests bring CPU time themselves
+	if _, own := b.types[cpuTime]; own { // the requests have CPU time themselves
 		clear(b.cpuTime)
 	}
 	for vt := range b.cpuTime {
@@ -141,7 +140,7 @@ func (b *builder) header(p *otlpprofiles.Profile) {
 	vt := b.valueType(p.GetSampleType())
 	b.column(vt)
 	if vt == sampleCount && b.valueType(p.GetPeriodType()) == cpuTime && p.GetPeriod() > 0 {
-		b.cpuTime[vt] = -1 // layOut puts the column here, once all types are known
+		b.cpuTime[vt] = -1 // layOut sets it when all types are known
 	}
 	start := int64(p.GetTimeUnixNano())
 	if b.out.TimeNanos == 0 || start < b.out.TimeNanos {
@@ -192,13 +191,13 @@ func (b *builder) samples(rp *otlpprofiles.ResourceProfiles, p *otlpprofiles.Pro
 	}
 }
 
-// isProgram reports whether a mapping belongs to a program, not to a library, by its name.
+// isProgram reports whether a mapping's name is that of a program, not of a library.
 func isProgram(file string) bool {
 	base := path.Base(file)
 	return file != "" && !strings.HasPrefix(file, "[") && !strings.HasSuffix(base, ".so") && !strings.Contains(base, ".so.")
 }
 
-// programs counts in uses which programs the request is of.
+// programs counts the request's samples by program in uses.
 func (b *builder) programs() {
 	for i := range b.dict.GetMappingTable() {
 		if file := b.dict.Str(dictionary.At(b.dict.GetMappingTable(), int32(i)).GetFilenameStrindex()); isProgram(file) {
@@ -220,9 +219,8 @@ func (b *builder) programs() {
 	}
 }
 
-// executable returns the path of a resource's program, or "" if the resource does not have it. Of an interpreter, a JVM or a program that
-// is
-// a few libraries, no frame may have it.
+// executable returns the path of a resource's program, or "" if the resource does not have it. Its file may be in no frame if the
+// program is an interpreter or a JVM, or has its code in libraries.
 func (b *builder) executable(rp *otlpprofiles.ResourceProfiles) string {
 	for _, kv := range rp.GetResource().GetAttributes() {
 		if b.dict.Key(kv) == "process.executable.path" {
@@ -232,7 +230,7 @@ func (b *builder) executable(rp *otlpprofiles.ResourceProfiles) string {
 	return ""
 }
 
-// programFirst puts the mapping of the program with the most samples first, because pprof takes it for the profile's file.
+// programFirst puts the mapping of the program with the most samples first, because pprof shows that as the profile's file.
 func (b *builder) programFirst(p *profile.Profile) {
 	program := ""
 	for file, n := range b.uses {
@@ -254,7 +252,7 @@ func (b *builder) programFirst(p *profile.Profile) {
 	}
 }
 
-// sample returns the sample of the pprof profile that s belongs to. It is made if there is none with its key yet.
+// sample returns the pprof sample for s, and makes it if there is none with its key.
 func (b *builder) sample(rp *otlpprofiles.ResourceProfiles, s *otlpprofiles.Sample, labels map[string][]string) *profile.Sample {
 	key := sampleKey{resource: rp, stack: s.GetStackIndex(), link: s.GetLinkIndex(), attributes: fmt.Sprint(s.GetAttributeIndices())}
 	if out := b.merged[key]; out != nil {
@@ -279,7 +277,7 @@ func (b *builder) sample(rp *otlpprofiles.ResourceProfiles, s *otlpprofiles.Samp
 	return out
 }
 
-// times returns v * n, or the largest number if that does not fit. It returns 0 if v or n is not positive.
+// times returns v * n, or the largest number on overflow. It returns 0 if v or n is not positive.
 func times(v, n int64) int64 {
 	switch {
 	case v <= 0 || n <= 0:
@@ -309,9 +307,9 @@ func (b *builder) attributes(out *profile.Sample, indices []int32) {
 	}
 }
 
-// sameCode counts the locations at the beginning of a stack that share one place in the code: an inlined function and those that
-// it is inlined into. Go's compiler takes the two innermost locations of a stack, with all their lines. A location that comes
-// again is a call.
+// sameCode counts the locations at the start of a stack that share one address: an inlined function and its callers. They become
+// one pprof location, because Go's compiler reads the two innermost locations of a stack, with all their lines. A location that
+// occurs again is a recursive call, not an inlined one.
 func (b *builder) sameCode(stack []int32) int {
 	first := dictionary.At(b.dict.GetLocationTable(), stack[0])
 	most := min(len(stack), maxInlined)
@@ -325,10 +323,10 @@ func (b *builder) sameCode(stack []int32) int {
 	return most
 }
 
-// maxInlined limits the functions that are inlined into one another.
+// maxInlined limits the depth of inlining.
 const maxInlined = 64
 
-// location returns the location of pprof for locations of one place in the code.
+// location returns the pprof location for OTLP locations that share one address.
 func (b *builder) location(indices []int32) *profile.Location {
 	key := fmt.Sprint(indices)
 	if l := b.locations[key]; l != nil {
@@ -366,7 +364,7 @@ func (b *builder) function(i int32) *profile.Function {
 	return f
 }
 
-// mapping returns nil for index 0, by which OTLP says that the mapping is not known, and for one out of range.
+// mapping returns nil if the index is out of range or 0, which means unknown in OTLP.
 func (b *builder) mapping(i int32) *profile.Mapping {
 	if i <= 0 || int(i) >= len(b.dict.GetMappingTable()) {
 		return nil

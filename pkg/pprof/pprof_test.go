@@ -14,8 +14,8 @@ import (
 
 const start = 1_700_000_000_000_000_000
 
-// request holds two stacks of a CPU profiler, of a process with the given number. The dictionaries of two requests are not
-// in the same order, as those of two windows are not.
+// request returns two stacks of a CPU profiler in a process with the given PID. The order of the dictionary depends on second,
+// because the dictionaries of two intervals differ.
 func request(pid int64, second int) *colprofiles.ExportProfilesServiceRequest {
 	names := []string{"main", "leaf"}
 	if second > 0 {
@@ -24,7 +24,7 @@ func request(pid int64, second int) *colprofiles.ExportProfilesServiceRequest {
 	main, leaf := int32(1+second), int32(2-second)
 	return &colprofiles.ExportProfilesServiceRequest{
 		ResourceProfiles: []*otlpprofiles.ResourceProfiles{{
-			// As a Collector writes it: the key and the value are in the string table.
+			// A Collector puts the key and the value into the string table.
 			Resource: &resourcepb.Resource{Attributes: []*commonpb.KeyValue{{
 				KeyStrindex: 7, Value: &commonpb.AnyValue{Value: &commonpb.AnyValue_StringValueStrindex{StringValueStrindex: 8}},
 			}}},
@@ -50,7 +50,7 @@ func request(pid int64, second int) *colprofiles.ExportProfilesServiceRequest {
 	}
 }
 
-// Stacks that several requests have are written once, with the sums of their values.
+// A stack in several requests is written once, with the sum of its values.
 func TestSeveralRequests(t *testing.T) {
 	file, err := File(request(7, 1), request(8, 1), request(7, 0))
 	require.NoError(t, err)
@@ -79,7 +79,8 @@ func TestSeveralRequests(t *testing.T) {
 	}, sums)
 }
 
-// Functions that were inlined are lines of one location: Go's compiler takes the two innermost locations of a stack. Recursion is not inlined.
+// Inlined functions become lines of one location, because Go's compiler reads the two innermost locations. Recursion is not
+// inlined.
 func TestInlined(t *testing.T) {
 	r := request(7, 0)
 	d := r.Dictionary
@@ -114,7 +115,7 @@ func TestInlined(t *testing.T) {
 	require.Len(t, p.Location, 4)
 }
 
-// Requests of other types share the file: each sample has a value of each type.
+// Requests of several types share a file: each sample has a value for each type.
 func TestSeveralTypes(t *testing.T) {
 	faults := request(7, 1)
 	p := faults.ResourceProfiles[0].ScopeProfiles[0].Profiles[0]
@@ -128,7 +129,7 @@ func TestSeveralTypes(t *testing.T) {
 	require.Equal(t, []int64{3, 3, 3000}, got.Sample[0].Value)
 }
 
-// Of memory and of locks the type is shown that Go's own profiles show.
+// The default type of memory and lock profiles is that of Go's own profiles.
 func TestDefaultSampleType(t *testing.T) {
 	for want, types := range map[string][][2]string{
 		"inuse_space": {{"inuse_objects", "count"}, {"inuse_space", "bytes"}},
@@ -143,7 +144,7 @@ func TestDefaultSampleType(t *testing.T) {
 			r.ResourceProfiles[0].ScopeProfiles[0].Profiles[0].SampleType = &otlpprofiles.ValueType{TypeStrindex: 11, UnitStrindex: 12}
 			requests = append(requests, r)
 		}
-		if want != "page_faults" { // without the CPU time that is shown in place of a count of samples
+		if want != "page_faults" { // removes the CPU time, which would be the default
 			for _, r := range requests {
 				r.ResourceProfiles[0].ScopeProfiles[0].Profiles[0].PeriodType = nil
 			}
@@ -156,7 +157,7 @@ func TestDefaultSampleType(t *testing.T) {
 	}
 }
 
-// pprof calls the file of the first mapping the profile's: that of the program, and not of the library at the leaf.
+// The first mapping is that of the program, not of the library at the leaf: pprof shows it as the profile's file.
 func TestProgramIsTheFirstMapping(t *testing.T) {
 	shop := func() *colprofiles.ExportProfilesServiceRequest {
 		r := request(7, 0)
@@ -199,7 +200,7 @@ func TestProgramIsTheFirstMapping(t *testing.T) {
 	require.Equal(t, []string{"/usr/bin/java", "[kernel.kallsyms]", "/usr/lib/libc.so.6"}, files(r), "its code is in libraries alone")
 }
 
-// CPU time that the requests bring themselves is not made of the number of samples as well.
+// If the requests have CPU time themselves, it is not also computed from the number of samples.
 func TestOwnCPUTime(t *testing.T) {
 	own := request(7, 0)
 	p := own.ResourceProfiles[0].ScopeProfiles[0].Profiles[0]
@@ -214,7 +215,7 @@ func TestOwnCPUTime(t *testing.T) {
 	require.Equal(t, []int64{2, 1900}, got.Sample[1].Value)
 }
 
-// FuzzFile takes any two messages: an error or a well-formed profile.
+// FuzzFile expects an error or a valid profile for any two messages.
 func FuzzFile(f *testing.F) {
 	a, err := proto.Marshal(request(7, 0))
 	require.NoError(f, err)

@@ -1,4 +1,4 @@
-// Package printable makes text that a workload has chosen fit to be shown and sent.
+// Package printable makes text from workloads safe to show and to send.
 package printable
 
 import (
@@ -7,9 +7,8 @@ import (
 	"unicode/utf8"
 )
 
-// Clean returns s with the replacement character U+FFFD for invalid UTF-8 and control characters, which a terminal would obey. It
-// also replaces characters that end a line or change the text's direction. It returns s itself, and does not allocate, if s has
-// none of these.
+// Clean replaces invalid UTF-8 and control characters, which a terminal would obey, by U+FFFD. It also replaces characters that
+// end a line or change the direction of text. If s has none of these, Clean returns s without an allocation.
 func Clean(s string) string {
 	i := 0
 	for i < len(s) && s[i] >= ' ' && s[i] < 0x7f {
@@ -33,7 +32,7 @@ func unfit(c rune) bool {
 	return unicode.IsControl(c) || unicode.Is(unicode.Bidi_Control, c) || c == '\u2028' || c == '\u2029'
 }
 
-// Cut returns s, or its first n bytes if it is longer, without a rune that is incomplete at their end.
+// Cut returns s if it is shorter than n bytes, or else its first n bytes without an incomplete rune at the end.
 func Cut(s string, n int) string {
 	if len(s) < n {
 		return s

@@ -15,26 +15,26 @@ import (
 	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/printable"
 )
 
-// These limit the remembered control groups, and one walk through them.
+// These limit the remembered control groups and one walk through them.
 const (
 	maxGroups  = 16384
 	maxEntries = 1 << 20 // files and folders
 )
 
-// handleKernfs is the kernel's FILEID_KERNFS: the handle of a control group's folder is its ID, which is the folder's inode, too.
+// handleKernfs is the kernel's FILEID_KERNFS. Such a handle is the ID of a control group, which is also the inode of its folder.
 const handleKernfs = 0xfe
 
-// rootGroup is the ID of the root. It identifies no unit: with cgroup version 1, all processes are in it.
+// rootGroup is the ID of the root group. It identifies no unit, because with cgroup version 1 it holds all processes.
 const rootGroup = 1
 
-// groups finds the systemd unit of a control group by its ID in the unified hierarchy. An ID is not reused, so a result stays
-// right. It is safe for concurrent use.
+// groups finds the systemd unit of a control group by its ID in the unified hierarchy. The kernel never reuses an ID, so results
+// stay valid. It is safe for concurrent use.
 type groups struct {
 	mount string // of the unified hierarchy; empty if there is none
 
 	mu      sync.Mutex
-	handles bool // whether folders can be opened by ID, which takes CAP_DAC_READ_SEARCH
-	missing bool // the last walk has not found a requested group
+	handles bool // folders can be opened by ID, which needs CAP_DAC_READ_SEARCH
+	missing bool // a requested group was not found in the last walk
 	known   map[uint64]group
 }
 
@@ -44,7 +44,7 @@ type group struct {
 	epoch uint32 // the time of the search
 }
 
-// newGroups returns the groups below a folder, which is a mount of the unified hierarchy or is empty.
+// newGroups returns the groups below mount, the mount point of the unified hierarchy, which may be empty.
 func newGroups(mount string) *groups {
 	g := &groups{mount: mount, known: map[uint64]group{}}
 	if mount == "" {
@@ -61,7 +61,7 @@ func newGroups(mount string) *groups {
 	return g
 }
 
-// unified returns the mount of the unified hierarchy below root: alone, or next to those of version 1.
+// unified returns the mount point of the unified hierarchy below root, also on hosts that mount version 1 beside it.
 func unified(root string) string {
 	for _, dir := range []string{"sys/fs/cgroup", "sys/fs/cgroup/unified"} {
 		var fs unix.Statfs_t
@@ -73,9 +73,9 @@ func unified(root string) string {
 	return ""
 }
 
-// unit returns the systemd unit of a group, "" if it has none. found is false if the ID is 0 or the root's, or if the group is
-// gone or outside the mount. It is also false until the next walk if only that can tell. The first call with an ID takes some ten
-// microseconds.
+// unit returns the systemd unit of a group, or "" if it has none. found is false if the ID is 0 or the root's, or if the group is
+// gone or outside the mount. If groups can only be found by a walk, it is false until the next walk. The first call with an ID
+// takes some ten microseconds.
 func (g *groups) unit(id uint64, epoch uint32) (unit string, found bool) {
 	if id == 0 || id == rootGroup || g.mount == "" {
 		return "", false
@@ -90,10 +90,10 @@ func (g *groups) unit(id uint64, epoch uint32) (unit string, found bool) {
 	if g.handles {
 		path, err := openGroup(g.mount, id)
 		switch {
-		case err == nil && strings.Trim(path, "/") == "": // outside of the mount, which has only a part of the tree
+		case err == nil && strings.Trim(path, "/") == "": // outside of the mount, which shows only a part of the hierarchy
 		case err == nil:
 			e = named(path, epoch)
-		case errors.Is(err, unix.EPERM): // from the start on, for example by a seccomp profile
+		case errors.Is(err, unix.EPERM): // never allowed, for example by a seccomp profile
 			g.handles = false
 		}
 	}
@@ -102,7 +102,7 @@ func (g *groups) unit(id uint64, epoch uint32) (unit string, found bool) {
 	return e.unit, e.found
 }
 
-// put remembers a group. The caller holds the lock.
+// put remembers a group. The caller holds mu.
 func (g *groups) put(id uint64, e group) {
 	if len(g.known) >= maxGroups {
 		clear(g.known) // repeated requests look them up again
@@ -110,7 +110,7 @@ func (g *groups) put(id uint64, e group) {
 	g.known[id] = e
 }
 
-// age searches all requested groups that could not be opened, in one walk.
+// age searches for the requested groups that could not be opened, in one walk.
 func (g *groups) age(epoch uint32) {
 	g.mu.Lock()
 	missing := g.missing
@@ -121,7 +121,7 @@ func (g *groups) age(epoch uint32) {
 	}
 }
 
-// named is a group with the given path.
+// named returns the group with the given path.
 func named(path string, epoch uint32) group {
 	return group{unit: strings.Clone(printable.Cut(Unit(path), maxName)), found: true, epoch: epoch}
 }
@@ -142,7 +142,7 @@ func openGroup(mount string, id uint64) (string, error) {
 	return strings.TrimPrefix(path, mount), err
 }
 
-// walk lists the groups, those nearest the root first, because users make groups below their own.
+// walk lists the groups breadth-first: users can only make groups below their own, so these come last.
 func (g *groups) walk(epoch uint32) {
 	found := map[uint64]group{}
 	entries := 0
@@ -163,8 +163,8 @@ func (g *groups) walk(epoch uint32) {
 	}
 }
 
-// readGroups calls add for the folders in a folder, with their inodes, and returns how many entries it has read. It
-// stops after about most entries, to within some hundred.
+// readGroups calls add for each folder in dir, with its inode, and returns the number of entries that it has read. It stops
+// within some hundred entries after most.
 func readGroups(dir string, most int, add func(name string, id uint64)) int {
 	f, err := os.Open(dir)
 	if err != nil {

@@ -21,8 +21,8 @@ func makeGroup(t *testing.T, mount, path string) uint64 {
 	return st.Ino
 }
 
-// TestGroups: processes that are gone have the unit of their control group. The folders are no control groups, so they
-// are not opened by ID but walked.
+// TestGroups shows that ended processes have the unit of their control group. The folders here are no control groups, so the
+// Resolver walks them.
 func TestGroups(t *testing.T) {
 	root := t.TempDir()
 	mount := filepath.Join(root, "sys/fs/cgroup")
@@ -49,21 +49,21 @@ func TestGroups(t *testing.T) {
 	require.Zero(t, r.Lookup(Process{PID: 93}))
 	require.Zero(t, r.Lookup(Process{PID: 0, Cgroup: nginx}))
 
-	// What is known of a process stays when it is gone.
+	// A process that has ended keeps its service.
 	require.NoError(t, os.RemoveAll(filepath.Join(root, "proc", "10")))
 	for range keep {
 		r.Age()
 	}
 	require.Equal(t, "/usr/sbin/nginx", r.Lookup(Process{PID: 10, Cgroup: nginx}).Path, "what is read then has no path")
 
-	// A group that comes later is known after the next walk, and /proc until then.
+	// A new group is known after the next walk. Until then, /proc/PID/cgroup tells.
 	late := makeGroup(t, mount, "system.slice/late.service")
 	require.Zero(t, r.Lookup(Process{PID: 94, Cgroup: late}))
 	require.Equal(t, "late", r.Lookup(Process{PID: 12, Cgroup: late}).Name)
 	r.Age()
 	require.Equal(t, Service{Name: "late"}, r.Lookup(Process{PID: 95, Cgroup: late}))
 
-	// One that is gone stays known, one that never was is not walked for again and again.
+	// A removed group stays known. A group that never existed does not cause a walk each time.
 	require.NoError(t, os.RemoveAll(filepath.Join(mount, "system.slice")))
 	require.Equal(t, Service{Name: "nginx"}, r.Lookup(Process{PID: 96, Cgroup: nginx}))
 	require.Zero(t, r.Lookup(Process{PID: 97, Cgroup: 1 << 60}))
@@ -73,7 +73,7 @@ func TestGroups(t *testing.T) {
 	require.False(t, r.groups.missing)
 }
 
-// TestGroupsAreBounded: somebody makes groups without end.
+// TestGroupsAreBounded makes groups without end.
 func TestGroupsAreBounded(t *testing.T) {
 	mount := t.TempDir()
 	nginx := makeGroup(t, mount, "system.slice/nginx.service")
@@ -98,7 +98,7 @@ func TestGroupsAreBounded(t *testing.T) {
 	require.LessOrEqual(t, readGroups(mount, 10, func(string, uint64) { n++ }), 10+256)
 }
 
-// TestRealGroup asks the kernel, by ID and by a walk.
+// TestRealGroup finds real control groups, by ID and by a walk.
 func TestRealGroup(t *testing.T) {
 	if os.Geteuid() != 0 {
 		t.Skip("control groups are for root alone")
@@ -149,11 +149,11 @@ func TestRealGroup(t *testing.T) {
 	require.False(t, found)
 }
 
-// TestGroupOutsideOfTheMount: a container without the node's /sys/fs/cgroup has a mount of its own part of the tree. What
-// is not in there has no path, and is not known: /proc tells.
+// TestGroupOutsideOfTheMount has a container that mounts only its own part of the hierarchy. Groups outside of it are not found,
+// so /proc/PID/cgroup tells.
 func TestGroupOutsideOfTheMount(t *testing.T) {
 	const variable = "HOSTPROC_OUTSIDE"
-	if id, err := strconv.ParseUint(os.Getenv(variable), 10, 64); err == nil { // in a namespace of its own
+	if id, err := strconv.ParseUint(os.Getenv(variable), 10, 64); err == nil { // in a mount namespace of its own
 		mount := t.TempDir()
 		require.NoError(t, unix.Mount("cgroup2", mount, "cgroup2", 0, ""))
 		defer func() { require.NoError(t, unix.Unmount(mount, 0)) }()

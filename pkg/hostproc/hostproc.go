@@ -1,7 +1,6 @@
-// Package hostproc finds the service of a process outside containers: its systemd unit, or else its executable. The unit
-// comes from the ID of the process's control group, which is resolved once per group, or else from
-// /proc/PID/cgroup. The executable comes from the link /proc/PID/exe. Both are read once per process, and nothing of the
-// process's memory or files.
+// Package hostproc finds the service of a process outside containers: its systemd unit, or else its executable. The unit comes
+// from the ID of the control group, which is resolved once per group, or else from /proc/PID/cgroup. The executable comes from
+// the link /proc/PID/exe. Both are read once per process. The package reads neither the memory nor the files of processes.
 package hostproc
 
 import (
@@ -18,25 +17,24 @@ import (
 
 // Service is the service of a process. The zero value means that nothing is known.
 type Service struct {
-	// Name is the name of the unit, without its suffix, or of the executable. The unit of a user's own service manager has the
-	// user's ID in front: user@1000/nginx. An executable in a namespace where its path may be anything has that behind it: "nginx
-	// (user namespace)".
+	// Name is the name of the unit, without its suffix, or of the executable. A unit of a user's service manager has a prefix
+	// with the user's ID: user@1000/nginx. An executable whose path is not trusted has a suffix: "nginx (user namespace)".
 	Name string
-	// Executable and Path are the name and the path of the process's executable. They are empty for executables beyond a unit's
-	// limit and for ended processes. They are also empty if the path does not count: in a user namespace, or below another root
-	// than the host's.
+	// Executable and Path are the name and the path of the process's executable. They are empty beyond a unit's limit of
+	// executables, and for ended processes. They are also empty if the path is not trusted: in a user namespace, or below a root
+	// other than the host's.
 	Executable, Path string
 }
 
-// Process identifies a process. The kernel gives a PID to another process later, which the inode of the executable
-// nearly always shows; it may be 0. Cgroup is the ID of the control group in the unified hierarchy, or 0 if it is not known.
+// Process identifies a process. The kernel reuses PIDs, so Inode, the inode of the executable, tells processes apart; 0 means
+// unknown. Cgroup is the ID of the control group in the unified hierarchy, or 0 if unknown.
 type Process struct {
 	PID    uint32
 	Inode  uint64
 	Cgroup uint64
 }
 
-// These limit the data that a Resolver remembers and reads.
+// These limit the memory of a Resolver, and what it reads.
 const (
 	maxProcesses   = 32768
 	maxUnits       = 4096
@@ -56,7 +54,7 @@ type Resolver struct {
 
 	mu          sync.RWMutex
 	known       map[Process]entry
-	executables map[string]map[string]bool // by unit: paths
+	executables map[string]map[string]bool // paths by unit
 }
 
 type entry struct {
@@ -64,15 +62,15 @@ type entry struct {
 	epoch   uint32 // when it was read
 }
 
-// keep is the number of calls of Age during which an entry is used. Later its PID may belong to another process.
+// keep is the number of calls of Age after which an entry is read again, because another process may have its PID.
 const keep = 6
 
-// Age tells that some seconds have passed. If control groups cannot be opened by ID, it lists them when an unknown one is
-// requested. That takes some ten milliseconds for a thousand groups.
+// Age tells the Resolver that some seconds have passed. If control groups cannot be opened by ID, it lists them after a request
+// for an unknown one. That takes some ten milliseconds per thousand groups.
 func (r *Resolver) Age() { r.groups.age(r.epoch.Add(1)) }
 
-// New returns a Resolver for the processes below root/proc and the control groups in root/sys/fs/cgroup. Without the latter it
-// uses /sys/fs/cgroup, where a daemon's container has its node's groups. root is empty or "/" outside containers.
+// New returns a Resolver for the processes in root/proc and the control groups in root/sys/fs/cgroup. If root has no control
+// groups, it uses /sys/fs/cgroup, where a daemon's container has the node's groups. Outside containers, root is empty or "/".
 func New(root string) *Resolver {
 	mount := unified(root)
 	if mount == "" {
@@ -85,8 +83,8 @@ func New(root string) *Resolver {
 	}
 }
 
-// Lookup returns the service of a process. A process's first request looks it up, which takes some ten microseconds. If it has
-// ended, only its unit is known, and only from the ID of its control group. It does not allocate for one that is known.
+// Lookup returns the service of a process. The first call for a process takes some ten microseconds; later calls do not allocate.
+// If the process has ended, Lookup knows only its unit, from the ID of its control group.
 func (r *Resolver) Lookup(p Process) Service {
 	epoch := r.epoch.Load()
 	r.mu.RLock()
@@ -102,7 +100,7 @@ func (r *Resolver) Lookup(p Process) Service {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if len(r.known) >= maxProcesses {
-		clear(r.known) // those that still run are looked up again
+		clear(r.known) // running processes are looked up again
 	}
 	if s.Name != "" {
 		s = r.bound(s)
@@ -111,7 +109,7 @@ func (r *Resolver) Lookup(p Process) Service {
 	return s
 }
 
-// bound leaves out the executable if its unit already has many, because each makes a resource.
+// bound removes the executable if its unit already has many, because each executable makes a resource.
 func (r *Resolver) bound(s Service) Service {
 	if s.Path == "" {
 		return s
@@ -143,7 +141,7 @@ func (r *Resolver) read(p Process, epoch uint32) Service {
 	}
 	path = printable.Cut(strings.TrimSuffix(path, " (deleted)"), maxPath)
 	s := Service{Executable: printable.Cut(filepath.Base(path), maxName), Path: path}
-	if memory := strings.TrimPrefix(path, "/"); strings.HasPrefix(memory, "memfd:") { // the rest is text, not a path
+	if memory := strings.TrimPrefix(path, "/"); strings.HasPrefix(memory, "memfd:") { // the rest is a name, not a path
 		s.Executable = printable.Cut(memory, maxName)
 	}
 	if !found {
@@ -156,7 +154,7 @@ func (r *Resolver) read(p Process, epoch uint32) Service {
 	return s
 }
 
-// readCgroup returns the path of the unified hierarchy, or of systemd's own where that is not there.
+// readCgroup returns the path in the unified hierarchy, or else in systemd's own hierarchy.
 func readCgroup(file string) string {
 	f, err := os.Open(file)
 	if err != nil {
@@ -182,11 +180,11 @@ func readCgroup(file string) string {
 	return path
 }
 
-// Unit returns the name of a control group's systemd unit without its suffix, or "" if it has none that names a service. Numbered
-// or hashed units do not count, such as session-12.scope, run-u31.service, user@1000.service and scopes of containers.
+// Unit returns the name of a control group's systemd unit without its suffix, or "" if the unit names no service. Numbered or
+// hashed units name none, such as session-12.scope, run-u31.service, user@1000.service and scopes of containers.
 //
-// The unit is the outermost one. A user made the units below it, with any name. Below a user's service manager the user's own
-// units begin, which have user@1000/ in front of their name.
+// Unit uses the outermost unit, because a service can choose the names of units below its own. A unit of a user's service manager
+// gets the prefix user@1000/.
 func Unit(cgroup string) string {
 	user := ""
 	cgroup = strings.TrimSuffix(cgroup, " (deleted)") // so the kernel shows a removed group
@@ -213,8 +211,8 @@ func Unit(cgroup string) string {
 	return ""
 }
 
-// hashed reports whether a name has a part that looks like a hash: twelve hexadecimal digits in a row, at least
-// one of them 0 to 9.
+// hashed reports whether a name has a part that looks like a hash: at least twelve hexadecimal digits in a row, with a decimal
+// digit among them.
 func hashed(name string) bool {
 	run, digit := 0, false
 	for i := range len(name) {
@@ -234,7 +232,7 @@ func hashed(name string) bool {
 	return false
 }
 
-// unescape undoes systemd's \x2d for characters that unit names cannot have.
+// unescape undoes systemd's escapes, such as \x2d, of characters that unit names cannot have.
 func unescape(name string) string {
 	for {
 		i := strings.Index(name, `\x`)

@@ -43,7 +43,7 @@ func TestUnit(t *testing.T) {
 	}
 }
 
-// process makes a folder such as /proc has.
+// process makes a folder as in /proc.
 func process(t *testing.T, root string, pid int, exe, cgroup string) {
 	t.Helper()
 	dir := filepath.Join(root, "proc", fmt.Sprint(pid))
@@ -67,7 +67,7 @@ func TestLookup(t *testing.T) {
 	require.Zero(t, r.Lookup(Process{PID: 99}))
 	require.Zero(t, r.Lookup(Process{}))
 
-	// What is known of a process stays when it is gone.
+	// A process that has ended keeps its service.
 	require.NoError(t, os.RemoveAll(filepath.Join(root, "proc", "10")))
 	require.Equal(t, "nginx", r.Lookup(Process{PID: 10}).Name)
 	require.Zero(t, testing.AllocsPerRun(10, func() { r.Lookup(Process{PID: 10}) }))
@@ -81,7 +81,7 @@ func TestLookup(t *testing.T) {
 	}
 }
 
-// A PID that another process has by now tells its service after a while.
+// When a PID belongs to another process, Lookup returns that one's service after a while.
 func TestPIDUsedAgain(t *testing.T) {
 	root := t.TempDir()
 	process(t, root, 10, "/usr/sbin/nginx", "0::/system.slice/nginx.service\n")
@@ -97,7 +97,7 @@ func TestPIDUsedAgain(t *testing.T) {
 	require.Equal(t, "redis", r.Lookup(Process{PID: 10}).Name)
 }
 
-// TestRealProcess looks at a program that runs.
+// TestRealProcess looks up a running program.
 func TestRealProcess(t *testing.T) {
 	cmd := exec.Command("sleep", "60")
 	require.NoError(t, cmd.Start())
@@ -110,8 +110,8 @@ func TestRealProcess(t *testing.T) {
 	require.Contains(t, s.Path, "/")
 }
 
-// A process that can choose what its mounts show has a path that may be anybody's, and does not pass for a service of the
-// host by it. One that a privileged process has given mounts of its own, with the host's root, has its path.
+// The path of a process is not trusted if the process can choose its own mounts, so it cannot pass for a service of the host. It
+// is trusted if a privileged process made the mounts and the root is the host's.
 func TestOwnMounts(t *testing.T) {
 	if os.Geteuid() != 0 {
 		t.Skip("it takes root to become another user")
@@ -122,9 +122,9 @@ func TestOwnMounts(t *testing.T) {
 	sleep, err := exec.LookPath("sleep")
 	require.NoError(t, err)
 	r := New("")
-	r.groups = newGroups("") // this test's own unit
+	r.groups = newGroups("") // so that this test's own unit does not count
 	for name, c := range map[string]struct {
-		script string // comes to sleep
+		script string // ends in sleep
 		uid    uint32
 		want   Service
 	}{
@@ -154,7 +154,7 @@ func TestOwnMounts(t *testing.T) {
 				_ = cmd.Wait()
 			})
 			pid := uint32(cmd.Process.Pid)
-			// The programs on the way to it have names of their own.
+			// The programs that start it have their own names.
 			var got Service
 			for end := time.Now().Add(20 * time.Second); got != c.want && time.Now().Before(end); time.Sleep(10 * time.Millisecond) {
 				got = r.read(Process{PID: pid}, 0)

@@ -8,27 +8,26 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// namespaces finds whether a process sees the host's files. Every user may make a user namespace, have all capabilities in it,
-// and mount anything over the host's files. So paths there are the user's own. Without a user namespace, only a privileged
-// process can make its own mounts, as systemd does for services. Their paths count if the root is the host's, not a container's.
+// namespaces finds whether a process sees the host's files. Every user may make a user namespace, and mount anything over the
+// host's files in it. So paths there are not trusted. Without a user namespace, only a privileged process can make its own
+// mounts, as systemd does for services. Those paths are trusted if the root is the host's, not a container's.
 type namespaces struct {
-	// The host's. mount is empty if it cannot be read: then all mounts count as the host's.
+	// These are the host's. If mount is empty, it could not be read, and all mounts count as the host's.
 	user, mount string
 	root        file
 }
 
-// file identifies a file.
 type file struct {
 	major, minor uint32
 	inode        uint64
 }
 
-// initialUser is the user namespace that the kernel begins with, by its number in the kernel's source (PROC_USER_INIT_INO).
+// initialUser is the initial user namespace. The kernel's source has its number (PROC_USER_INIT_INO).
 const initialUser = "user:[4026531837]"
 
 func newNamespaces(proc string) namespaces {
 	var n namespaces
-	for _, pid := range []string{"1", "2"} { // 2 is the kernel's kthreadd, for processes without access to 1
+	for _, pid := range []string{"1", "2"} { // 2 is kthreadd, for callers without access to 1
 		dir := filepath.Join(proc, pid)
 		mount, err := os.Readlink(filepath.Join(dir, "ns/mnt"))
 		if err != nil {
@@ -43,8 +42,7 @@ func newNamespaces(proc string) namespaces {
 	return n
 }
 
-// foreign returns the kind of namespace in which the paths of the process with the folder dir in /proc do not count, "" if they
-// do.
+// foreign returns the kind of namespace that makes paths of a process untrusted, or "". dir is the process's folder in /proc.
 func (n *namespaces) foreign(dir string) string {
 	if user, err := os.Readlink(filepath.Join(dir, "ns/user")); err == nil && user != n.user {
 		return "user namespace"
@@ -59,7 +57,7 @@ func (n *namespaces) foreign(dir string) string {
 	return ""
 }
 
-// identify identifies a folder without asking its file system, which may not answer.
+// identify returns a folder's identity without asking its file system, which may hang.
 func identify(path string) (file, bool) {
 	var st unix.Statx_t
 	err := unix.Statx(unix.AT_FDCWD, path, unix.AT_STATX_DONT_SYNC, unix.STATX_INO, &st)

@@ -8,11 +8,10 @@ import (
 	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/config"
 )
 
-// backoffState is the growing wait of one message, or of the receiver as a whole. The zero value
-// is ready for the first wait.
+// backoffState is the growing wait of one message, or of the receiver as a whole. Its zero value is ready for use.
 type backoffState struct{ b *backoff.ExponentialBackOff }
 
-// next is the wait after one more failure.
+// next returns the wait after one more failure.
 func (s *backoffState) next(cfg config.Retry) time.Duration {
 	if s.b == nil {
 		initial := max(cfg.InitialInterval, time.Millisecond)
@@ -27,8 +26,8 @@ func (s *backoffState) next(cfg config.Retry) time.Duration {
 	return s.b.NextBackOff()
 }
 
-// gate holds back all sends while the receiver fails, so that a full queue does not flood it with
-// requests. An answer of any kind that is not a request to come back later opens it.
+// gate blocks all sends while the receiver fails, so that a full queue does not flood it. Any answer other than a request to wait
+// opens the gate.
 type gate struct {
 	until time.Time
 	since time.Time // the first failure
@@ -37,8 +36,7 @@ type gate struct {
 	asked bool
 }
 
-// fail notes the failure of a send that began at started and may be tried again. Sends that were
-// under way together count as one failure.
+// fail records a retryable failure of a send that began at started. Sends that were in flight together count as one failure.
 func (g *gate) fail(cfg config.Retry, started, now time.Time, asked time.Duration) {
 	if g.since.IsZero() {
 		g.since = started

@@ -4,29 +4,29 @@ import (
 	"container/list"
 )
 
-// budget bounds the bytes of a set of entries, and chooses the entries to give up. It takes the oldest of the owner with the most
-// removable bytes, so a loud owner cannot push out the others. Entries in flight count, but cannot be given up.
+// budget bounds the bytes of a set of entries and chooses the entries to evict: the oldest of the owner with the most evictable
+// bytes. So an owner with many bytes cannot displace the others. Entries in flight count but cannot be evicted.
 type budget struct {
 	bound, used    int64 // bytes
-	limit, entries int64 // numbers of entries; a limit of 0 is none
-	inFlight       int64 // bytes of those in flight
+	limit, entries int64 // numbers of entries; a limit of 0 means none
+	inFlight       int64 // bytes of the entries in flight
 	owners         map[string]*owner
 }
 
 // owner is one owner's share of a budget.
 type owner struct {
-	bytes   int64     // of the entries that can be given up
-	entries list.List // of *entry, the oldest first, those in flight too
+	bytes   int64     // of the evictable entries
+	entries list.List // of *entry, the oldest first, including those in flight
 }
 
 func newBudget(bound int64) *budget {
 	return &budget{bound: bound, owners: map[string]*owner{}}
 }
 
-// fits reports whether size bytes fit if everything removable is removed.
+// fits reports whether size bytes fit after all evictable entries are evicted.
 func (b *budget) fits(size int64) bool { return size <= b.bound-b.inFlight }
 
-// over reports whether the bounds are exceeded, or would be with one more entry of extra bytes. Extra is 0 for the current state.
+// over reports whether the bounds are exceeded, or would be with one more entry of extra bytes. If extra is 0, no entry is added.
 func (b *budget) over(extra int64) bool {
 	more := int64(0)
 	if extra > 0 {
@@ -35,8 +35,7 @@ func (b *budget) over(extra int64) bool {
 	return b.used+extra > b.bound || (b.limit > 0 && b.entries+more > b.limit)
 }
 
-// acquire takes room for en, which is younger than all other entries. The caller then gives up others while the
-// budget is over.
+// acquire adds en, which is younger than all other entries. The caller then evicts entries while the budget is over.
 func (b *budget) acquire(en *entry) {
 	o := b.owners[en.Owner]
 	if o == nil {
@@ -49,7 +48,7 @@ func (b *budget) acquire(en *entry) {
 	b.entries++
 }
 
-// release gives en's room back.
+// release removes en from the budget.
 func (b *budget) release(en *entry) {
 	b.setInFlight(en, false)
 	o := b.owners[en.Owner]
@@ -63,7 +62,7 @@ func (b *budget) release(en *entry) {
 	b.entries--
 }
 
-// setInFlight sets whether en is in flight. Entries in flight cannot be given up.
+// setInFlight sets whether en is in flight.
 func (b *budget) setInFlight(en *entry, is bool) {
 	if en.inFlight == is {
 		return
@@ -77,8 +76,8 @@ func (b *budget) setInFlight(en *entry, is bool) {
 	b.owners[en.Owner].bytes -= size
 }
 
-// victim is the entry to give up next, nil if there is none. Of owners with the same number of bytes, it is the
-// one with the oldest entry.
+// victim returns the next entry to evict, or nil if there is none. Among owners with the same number of bytes, it chooses the
+// oldest entry.
 func (b *budget) victim() (victim *entry) {
 	most := int64(0)
 	for _, o := range b.owners {
@@ -92,7 +91,7 @@ func (b *budget) victim() (victim *entry) {
 	return victim
 }
 
-// oldest is the owner's oldest entry that can be given up. There is one while bytes is not 0.
+// oldest returns the owner's oldest evictable entry. One exists while bytes is not 0.
 func (o *owner) oldest() *entry {
 	place := o.entries.Front()
 	for place.Value.(*entry).inFlight {
@@ -101,12 +100,11 @@ func (o *owner) oldest() *entry {
 	return place.Value.(*entry)
 }
 
-// each visits all entries, those in flight too, in no order but by age within an owner. The visitor may release the
-// entry that it is shown.
+// each visits all entries, including those in flight, from old to young within an owner. The visitor may release its entry.
 func (b *budget) each(visit func(*entry)) {
 	for _, o := range b.owners {
 		for place := o.entries.Front(); place != nil; {
-			next := place.Next() // a removed place has none
+			next := place.Next() // a removed element has none
 			visit(place.Value.(*entry))
 			place = next
 		}

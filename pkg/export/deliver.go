@@ -24,8 +24,8 @@ func (e *Exporter) work() {
 	}
 }
 
-// next waits for an entry that may be sent now, takes it out of the queue and marks it as in flight. The body is
-// nil if it is on disk. The entry is nil when the exporter stops.
+// next waits for an entry that may be sent now, takes it out of the queue and marks it as in flight. The body is nil if it is on
+// disk. The entry is nil if the exporter has stopped.
 func (e *Exporter) next() (*entry, []byte) {
 	timer := time.NewTimer(time.Hour)
 	defer timer.Stop()
@@ -50,7 +50,7 @@ func (e *Exporter) next() (*entry, []byte) {
 		if en != nil {
 			wait = e.gate.until.Sub(now)
 		}
-		if due := e.queue.due(); !due.IsZero() { // asked after expire, which makes entries wait
+		if due := e.queue.due(); !due.IsZero() { // computed after expire, which delays entries
 			wait = min(wait, due.Sub(now))
 		}
 		wake := e.wake
@@ -65,8 +65,8 @@ func (e *Exporter) next() (*entry, []byte) {
 	}
 }
 
-// expire looks at the oldest entries of the queue. It drops those with data older than receivers accept. It puts those with data
-// ahead of the clock aside, because a machine's clock may be behind at the start. The caller holds mu.
+// expire checks the oldest entries of the queue. It drops those with data older than receivers accept. It delays those with data
+// ahead of the clock, because a machine's clock may be behind after a start. The caller holds mu.
 func (e *Exporter) expire() {
 	now := e.now()
 	for en := e.queue.oldest(); en != nil; en = e.queue.oldest() {
@@ -92,8 +92,7 @@ func (e *Exporter) expire() {
 	}
 }
 
-// deliver makes one attempt to send an entry that is in flight, and then removes it or lets it wait for the next
-// attempt.
+// deliver makes one attempt to send an entry in flight. Afterwards it removes the entry or queues it for the next attempt.
 func (e *Exporter) deliver(en *entry, body []byte) {
 	if e.store != nil && body == nil {
 		var err error
@@ -118,8 +117,7 @@ func (e *Exporter) deliver(en *entry, body []byte) {
 	e.report(en, len(body), out, reason, again)
 }
 
-// dropUnreadable drops an entry with an unreadable file. A corrupt file is removed; one that is unreadable for another reason
-// stays for the next start.
+// dropUnreadable drops an entry whose file cannot be read. It removes a corrupt file, and keeps others for the next start.
 func (e *Exporter) dropUnreadable(en *entry, err error) {
 	r := ReasonStorageError
 	e.mu.Lock()
@@ -139,8 +137,8 @@ func (e *Exporter) dropUnreadable(en *entry, err error) {
 	e.log.errorf(string(r), "dropped: a message in the storage folder %s cannot be read: %v%s", e.store.Dir, err, stays)
 }
 
-// settle counts an attempt. Then it ends the entry, or queues it for the next attempt (again). reason is empty unless the entry
-// was dropped. again also stands for an entry that a Shutdown has given up meanwhile. The caller holds mu.
+// settle counts an attempt. Then it removes the entry, or queues it for the next attempt (again). reason is empty unless the
+// entry was dropped. again is also true if a Shutdown has given up the entry meanwhile. The caller holds mu.
 func (e *Exporter) settle(en *entry, out attempt.Outcome, started time.Time, size int64) (reason Reason, again bool) {
 	if !clearInFlight(en) {
 		return "", true
@@ -191,7 +189,7 @@ func (e *Exporter) settle(en *entry, out attempt.Outcome, started time.Time, siz
 	return reason, false
 }
 
-// endOutage ends the pause that a failing receiver has caused, and wakes the workers. The caller holds mu.
+// endOutage opens the gate after an outage and wakes the workers. The caller holds mu.
 func (e *Exporter) endOutage(now time.Time) {
 	if !e.gate.failing() {
 		return
@@ -203,11 +201,11 @@ func (e *Exporter) endOutage(now time.Time) {
 	e.wakeAll()
 }
 
-// retryOver returns why an entry is not tried again, or "" if it is. The caller holds mu.
+// retryOver returns the reason not to retry an entry, or "". The caller holds mu.
 func (e *Exporter) retryOver(en *entry, now time.Time) Reason {
 	switch limit := e.cfg.Retry.MaxElapsedTime; {
 	case e.ctx.Err() != nil:
-		return "" // Shutdown has cancelled the attempt: that is no failure of the receiver
+		return "" // Shutdown cancelled the attempt: the receiver has not failed
 	case !e.cfg.Retry.Enabled:
 		return ReasonRetryDisabled
 	case limit > 0 && now.Sub(en.firstAt) >= limit:
@@ -216,7 +214,7 @@ func (e *Exporter) retryOver(en *entry, now time.Time) Reason {
 	return ""
 }
 
-// retryLater puts an entry back to wait for its next attempt. The caller holds mu.
+// retryLater queues an entry for its next attempt. The caller holds mu.
 func (e *Exporter) retryLater(en *entry, out attempt.Outcome, started, now time.Time) {
 	en.notBefore = now.Add(max(en.retry.next(e.cfg.Retry), out.Wait))
 	en.mustWait = out.Wait > 0
@@ -226,7 +224,7 @@ func (e *Exporter) retryLater(en *entry, out attempt.Outcome, started, now time.
 	e.wakeAll()
 }
 
-// report logs an attempt that did not succeed.
+// report logs an attempt unless it fully succeeded.
 func (e *Exporter) report(en *entry, size int, out attempt.Outcome, reason Reason, again bool) {
 	if e.ctx.Err() != nil && again {
 		return

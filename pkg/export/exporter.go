@@ -16,70 +16,68 @@ import (
 )
 
 const (
-	// maxAhead is the limit for data in the future, because receivers refuse more.
+	// maxAhead limits how far data may be in the future, because receivers refuse more.
 	maxAhead = 10 * time.Minute
-	// clockCheck is the time between two checks of data that is further ahead.
+	// clockCheck is the interval at which data further ahead is checked again.
 	clockCheck = 30 * time.Second
-	// maxStored bounds the number of messages in the storage folder, because each also costs some
-	// memory.
+	// maxStored bounds the number of stored messages, because each also costs some memory.
 	maxStored = 1 << 16
 	// stopGrace bounds the wait for sends that were cancelled.
 	stopGrace = 2 * time.Second
 )
 
-// Options are the inputs of an exporter in addition to its settings. The zero value works.
+// Options are the inputs of an exporter besides its settings. The zero value works.
 type Options struct {
 	Logger    logrus.FieldLogger // nil: logrus' standard logger
 	Observer  Observer
-	Now       func() time.Time // the clock that the age of data is measured against; nil: time.Now
+	Now       func() time.Time // the clock for the age of data; nil: time.Now
 	UserAgent string           // empty: ig-otel-profiles
-	// Patient has New return at once. The exporter then keeps trying to open its files (certificates, secrets, the storage
-	// folder). Meanwhile it holds messages in memory. See Opened.
+	// Patient makes New return at once. The exporter then retries to open its files (certificates, secrets, the storage folder),
+	// and holds messages in memory meanwhile. See Opened.
 	Patient bool
 }
 
-// Observer sees every attempt to send. Its methods are called from several goroutines.
+// Observer is notified of every attempt to send. Its methods are called from several goroutines.
 type Observer interface {
-	// Request reports an attempt that took d and carried bytes, uncompressed. ok reports that the
-	// receiver accepted it, wholly or in part.
+	// Request reports an attempt that took d and carried bytes, uncompressed. ok says that the receiver accepted the request,
+	// wholly or in part.
 	Request(d time.Duration, bytes int, ok bool)
 }
 
-// sender is one transport. Its methods are called from several goroutines; Close is called once, when every Send has ended
-// or been cancelled.
+// sender is one transport. Its methods are called from several goroutines. Close is called once, after every Send has ended or
+// was cancelled.
 type sender interface {
-	// Send makes one attempt and does not keep the message's body. It returns when ctx ends.
+	// Send makes one attempt. It does not keep the message's body, and returns when ctx ends.
 	Send(ctx context.Context, m Message) attempt.Outcome
 	Close() error
 }
 
-// Exporter queues messages and delivers them to one receiver, at least once each. All methods are
-// safe for concurrent use. It owns its goroutines, its connections and its storage folder, until
-// Shutdown.
+// Exporter queues messages and delivers them to one receiver, at least once each. All methods are safe for concurrent use. It
+// owns its goroutines, connections and storage folder until Shutdown.
 type Exporter struct {
 	cfg   config.Exporter
 	now   func() time.Time
 	obs   Observer
 	log   *eventLog
 	auth  *otlp.Auth
-	to    sender        // set when it is open
-	store *spool.Folder // the same; nil without a storage folder
+	to    sender        // set when the exporter is open
+	store *spool.Folder // set with to; nil without a storage folder
 	life
 	state
 }
 
-// life is the beginning and the end of an exporter's goroutines.
+// life controls the start and the end of an exporter's goroutines.
 type life struct {
 	ctx     context.Context
 	cancel  context.CancelFunc
-	tried   chan struct{} // closed after the first attempt to open it
+	tried   chan struct{} // closed after the first attempt to open the exporter
 	done    chan struct{} // closed when all goroutines have ended
 	once    sync.Once     // the first Shutdown
-	closed  chan struct{} // closed when Shutdown is through
+	closed  chan struct{} // closed when Shutdown has ended
 	shutErr error         // of the first Shutdown, set before closed is closed
 }
 
-// newSender makes the transport that the settings name.
+// newSender returns the transport that the settings name.
 func (e *Exporter) newSender(userAgent string) (sender, error) {
 	switch e.cfg.Transport {
 	case config.TransportGRPC:
@@ -96,5 +94,5 @@ func (e *Exporter) newSender(userAgent string) (sender, error) {
 // Name is the exporter's name in the settings.
 func (e *Exporter) Name() string { return e.cfg.Name }
 
-// Destination names the target of the exporter, without secrets.
+// Destination returns the exporter's target, without secrets.
 func (e *Exporter) Destination() string { return e.cfg.Destination() }

@@ -13,20 +13,19 @@ import (
 
 const (
 	logEvery    = time.Minute
-	maxWords    = 256 // bytes of a receiver's words in one line
+	maxWords    = 256 // bytes of a receiver's message in one line
 	maxPending  = 64
-	redactScope = 64 << 10 // bytes that are searched for secrets; more is cut off before
+	redactScope = 64 << 10 // bytes that are searched for secrets; the rest is cut off
 )
 
-// eventLog writes an exporter's log lines: at most one of each kind per minute, with the number
-// of those left out since. Posting never waits: a goroutine of its own does the writing, because
-// a logger may block on a full pipe. Secrets are taken out of every line, but not of prefix.
+// eventLog writes an exporter's log lines, at most one of each kind per minute, with the number of omitted ones. Callers never
+// wait: a goroutine writes, because a logger may block on a full pipe. Secrets are removed from every line, but not from prefix.
 type eventLog struct {
 	to      logrus.FieldLogger
 	prefix  string
-	secrets func() []string // that must not show
+	secrets func() []string // to remove from lines
 
-	rate warnings.Rate // the kinds are this package's, so there are few
+	rate warnings.Rate // this package defines the kinds, so they are few
 
 	mu     sync.Mutex
 	closed bool
@@ -39,7 +38,7 @@ type logLine struct {
 	text  string
 }
 
-// newEventLog starts the log's goroutine; close ends it.
+// newEventLog starts the log's goroutine, which close ends.
 func newEventLog(to logrus.FieldLogger, prefix string, secrets func() []string) *eventLog {
 	l := &eventLog{
 		to: to, prefix: prefix, secrets: secrets,
@@ -100,7 +99,7 @@ func (l *eventLog) post(level logrus.Level, kind, format string, args ...any) {
 	}
 }
 
-// close writes the pending data and ends the goroutine. It waits for that at most a second, in case the logger blocks.
+// close writes pending lines and ends the goroutine. It waits at most a second, because the logger may block.
 func (l *eventLog) close() {
 	l.mu.Lock()
 	if !l.closed {
@@ -127,7 +126,7 @@ func (l *eventLog) redact(s string) string {
 	return s
 }
 
-// words quotes a receiver's text, without secrets that it may have echoed.
+// words quotes a receiver's message, without secrets that it may have echoed.
 func (l *eventLog) words(s string) string {
 	s = strings.ToValidUTF8(l.redact(s), "\uFFFD")
 	if len(s) > maxWords {

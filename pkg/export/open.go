@@ -17,10 +17,9 @@ import (
 )
 
 const (
-	// openTimeout is how long New waits for the files and folders that the settings name: they may be on a file
-	// system that hangs.
+	// openTimeout limits how long New waits for the files and folders in the settings, because their file system may hang.
 	openTimeout = 10 * time.Second
-	// The wait between two attempts to open an exporter doubles from openFirstWait up to openLongestWait.
+	// The wait between attempts to open an exporter doubles from openFirstWait to openLongestWait.
 	openFirstWait, openLongestWait = time.Second, 30 * time.Second
 )
 
@@ -28,12 +27,12 @@ var errStopped = errors.New("the exporter was stopped")
 
 var errOpenHangs = fmt.Errorf("a file or folder of the settings has not responded for %s: check its file system", openTimeout)
 
-// New starts an exporter. Its settings come from package config, which has checked them. New does not connect to
-// the receiver. The caller ends the exporter with Shutdown.
+// New starts an exporter. Package config has checked the settings. New does not connect to the receiver. The caller ends the
+// exporter with Shutdown.
 //
-// New waits at most openTimeout until certificates, secret files and the storage folder are open, and returns their errors. With
-// Options.Patient it does not wait and returns no error: the exporter holds messages in memory and tries to open these until it
-// succeeds. The error names the setting, not the exporter.
+// New waits until certificates, secret files and the storage folder are open, at most openTimeout, and returns their errors. With
+// Options.Patient it returns at once and without an error. The exporter then holds messages in memory and retries until these are
+// open. The error names the setting, not the exporter.
 func New(cfg config.Exporter, opts Options) (*Exporter, error) {
 	if opts.UserAgent == "" {
 		opts.UserAgent = "ig-otel-profiles"
@@ -54,13 +53,13 @@ func New(cfg config.Exporter, opts Options) (*Exporter, error) {
 	return e, nil
 }
 
-// prepare makes an exporter that takes messages but does not send them: run does.
+// prepare returns an exporter that takes messages. Only run sends them.
 func prepare(cfg config.Exporter, opts Options) *Exporter {
 	if opts.Logger == nil {
 		opts.Logger = logrus.StandardLogger()
 	}
 	if cfg.Transport == config.TransportFile {
-		// These settings are for the network, as package config tells users.
+		// These settings are for the network, as package config documents.
 		cfg.Timeout, cfg.Queue.NumConsumers, cfg.Queue.Storage = math.MaxInt64, 1, ""
 	}
 	a := otlp.NewAuth(cfg)
@@ -81,8 +80,8 @@ func prepare(cfg config.Exporter, opts Options) *Exporter {
 	return e
 }
 
-// Opened waits for the first attempt to open the exporter's files and folders. It returns the error of that attempt, or of a
-// later one. A patient exporter continues to try. If ctx ends first, the error says that a file system hangs.
+// Opened waits for the first attempt to open the exporter's files and folders. It returns the error of the latest attempt. A
+// patient exporter keeps retrying. If ctx ends first, the error says that a file system hangs.
 func (e *Exporter) Opened(ctx context.Context) error {
 	select {
 	case <-e.tried:
@@ -94,8 +93,8 @@ func (e *Exporter) Opened(ctx context.Context) error {
 	return e.openErr
 }
 
-// run opens the exporter and then sends until the exporter is stopped. If opening fails, it tries again if patient
-// is set, and returns otherwise.
+// run opens the exporter and then sends until it is stopped. If opening fails, run retries if patient is set, and otherwise
+// returns.
 func (e *Exporter) run(connect func() (sender, error), patient bool) {
 	defer close(e.done)
 	wait := openFirstWait
@@ -137,7 +136,7 @@ func (e *Exporter) run(connect func() (sender, error), patient bool) {
 	wg.Wait()
 }
 
-// open makes one attempt to open the files and folders that the settings name. connect makes the sender.
+// open makes one attempt to open the files and folders in the settings. connect returns the sender.
 func (e *Exporter) open(connect func() (sender, error)) error {
 	to, err := connect()
 	if secrets := e.auth.Check(); secrets != nil {

@@ -9,8 +9,7 @@ import (
 	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/export/spool"
 )
 
-// takeOver queues the messages from the storage folder and logs unusable ones. If the folder holds more than its limit, it drops
-// messages.
+// takeOver queues the messages from the storage folder and logs the unusable ones. It drops messages beyond the folder's limits.
 func (e *Exporter) takeOver(found spool.Inventory) {
 	e.mu.Lock()
 	e.stats.CorruptFiles = found.Damaged
@@ -26,7 +25,7 @@ func (e *Exporter) takeOver(found spool.Inventory) {
 		rows += en.Rows
 		e.disk.acquire(en)
 		e.queue.push(en, time.Now())
-		for d := range e.drains { // their numbers are below those of its own messages: leave counts them
+		for d := range e.drains { // these messages have lower numbers than the exporter's own, so remove counts them
 			d.left++
 		}
 	}
@@ -48,9 +47,9 @@ func (e *Exporter) takeOver(found spool.Inventory) {
 	}
 }
 
-// renumber gives new numbers to the messages from before the folder was open, higher than those of all its files. A file is named
-// after the number of its message. Without new numbers, they would overwrite files, such as unread ones. The drains that wait for
-// these messages follow. The caller holds mu.
+// renumber gives the messages from before the folder was open higher numbers than all files in it. A file is named after the
+// number of its message, so old numbers could overwrite files. It also updates the drains that wait for these messages. The
+// caller holds mu.
 func (e *Exporter) renumber(found spool.Inventory) {
 	if found.Last == 0 {
 		return
@@ -76,8 +75,8 @@ func (e *Exporter) renumber(found spool.Inventory) {
 	e.seq = max(e.seq, before)
 }
 
-// persist writes new messages to the storage folder until the exporter stops. A message is queued for sending
-// only after it was written, or the attempt to write it has failed.
+// persist writes new messages to the storage folder until the exporter stops. It queues a message for sending after the write has
+// succeeded or failed.
 func (e *Exporter) persist() {
 	for {
 		en := e.nextUnsaved()
@@ -106,8 +105,8 @@ func (e *Exporter) persist() {
 
 var errNoRoom = errors.New("it is larger than sending_queue.storage_size")
 
-// nextUnsaved takes the oldest message that is not on disk yet, nil if there is none, and marks it as in flight.
-// To make room for it, it drops messages that are on disk.
+// nextUnsaved returns the oldest message that is not on disk yet, or nil, and marks it as in flight. To make room for it,
+// nextUnsaved drops messages on disk.
 func (e *Exporter) nextUnsaved() (en *entry) {
 	e.mu.Lock()
 	defer e.unlock()
@@ -125,15 +124,15 @@ func (e *Exporter) nextUnsaved() (en *entry) {
 	for en.size <= e.disk.bound && e.disk.over(en.size) {
 		victim := e.disk.victim()
 		if victim == nil {
-			break // all are in flight: for a moment the folder holds more than its bound
+			break // all are in flight: the folder exceeds its bound for a moment
 		}
 		e.drop(victim, ReasonStorageFull)
 	}
 	return en
 }
 
-// saved queues a message for sending after an attempt to write it. Its body is then on disk only; if err says
-// that the write failed, it stays in memory.
+// saved queues a message for sending after an attempt to write it. Its body is then only on disk, or stays in memory if err is
+// not nil.
 func (e *Exporter) saved(en *entry, err error) {
 	e.mu.Lock()
 	defer e.mu.Unlock()

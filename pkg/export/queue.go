@@ -5,12 +5,10 @@ import (
 	"time"
 )
 
-// sendQueue has the waiting entries in two lists: ready ones, the oldest first, and delayed ones.
-// An entry in flight is in neither.
+// sendQueue has the waiting entries in two sets: ready and delayed. Entries in flight are in neither.
 type sendQueue struct {
 	ready oldestFirst
-	// delayed has the entries that failed lately, which are few, so that a scan is cheap. Only while the clock is behind
-	// it has all of them.
+	// delayed has entries that failed recently. They are few, so a scan is cheap. While the clock is behind, it has all entries.
 	delayed map[*entry]struct{}
 }
 
@@ -35,7 +33,7 @@ func (q *sendQueue) promote(now time.Time) {
 	}
 }
 
-// due is the time of the first delayed entry, or zero if there is none.
+// due returns the time of the first delayed entry, or zero if there is none.
 func (q *sendQueue) due() (next time.Time) {
 	for en := range q.delayed {
 		if next.IsZero() || en.notBefore.Before(next) {
@@ -45,7 +43,7 @@ func (q *sendQueue) due() (next time.Time) {
 	return next
 }
 
-// hurry makes waiting entries due, unless the receiver requested the wait or the data is ahead of the clock.
+// hurry makes delayed entries ready, unless the receiver requested the wait or the data is ahead of the clock.
 func (q *sendQueue) hurry() {
 	for en := range q.delayed {
 		if !en.mustWait {
@@ -55,7 +53,7 @@ func (q *sendQueue) hurry() {
 	}
 }
 
-// oldest is the oldest ready entry, or nil.
+// oldest returns the oldest ready entry, or nil.
 func (q *sendQueue) oldest() *entry {
 	if len(q.ready) == 0 {
 		return nil
@@ -63,7 +61,7 @@ func (q *sendQueue) oldest() *entry {
 	return q.ready[0]
 }
 
-// remove takes en out, wherever it waits.
+// remove removes en from both sets.
 func (q *sendQueue) remove(en *entry) {
 	if en.index >= 0 {
 		heap.Remove(&q.ready, en.index)
@@ -71,7 +69,7 @@ func (q *sendQueue) remove(en *entry) {
 	delete(q.delayed, en)
 }
 
-// oldestFirst is a heap of entries by their order of arrival. Each knows its position.
+// oldestFirst is a heap of entries by order of arrival. Each entry has its index.
 type oldestFirst []*entry
 
 func (h oldestFirst) Len() int           { return len(h) }

@@ -7,16 +7,16 @@ import (
 	"time"
 )
 
-// drain is one call of Drain that waits for entries.
+// drain is a call of Drain that waits for entries.
 type drain struct {
-	upTo     uint64 // the number of the last entry that it waits for
-	left     int64  // entries that it still waits for
-	unsaved  int64  // of these, not on disk
+	upTo     uint64 // the number of the last entry to wait for
+	left     int64  // entries still to wait for
+	unsaved  int64  // of left, entries that are not on disk
 	finished chan struct{}
 }
 
-// checkDrains ends the Drain calls that have nothing left to wait for. Their entries are all gone, or all on disk while the
-// receiver fails or they wait for the clock. The caller holds mu.
+// checkDrains ends the Drain calls that need not wait any longer. Their entries have all ended, or are all on disk while the
+// receiver fails or the clock is behind. The caller holds mu.
 func (e *Exporter) checkDrains() {
 	for d := range e.drains {
 		if d.left == 0 || d.unsaved == 0 && (e.gate.failing() || d.left <= e.early) {
@@ -26,9 +26,9 @@ func (e *Exporter) checkDrains() {
 	}
 }
 
-// Drain waits until everything that was enqueued before the call is delivered or dropped. If the receiver fails and there is a
-// storage folder, it waits only until everything is stored there. If ctx ends first, the error says how much is still held. With
-// storage, data on disk is not an error. It does not hurry: waits between attempts stay as they are. Only Shutdown cuts them short.
+// Drain waits until everything enqueued before the call is delivered or dropped. If the receiver fails and there is a storage
+// folder, Drain only waits until everything is stored. If ctx ends first, the error says how much is still held; stored data is
+// no error. Waits between attempts stay as they are: only Shutdown shortens them.
 func (e *Exporter) Drain(ctx context.Context) error {
 	if err := e.drain(ctx); err != nil {
 		return fmt.Errorf("exporter %q: %w", e.cfg.Name, err)
@@ -60,8 +60,8 @@ func (e *Exporter) drain(ctx context.Context) error {
 		d.unsaved, e.stats.Rows.Held, context.Cause(ctx))
 }
 
-// Shutdown drains within ctx, then ends all sends and goroutines. The rest is dropped with the reason "shutdown", or stays in the
-// storage folder for the next start. It returns soon after ctx ends, even if the receiver hangs. The error says what is
+// Shutdown drains until ctx ends, then ends all sends and goroutines. The rest is dropped with the reason "shutdown", or stays in
+// the storage folder for the next start. Shutdown returns soon after ctx ends, even if the receiver hangs. The error says what is
 // unfinished. Later calls wait for the first one and return its error.
 func (e *Exporter) Shutdown(ctx context.Context) error {
 	first := false
@@ -77,7 +77,7 @@ func (e *Exporter) Shutdown(ctx context.Context) error {
 	defer close(e.closed)
 
 	e.mu.Lock()
-	// This is the last chance, so do not wait unless the receiver requested it.
+	// This is the last chance, so wait only if the receiver requested it.
 	e.gate.hurry()
 	e.queue.hurry()
 	e.wakeAll()
@@ -104,7 +104,7 @@ func (e *Exporter) Shutdown(ctx context.Context) error {
 	}
 	err := errors.Join(drainErr, stuck)
 	if stuck == nil {
-		// Else they are still in use, and closing them could hang too.
+		// Otherwise they are still in use, and closing them could hang too.
 		if e.to != nil {
 			err = errors.Join(err, e.to.Close())
 		}
@@ -117,11 +117,11 @@ func (e *Exporter) Shutdown(ctx context.Context) error {
 	return err
 }
 
-// dropHeld drops the entries in memory and returns their rows.
+// dropHeld drops the entries in memory and returns the number of their rows.
 func (e *Exporter) dropHeld() (rows int64) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	e.disk.each(func(en *entry) { clearInFlight(en) }) // a send that does not end: the file stays for the next start
+	e.disk.each(func(en *entry) { clearInFlight(en) }) // for a send that does not end, the file stays for the next start
 	e.memory.each(func(en *entry) {
 		rows += en.Rows
 		clearInFlight(en)

@@ -6,28 +6,28 @@ import (
 	"time"
 )
 
-// state is the content of an exporter, and the fate of the rest. mu guards all of it.
+// state has the entries and counters of an exporter. mu guards all of it.
 type state struct {
 	mu      sync.Mutex
 	seq     uint64 // of the last entry
-	stats   Stats  // the gauges in it are computed by Stats
+	stats   Stats  // Stats computes its gauges
 	memory  *budget
 	disk    *budget
 	queue   *sendQueue
-	unsaved []*entry // waiting to be written to the storage folder, in order
-	ended   []*entry // that have ended and whose files unlock removes
+	unsaved []*entry // to be written to the storage folder, in order
+	ended   []*entry // finished entries whose files unlock removes
 	gate    gate
-	wake    chan struct{} // closed and replaced when a worker may have something to do
-	save    chan struct{} // tells the writer of new work
+	wake    chan struct{} // closed and replaced when workers may have work
+	save    chan struct{} // wakes persist
 	drains  map[*drain]struct{}
 	early   int64 // entries whose data is ahead of this machine's clock
-	opened  bool  // what it needs is there
+	opened  bool  // the files and folders are open
 	openErr error // of the last attempt to open it
-	stopped bool  // nothing more is taken or sent
+	stopped bool  // nothing is taken or sent any more
 }
 
-// unlock releases mu and removes the files of entries that have ended under it. Callers that end entries on disk
-// release mu this way.
+// unlock releases mu and removes the files of entries that ended under it. Callers that end entries on disk must use it to
+// release mu.
 func (e *Exporter) unlock() {
 	ended := e.ended
 	e.ended = nil
@@ -39,11 +39,11 @@ func (e *Exporter) unlock() {
 	}
 }
 
-// Enqueue takes m over. It never waits for a disk or a network and never fails: what cannot be
-// held is dropped and counted.
+// Enqueue takes ownership of m. It never waits for a disk or a network and never fails: it drops and counts messages that cannot
+// be held.
 func (e *Exporter) Enqueue(m Message) {
 	if cap(m.Body) > len(m.Body)+len(m.Body)/4+1024 {
-		// Only the length counts in the queue: do not hold much more than that.
+		// The queue counts only the length, so do not keep a much larger array.
 		m.Body = append(make([]byte, 0, len(m.Body)), m.Body...)
 	}
 	e.mu.Lock()
@@ -90,7 +90,7 @@ func (e *Exporter) warnFull(r Reason) {
 		"the receiver is down or too slow; raise sending_queue.%s or lower the volume", key, bound, key)
 }
 
-// notify wakes the one reader of c.
+// notify wakes the reader of c.
 func notify(c chan struct{}) {
 	select {
 	case c <- struct{}{}:
@@ -98,13 +98,13 @@ func notify(c chan struct{}) {
 	}
 }
 
-// wakeAll makes idle workers check again. The caller holds mu.
+// wakeAll makes idle workers check for work. The caller holds mu.
 func (e *Exporter) wakeAll() {
 	close(e.wake)
 	e.wake = make(chan struct{})
 }
 
-// drop gives up en and counts it. The caller holds mu.
+// drop removes en and counts it as dropped. The caller holds mu.
 func (e *Exporter) drop(en *entry, r Reason) {
 	e.stats.Rows.Dropped[r] += en.Rows
 	e.stats.of(&en.Message, func(c *OriginCounts) {
@@ -124,7 +124,7 @@ func (e *Exporter) drop(en *entry, r Reason) {
 	e.remove(en)
 }
 
-// remove takes en out of the queue and its budget, and tells the drains that wait for it. The caller holds mu, and has
+// remove takes en out of the queue and its budget, and updates the drains that wait for it. The caller holds mu, and has
 // accounted for the rows.
 func (e *Exporter) remove(en *entry) {
 	e.stats.Rows.Held -= en.Rows
@@ -149,7 +149,7 @@ func (e *Exporter) remove(en *entry) {
 	e.checkDrains()
 }
 
-// setEarly notes, and counts, whether an entry waits because its data is ahead of the clock. The caller holds mu.
+// setEarly records and counts whether an entry's data is ahead of the clock. The caller holds mu.
 func (e *Exporter) setEarly(en *entry, early bool) {
 	if en.early == early {
 		return
@@ -162,8 +162,8 @@ func (e *Exporter) setEarly(en *entry, early bool) {
 	}
 }
 
-// clearInFlight marks an entry as no longer in flight. It returns false if a Shutdown without time to wait has given the entry
-// up. The entry is counted already, and the caller must leave it alone. The caller holds mu.
+// clearInFlight marks an entry as no longer in flight. It returns false if a Shutdown has given up the entry and counted it: the
+// caller must then leave it alone. The caller holds mu.
 func clearInFlight(en *entry) bool {
 	if !en.inFlight {
 		return false

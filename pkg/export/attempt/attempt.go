@@ -1,4 +1,4 @@
-// Package attempt has the result of one attempt to send a request.
+// Package attempt has the outcome of one attempt to send a request.
 package attempt
 
 import (
@@ -8,14 +8,14 @@ import (
 	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/export/wire"
 )
 
-// Verdict is the meaning of an attempt for the request.
+// Verdict says what happens to a request after an attempt.
 type Verdict uint8
 
-// The verdicts. The zero value loses nothing.
+// These are the verdicts. The zero value loses no data.
 const (
 	Retryable Verdict = iota
 	Accepted
-	Partial // accepted in part: never sent again
+	Partial // accepted in part, never sent again
 	Rejected
 	TooLarge
 )
@@ -23,21 +23,21 @@ const (
 // Outcome is the result of one attempt.
 type Outcome struct {
 	Verdict Verdict
-	// Sent is the number of bytes on the network, or in a file.
+	// Sent is the number of bytes sent over the network or written to a file.
 	Sent int64
-	// What describes the answer to users: a status in the protocol's words.
+	// What describes the answer to users, with the protocol's status.
 	What string
-	// Words are the receiver's own, untrusted.
+	// Words is the receiver's message, which is untrusted.
 	Words string
-	// Hint is the remedy, if the verdict alone does not say enough.
+	// Hint is the remedy, if the verdict does not imply it.
 	Hint string
-	// Wait is how long the receiver asked to wait; 0 if it did not.
+	// Wait is the wait that the receiver requested, or 0.
 	Wait time.Duration
-	// RejectedProfiles is the receiver's number of rejected profiles.
+	// RejectedProfiles is the number of profiles that the receiver rejected.
 	RejectedProfiles int64
 }
 
-// NotEncoded is the outcome if a request could not be encoded for the transport.
+// NotEncoded returns the outcome for a request that could not be encoded for the transport.
 func NotEncoded(err error) Outcome {
 	if errors.Is(err, wire.ErrBusy) {
 		return Outcome{What: err.Error()}

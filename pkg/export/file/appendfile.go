@@ -16,24 +16,23 @@ import (
 	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/export/trusted"
 )
 
-// appendFile appends records to one file. When a record would make the file too large, the file is first renamed, with the time
-// in its name, and old files are removed. Records are never split. Half a record, which a process that was killed can leave at
-// the end, is cut off before the next is written. All of that happens in write: there is no goroutine.
+// appendFile appends records to one file. If a record would exceed the size limit, write first renames the file, with the time in
+// its name, and removes old files. Records are never split. A killed process can leave an incomplete record, which the next write
+// removes. All of this happens in write, without a goroutine.
 //
-// Several processes may append to the same file: each holds the file's lock while it writes. The methods are
-// safe for concurrent use.
+// Several processes may append to the same file: each locks it while it writes. The methods are safe for concurrent use.
 type appendFile struct {
 	path    string
 	limit   config.Rotation
 	whole   recordEnd   // finds the end of the last complete record
-	problem func(error) // called with errors that do not keep records from being written
+	problem func(error) // called with errors that do not prevent the write
 
-	patience time.Duration // with a reader that takes no bytes, before problem is called
+	patience time.Duration // how long a reader may take no bytes before problem is called
 
 	mu     sync.Mutex
 	file   *os.File
-	known  int64     // this number of bytes from the start is known to be complete records
-	plain  bool      // a regular file: can be locked, cut and renamed
+	known  int64     // up to this offset, the file has only complete records
+	plain  bool      // a regular file, which can be locked, truncated and renamed
 	pruned time.Time // when old files were last removed
 	closed bool
 }
@@ -67,7 +66,7 @@ func (a *appendFile) write(ctx context.Context, record []byte) error {
 		return errors.Join(err, a.unlock())
 	}
 	if limit := int64(a.limit.MaxMegabytes) << 20; limit > 0 && size > 0 && size+int64(len(record)) > limit {
-		// Other processes that have the old file open notice the move in reopen.
+		// Other processes that have the old file open notice this in reopen.
 		if err := a.rotate(); err != nil {
 			return err
 		}
@@ -85,18 +84,18 @@ func (a *appendFile) write(ctx context.Context, record []byte) error {
 	if err == nil {
 		a.known = size + int64(n)
 	} else if n > 0 {
-		// Half a record would spoil the next one too.
+		// An incomplete record would corrupt the next one, too.
 		err = errors.Join(err, a.file.Truncate(size))
 	}
 	return errors.Join(err, a.unlock())
 }
 
-// writeToReader writes a record to a pipe, a socket or a terminal. It waits for the reader as long as ctx allows, so that
-// the reader sees whole records. The caller holds mu.
+// writeToReader writes a record to a pipe, a socket or a terminal. It waits for the reader until ctx ends, so that the reader
+// gets whole records. The caller holds mu.
 func (a *appendFile) writeToReader(ctx context.Context, record []byte) error {
 	write := func(b []byte, deadline time.Time) (int, error) {
-		file := a.file                      // close may take it away before the function below has run, which does not hold mu
-		_ = file.SetWriteDeadline(deadline) // for a kind of file without deadlines, write waits
+		file := a.file                      // close may set a.file to nil before the function below runs, which does not hold mu
+		_ = file.SetWriteDeadline(deadline) // files without deadlines block in Write
 		stop := context.AfterFunc(ctx, func() { _ = file.SetWriteDeadline(time.Unix(1, 0)) })
 		defer stop()
 		return file.Write(b)
@@ -109,8 +108,7 @@ func (a *appendFile) writeToReader(ctx context.Context, record []byte) error {
 	return err
 }
 
-// reopen opens the file if it is not open, or if the path now leads to another file, because somebody has rotated or moved it.
-// The caller holds mu.
+// reopen opens the file if it is not open, or if the path now leads to another file after a rotation. The caller holds mu.
 func (a *appendFile) reopen() error {
 	if a.closed {
 		return fs.ErrClosed
@@ -125,7 +123,7 @@ func (a *appendFile) reopen() error {
 	}
 	flag := os.O_CREATE | os.O_APPEND | os.O_RDWR // mend reads
 	if info, err := os.Stat(a.path); err == nil && !info.Mode().IsRegular() {
-		flag = os.O_WRONLY // a pipe, which fails once nobody reads it: this process must not be a reader
+		flag = os.O_WRONLY // a pipe: writes must fail without a reader, so this process must not be one
 	}
 	f, err := trusted.Open(a.path, flag)
 	if err != nil {
@@ -139,8 +137,8 @@ func (a *appendFile) reopen() error {
 	return nil
 }
 
-// mend cuts off half a record at the end of the file and returns the size of the rest. The caller holds the
-// file's lock, so nobody is still writing the missing half.
+// mend removes an incomplete record at the end of the file and returns the remaining size. The caller holds the file's lock, so
+// nobody is still writing that record.
 func (a *appendFile) mend() (size int64, err error) {
 	info, err := a.file.Stat()
 	if err != nil {
@@ -151,7 +149,7 @@ func (a *appendFile) mend() (size int64, err error) {
 		return size, nil
 	}
 	from := a.known
-	if from > size { // somebody has truncated the file
+	if from > size { // the file was truncated
 		from = 0
 	}
 	end, err := a.whole(a.file, from, size)
@@ -168,7 +166,7 @@ func (a *appendFile) mend() (size int64, err error) {
 	return end, nil
 }
 
-// lockWait is how long to wait for another process to finish writing its record.
+// lockWait limits the wait for another process that is writing a record.
 const lockWait = 2 * time.Second
 
 func (a *appendFile) lock() error {
@@ -194,10 +192,10 @@ func (a *appendFile) shut() {
 	a.file = nil
 }
 
-// rotate renames the file, closes it, which gives up its lock, and opens a new one, which is not locked.
+// rotate renames and closes the file, which releases its lock, and opens a new one without a lock.
 func (a *appendFile) rotate() error {
 	now := time.Now().UTC()
-	path := a.file.Name() // trusted.Open has resolved symbolic links
+	path := a.file.Name() // trusted.Open resolved the symbolic links
 	ext := filepath.Ext(path)
 	backup := fmt.Sprintf("%s-%s%s", strings.TrimSuffix(path, ext), now.Format(stampFormat), ext)
 	err := os.Rename(path, backup)
@@ -212,7 +210,7 @@ func (a *appendFile) rotate() error {
 	return nil
 }
 
-// prune removes old, rotated files that are beyond the limits.
+// prune removes rotated files beyond the limits.
 func (a *appendFile) prune(now time.Time) {
 	a.pruned = now
 	path := a.file.Name()

@@ -1,4 +1,4 @@
-// Package file has the transport into files: JSON lines, length-prefixed messages, and pprof files.
+// Package file is the transport to files: JSON lines, length-prefixed messages and pprof files.
 package file
 
 import (
@@ -16,24 +16,24 @@ import (
 	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/pprof"
 )
 
-// Sender is the file transport: each request becomes one line, one length-prefixed message or
-// one pprof file. An exporter has one goroutine that sends to it: a second one would only wait for the first.
+// Sender is the file transport. It writes each request as one line, one length-prefixed message or one pprof file. An exporter
+// calls Send from one goroutine only, because a second one would just wait.
 type Sender struct {
 	encode func(body []byte) ([]byte, error)
 	out    output
 }
 
-// output puts one encoded request where it belongs, as a whole or not at all.
+// output writes encoded requests, each as a whole or not at all.
 type output interface {
 	// open checks the target before a request is encoded.
 	open() error
-	// write waits for a reader until ctx ends, and for a disk as long as that takes.
+	// write waits for a reader until ctx ends, and for a disk without limit.
 	write(ctx context.Context, record []byte) error
 	close() error
 }
 
-// New returns the transport of an exporter into files. warn is called with errors that do not keep requests from being
-// written. It opens no file.
+// New returns an exporter's transport to files. It opens no file. warn is called with errors that do not prevent a request from
+// being written.
 func New(cfg config.Exporter, warn func(error)) (*Sender, error) {
 	switch info, err := os.Stat(cfg.Path); {
 	case err == nil && info.IsDir() && cfg.Format != "pprof":
@@ -55,7 +55,7 @@ func New(cfg config.Exporter, warn func(error)) (*Sender, error) {
 	return s, nil
 }
 
-// Encoder returns what makes a record of a format from a request.
+// Encoder returns a function that encodes a request as a record of the format.
 func Encoder(format, otlpVersion string) func(body []byte) ([]byte, error) {
 	switch format {
 	case "pprof":
@@ -66,15 +66,15 @@ func Encoder(format, otlpVersion string) func(body []byte) ([]byte, error) {
 	return jsonLine
 }
 
-// jsonLine is a ProfilesData in JSON on a line of its own, as the OpenTelemetry Collector's file
-// exporter writes and its file receiver reads.
+// jsonLine encodes a request as ProfilesData in JSON, on one line. The Collector's file exporter writes this, and its file
+// receiver reads it.
 func jsonLine(body []byte) ([]byte, error) {
 	line, err := wire.JSON(body)
 	return append(line, '\n'), err
 }
 
-// protoRecord is a ProfilesData after its length in four bytes, big endian, as the Collector's
-// file exporter writes.
+// protoRecord encodes a request as ProfilesData after its length in four bytes, big endian, as the Collector's file exporter
+// does.
 func protoRecord(body []byte, otlpVersion string) ([]byte, error) {
 	body, err := wire.ToLayout(body, otlpVersion)
 	if err != nil {
@@ -86,7 +86,7 @@ func protoRecord(body []byte, otlpVersion string) ([]byte, error) {
 	return append(binary.BigEndian.AppendUint32(make([]byte, 0, len(body)+4), uint32(len(body))), body...), nil
 }
 
-// pprofRecord is a request as a pprof file of its own.
+// pprofRecord encodes a request as a pprof file.
 func pprofRecord(body []byte) ([]byte, error) {
 	data, err := wire.Decode(body)
 	if err != nil {

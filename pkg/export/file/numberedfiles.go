@@ -17,14 +17,12 @@ import (
 	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/export/trusted"
 )
 
-// stampFormat is the time in the names of files. Its text sorts as time does, and it has no colons, which some
-// file systems do not allow.
+// stampFormat is the format of the time in file names. It sorts by time, and has no colons because some file systems forbid them.
 const stampFormat = "20060102T150405.000000000Z"
 
 const stampPattern = `\d{8}T\d{6}\.\d{9}Z`
 
-// numberedFiles writes each record to a file of its own, named <base>-<time>-<number>.pb.gz. The methods are
-// safe for concurrent use.
+// numberedFiles writes each record to its own file, named <base>-<time>-<number>.pb.gz. The methods are safe for concurrent use.
 type numberedFiles struct {
 	path    string
 	limit   config.Rotation
@@ -32,21 +30,21 @@ type numberedFiles struct {
 
 	mu        sync.Mutex
 	seq       uint64
-	dir, base string // folder and first part of the files' names, set by open
+	dir, base string // folder and prefix of the files' names, set by open
 	ours      *regexp.Regexp
-	tidied    time.Time // when removeLeftovers last looked
+	tidied    time.Time // last run of removeLeftovers
 }
 
-// leftoverAge is how old an unfinished file must be to be a leftover. Another process may be writing a younger one.
+// leftoverAge is the minimum age of a leftover file. Another process may still be writing a younger one.
 const leftoverAge = time.Hour
 
 const (
 	pprofSuffix = ".pb.gz"
-	unfinished  = ".tmp" // behind it, while it is written
+	unfinished  = ".tmp" // suffix of a file that is being written
 )
 
-// newNumberedFiles returns a numberedFiles for path: an existing folder for the files, or else the first part of their paths.
-// problem is called with errors that do not stop records.
+// newNumberedFiles returns a numberedFiles for path: an existing folder for the files, or else the prefix of their paths. problem
+// is called with errors that do not prevent a write.
 func newNumberedFiles(path string, limit config.Rotation, problem func(error)) *numberedFiles {
 	return &numberedFiles{path: path, limit: limit, problem: problem}
 }
@@ -74,8 +72,8 @@ func (n *numberedFiles) open() error {
 	return nil
 }
 
-// removeLeftovers removes the unfinished files of processes that were killed, once in leftoverAge: regular files
-// of this user that are named as write names them.
+// removeLeftovers removes, once per leftoverAge, the unfinished files of killed processes. It only removes regular files of this
+// user with names as in write.
 func (n *numberedFiles) removeLeftovers(now time.Time) {
 	if now.Sub(n.tidied) < leftoverAge {
 		return
@@ -110,7 +108,7 @@ func (n *numberedFiles) write(_ context.Context, record []byte) error {
 	n.seq++
 	now := time.Now().UTC()
 	path := filepath.Join(n.dir, fmt.Sprintf("%s-%s-%06d%s", n.base, now.Format(stampFormat), n.seq, pprofSuffix))
-	// Under a temporary name first, so that programs that watch the folder see whole files only.
+	// A temporary name comes first, so that programs that watch the folder see only whole files.
 	temp := path + unfinished
 	f, err := trusted.Open(temp, os.O_WRONLY|os.O_CREATE|os.O_EXCL)
 	if err != nil {
@@ -131,7 +129,7 @@ func (n *numberedFiles) write(_ context.Context, record []byte) error {
 
 func (n *numberedFiles) close() error { return nil }
 
-// checkParent returns an error unless dir is an existing folder.
+// checkParent returns an error unless dir is a folder.
 func checkParent(dir string) error {
 	info, err := os.Stat(dir)
 	if err != nil {
@@ -143,9 +141,9 @@ func checkParent(dir string) error {
 	return nil
 }
 
-// pruneFiles removes files in dir with our names: files that are too old, and the oldest ones beyond the limits of number or
-// size. reserved is the room for the current file. The newest file is never removed for its size. Files are ordered by their
-// names, which contain the time.
+// pruneFiles removes files in dir whose names match ours. It removes those that are too old, and the oldest ones beyond the
+// limits of number or size. reserved is the size of the current file. It never removes the newest file for its size. Names order
+// the files, because they contain the time.
 func pruneFiles(dir string, ours *regexp.Regexp, limit config.Rotation, reserved int64, now time.Time, problem func(error)) {
 	if limit.MaxBackups == 0 && limit.MaxDays == 0 && limit.MaxTotalMegabytes == 0 {
 		return
@@ -164,7 +162,7 @@ func pruneFiles(dir string, ours *regexp.Regexp, limit config.Rotation, reserved
 		}
 		info, err := e.Info()
 		if err != nil {
-			continue // gone meanwhile
+			continue // removed meanwhile
 		}
 		total += info.Size()
 		old := limit.MaxDays > 0 && now.Sub(info.ModTime()) > time.Duration(limit.MaxDays)*24*time.Hour

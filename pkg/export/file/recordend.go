@@ -7,12 +7,11 @@ import (
 	"io"
 )
 
-// recordEnd finds where the last whole record in a file of size bytes ends; from is the end of an earlier one. It
-// returns an error if the last record is not followed by the start of another, because the file then has another
-// owner.
+// recordEnd returns the end of the last whole record in a file of size bytes. from is the end of an earlier record. It returns an
+// error if the rest is not the start of a record, because another program then writes the file.
 type recordEnd func(f io.ReaderAt, from, size int64) (int64, error)
 
-// maxRecord is far above every receiver's limit.
+// maxRecord is far above the limit of every receiver.
 const maxRecord = 1 << 30
 
 var errForeign = errors.New("has data in another format: name another file, or move this one away")
@@ -34,7 +33,7 @@ func lineEnd(f io.ReaderAt, from, size int64) (int64, error) {
 	return lineTorn(f, from, size)
 }
 
-// lineTorn returns an error unless what follows end begins as a record does.
+// lineTorn returns an error unless the bytes after end begin like a record.
 func lineTorn(f io.ReaderAt, end, size int64) (int64, error) {
 	first := make([]byte, 1)
 	if end == size {
@@ -49,7 +48,7 @@ func lineTorn(f io.ReaderAt, end, size int64) (int64, error) {
 	return end, nil
 }
 
-// protoEnd is the recordEnd of messages with their length in front.
+// protoEnd is the recordEnd of length-prefixed messages.
 func protoEnd(f io.ReaderAt, from, size int64) (int64, error) {
 	head := make([]byte, 5)
 	for at := from; ; {

@@ -16,34 +16,35 @@ import (
 	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/export/wire"
 )
 
-// RareStacks is the frame that replaces the callers of stacks for which an answer has no room.
+// RareStacks is the name of the frame that replaces the callers of rare stacks in a bounded answer.
 const RareStacks = "[rare stacks]"
 
 const (
 	profileIDSize = 16
-	steps         = 60 // of a range, at the least
+	steps         = 60 // the minimum in a range
 )
 
-// Answer is the answer of a history to a Query.
+// Answer is the result of a Query.
 type Answer struct {
-	// Request has the samples, added up by stack, in profiles of Step each. The first begins at From.
+	// Request has the samples, summed by stack, in profiles of length Step. The first profile begins at From.
 	Request *collectorpb.ExportProfilesServiceRequest
 	From    time.Time
 	Step    time.Duration
-	// Summary describes the summed data. Its rows are those of whole requests, so they are 0 in an answer for one service.
+	// Summary describes the summed data. Its number of rows is 0 if the query chooses a service or a gadget, because rows are
+	// counted per request.
 	Summary Summary
-	// Damaged are the segments that could not be read to their end.
+	// Damaged lists the segments that could not be read to their end.
 	Damaged []Damage
-	// Rare is how many of the samples of Summary have RareStacks in place of their callers.
+	// Rare is the number of samples with RareStacks in place of their callers.
 	Rare int64
-	// Gaps are times without records, of half a minute or more.
+	// Gaps are the times without records, of half a minute or more.
 	Gaps []Gap
 }
 
 // Gap is a time without records.
 type Gap struct{ From, To time.Time }
 
-// minGap is the shortest gap that is reported; a gap must also be twice as long as the records around it.
+// minGap is the shortest reported gap. A gap must also be longer than twice the record after it.
 const minGap = 30 * time.Second
 
 type group struct {
@@ -53,7 +54,7 @@ type group struct {
 
 type sampleKey struct{ node, set, link uint32 }
 
-// amount is the sum of the samples of one key: their values, and their number.
+// amount is the sum of a key's samples: their values and their number.
 type amount struct{ value, samples int64 }
 
 func (a amount) plus(b amount) amount { return amount{a.value + b.value, a.samples + b.samples} }
@@ -67,20 +68,20 @@ type sums struct {
 
 type answer struct {
 	q       Query
-	most    int // entries
+	most    int // maximum of entries
 	to      *interned
 	width   int64 // of a step, in nanoseconds
 	longest uint64
 	groups  map[group]*sums
 	entries int
-	newest  map[[2]string]uint64 // of states, by type and unit
-	root    uint32               // the node of RareStacks, 0 before there is one
+	newest  map[[2]string]uint64 // time of the newest state, by type and unit
+	root    uint32               // the node of RareStacks, 0 if unused
 	last    time.Time            // end of the latest record
 	out     Answer
 }
 
-// Read answers a query from a folder. It reads one segment after the other, so it takes memory for one and for its answer. The
-// answer is bounded: rare stacks lose their callers. The sums stay exact.
+// Read answers a query from a folder. It reads one segment at a time, so its memory is bounded by a segment and the answer. The
+// answer is bounded too: rare stacks lose their callers, but the sums stay exact.
 func Read(dir string, q Query) (Answer, error) { return readAnswer(dir, q, maxEntries) }
 
 func readAnswer(dir string, q Query, most int) (Answer, error) {
@@ -114,7 +115,7 @@ func readAnswer(dir string, q Query, most int) (Answer, error) {
 	return a.out, nil
 }
 
-// step returns the length of a step for a range.
+// step returns the length of a step for a range of that length.
 func step(length time.Duration) time.Duration {
 	out := 10 * time.Second
 	for _, d := range []time.Duration{30 * time.Second, time.Minute, 2 * time.Minute, 5 * time.Minute, 10 * time.Minute, 20 * time.Minute, 30 * time.Minute, (length / steps).Truncate(time.Hour)} {
@@ -129,7 +130,7 @@ func (a *answer) segment(dir string, seq uint64, unpack *zstd.Decoder) error {
 	f, err := openSegment(dir, seq)
 	switch {
 	case errors.Is(err, fs.ErrNotExist):
-		return nil // its time was over
+		return nil // removed because of its age
 	case err != nil:
 		return err
 	}
@@ -168,7 +169,7 @@ func (a *answer) segment(dir string, seq uint64, unpack *zstd.Decoder) error {
 	return err
 }
 
-// record counts a record, and notes a gap before it.
+// record counts a record and finds the gap before it.
 func (a *answer) record(m wire.Message) {
 	if !a.q.covers(m.Start) {
 		return
@@ -227,7 +228,7 @@ func (a *answer) profile(tr *translator, b *block) {
 	a.entries += len(s.values) - before
 }
 
-// forget drops states that a newer one replaces.
+// forget removes the states that a newer one replaces.
 func (a *answer) forget(kind [2]string) {
 	for g, s := range a.groups {
 		if s.state && kind == a.to.typeUnit(g.measure) {
@@ -263,7 +264,7 @@ func (t *tables) scope(i uint32) string {
 	return sp.GetScope().GetName()
 }
 
-// request returns the sums in the form of OTLP.
+// request returns the sums as OTLP.
 func (a *answer) request() *collectorpb.ExportProfilesServiceRequest {
 	d := a.to.dictionary()
 	req := &collectorpb.ExportProfilesServiceRequest{Dictionary: d}

@@ -8,7 +8,7 @@ import (
 	"google.golang.org/protobuf/proto"
 )
 
-// cursor reads a record's fields. A missing value is 0, and bad is set.
+// cursor reads the fields of a record. If a value is missing, it returns 0 and sets bad.
 type cursor struct {
 	in  string
 	bad bool
@@ -21,7 +21,7 @@ func (c *cursor) uint() uint64 {
 		return v
 	}
 	v, rest := number64(c.in)
-	c.bad = c.bad || v == 0 // a 0 takes one byte, which is above
+	c.bad = c.bad || v == 0 // a valid 0 takes one byte, handled above
 	c.in = rest
 	return v
 }
@@ -31,7 +31,7 @@ func (c *cursor) int() int64 {
 	return int64(v>>1) ^ -int64(v&1)
 }
 
-// count reads the number of following fields, which have at least a byte each.
+// count reads the number of the following fields, which take at least one byte each.
 func (c *cursor) count() int {
 	n := c.uint()
 	if n > uint64(len(c.in)) {
@@ -47,7 +47,7 @@ func (c *cursor) bytes(n int) string {
 	return s
 }
 
-// readEntries adds a record's entries to its segment's dictionary, and returns the rest of the record.
+// readEntries adds a record's entries to the segment's dictionary, and returns the rest of the record.
 func (t *tables) readEntries(payload string) (cursor, error) {
 	c := cursor{in: payload[1:]}
 	for k := range t.entries {
@@ -73,7 +73,7 @@ func (t *tables) readEntries(payload string) (cursor, error) {
 	return c, nil
 }
 
-// block is a profile in the form of a record.
+// block is a profile as in a record.
 type block struct {
 	resource, scope, measure uint32
 	time, duration, dropped  uint64
@@ -81,7 +81,7 @@ type block struct {
 	values                   []int64
 }
 
-// read reads the next profile of a record. Its slices are used again.
+// read reads the next profile of a record. It reuses the slices.
 func (b *block) read(c *cursor) error {
 	b.resource, b.scope, b.measure = uint32(c.uint()), uint32(c.uint()), uint32(c.uint())
 	b.time, b.duration, b.dropped = c.uint(), c.uint(), c.uint()
@@ -107,7 +107,7 @@ func (b *block) read(c *cursor) error {
 	return nil
 }
 
-// dictionary returns the dictionary in the form of OTLP, without stacks. Entry i of a table is entry i there.
+// dictionary returns the dictionary as OTLP, without stacks. The indices stay the same.
 func (t *tables) dictionary() *profilespb.ProfilesDictionary {
 	d := &profilespb.ProfilesDictionary{
 		StringTable: append([]string{""}, t.entries[text]...), AttributeTable: []*profilespb.KeyValueAndUnit{{}}, FunctionTable: []*profilespb.Function{{}},
@@ -158,7 +158,7 @@ func (t *tables) setOf(i uint32) []int32 {
 	return list
 }
 
-// stackOf returns the locations of a node, the innermost first.
+// stackOf returns the locations of a node's stack, the innermost first.
 func (t *tables) stackOf(node uint32) []int32 {
 	var list []int32
 	for node > 0 && int(node) <= len(t.parents) {
@@ -168,7 +168,7 @@ func (t *tables) stackOf(node uint32) []int32 {
 	return list
 }
 
-// rareLocation returns the location that replaces omitted stacks.
+// rareLocation returns the location that replaces the callers of rare stacks.
 func rareLocation(t *interned) uint32 {
 	name := uint64(t.add(text, []byte(RareStacks)))
 	f := uint64(t.add(function, appendUints(nil, name, 0, 0, 0)))

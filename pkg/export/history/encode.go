@@ -14,11 +14,11 @@ import (
 // format is the first byte of a record.
 const format = 2
 
-// encoder writes the records of one segment. A record has its request's additions to the dictionary, and the samples, in a
-// column for each of their fields. Equal parts of intervals then take a byte or two, and even less after compression.
+// encoder writes the records of one segment. A record has the entries that its request adds to the dictionary, and the samples,
+// one column per field. Similar intervals then take a byte or two per value, and less after compression.
 type encoder struct {
 	to      *interned
-	written [kinds]int // entries that records have
+	written [kinds]int // number of entries in earlier records
 	nodes   int
 
 	dict *profilespb.ProfilesDictionary // of the request that is being written
@@ -28,13 +28,13 @@ type encoder struct {
 
 func newEncoder() *encoder { return &encoder{to: newInterned()} }
 
-// row is a sample with the segment's numbers for its parts.
+// row is a sample with the segment's indices.
 type row struct {
 	stack, set, link uint32
 	sample           *profilespb.Sample
 }
 
-// record returns a request as a record, and adds it to a summary. After an error, the encoder can no longer be used.
+// record encodes a request and adds it to a summary. After an error, the encoder is unusable.
 func (e *encoder) record(data *profilespb.ProfilesData, sum *Summary) ([]byte, error) {
 	e.begin(data.GetDictionary())
 	var out []byte
@@ -69,7 +69,7 @@ func (e *encoder) record(data *profilespb.ProfilesData, sum *Summary) ([]byte, e
 		e.written[k] = len(e.to.entries[k])
 	}
 	head = binary.AppendUvarint(head, uint64(len(e.to.parents)-e.nodes))
-	for i := e.nodes; i < len(e.to.parents); i++ { // a node is mostly the caller of the next one
+	for i := e.nodes; i < len(e.to.parents); i++ { // usually a node is the caller of the next one
 		head = binary.AppendUvarint(head, uint64(i)-uint64(e.to.parents[i]))
 	}
 	for _, place := range e.to.places[e.nodes:] {
@@ -126,7 +126,7 @@ func (e *encoder) begin(d *profilespb.ProfilesDictionary) {
 	e.stks = zeros(e.stks, len(d.GetStackTable()))
 }
 
-// zeros returns a slice of n zeros, the same one if it has room.
+// zeros returns a slice of n zeros. It reuses s if it has room.
 func zeros(s []uint32, n int) []uint32 {
 	s = slices.Grow(s[:0], n)[:n]
 	clear(s)
@@ -141,7 +141,7 @@ func (e *encoder) message(k kind, m proto.Message) (uint32, error) {
 	return e.to.add(k, b), nil
 }
 
-// once finds an entry of the request in the segment; encode appends it in the segment's form.
+// once returns the segment's index of a request's entry. encode appends the entry in the segment's form.
 func (e *encoder) once(k kind, i int32, encode func(b []byte) []byte) uint32 {
 	if i <= 0 || int(i) >= len(e.memo[k]) {
 		return 0
@@ -171,7 +171,7 @@ func (e *encoder) attribute(i int32) uint32 {
 		if s, ok := value.GetValue().(*commonpb.AnyValue_StringValueStrindex); ok {
 			value = &commonpb.AnyValue{Value: &commonpb.AnyValue_StringValue{StringValue: e.str(s.StringValueStrindex)}}
 		}
-		b, _ = proto.MarshalOptions{Deterministic: true}.MarshalAppend(b, value) // it was read a moment ago
+		b, _ = proto.MarshalOptions{Deterministic: true}.MarshalAppend(b, value) // the value was just decoded
 		return b
 	})
 }

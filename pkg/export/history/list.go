@@ -9,7 +9,7 @@ import (
 	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/export/wire"
 )
 
-// List returns the summary of each segment of a folder, the oldest first, with the bytes that it takes.
+// List returns the segments of a folder, the oldest first.
 func List(dir string) (list []Segment, err error) {
 	files, err := segments(dir)
 	if err != nil {
@@ -38,11 +38,11 @@ func List(dir string) (list []Segment, err error) {
 type Segment struct {
 	Summary
 	Bytes int64
-	// Err is the error of a part that could not be read.
+	// Err says why a part could not be read.
 	Err error
 }
 
-// summarize returns the summary of a segment: that at its end, or else one of its records.
+// summarize returns the summary at the end of a segment, or else computes it from the records.
 func summarize(dir string, of file, unpack *zstd.Decoder) (Segment, error) {
 	out := Segment{Bytes: of.size}
 	f, err := openSegment(dir, of.seq)

@@ -6,14 +6,14 @@ import (
 	"slices"
 )
 
-// Bounds of an answer.
+// These are the bounds of an answer.
 const (
-	maxEntries    = 400_000   // samples, counted once for each step
+	maxEntries    = 400_000   // samples, counted per step
 	maxDictionary = 128 << 20 // bytes
 )
 
-// shrink makes room. Rare stacks lose their callers within their steps, so that the timeline stays. The steps only become longer if
-// there are too many services for one sample of each in each step.
+// shrink keeps the answer within its bounds. Rare stacks lose their callers within each step, so the timeline stays. The steps
+// only become longer if even one sample per service and step is too much.
 func (a *answer) shrink() {
 	for len(a.groups) > a.most/4 && a.moreSteps() {
 		a.coarsen()
@@ -41,7 +41,7 @@ func (a *answer) coarsen() {
 	a.regroup(func(g group) group { g.step /= 2; return g }, func(k sampleKey) sampleKey { return k })
 }
 
-// regroup adds up rows with keys that have become equal.
+// regroup adds up sums whose keys have become equal.
 func (a *answer) regroup(group2 func(group) group, sample func(sampleKey) sampleKey) {
 	old := a.groups
 	a.groups, a.entries = make(map[group]*sums, len(old)), 0
@@ -60,7 +60,7 @@ func (a *answer) regroup(group2 func(group) group, sample func(sampleKey) sample
 	}
 }
 
-// cut keeps the callers of about most samples. For a quarter as many others, it keeps the innermost frames.
+// cut keeps the callers of about most samples. Of the others, a quarter as many keep their innermost frame.
 func (a *answer) cut(most int) {
 	a.root = a.to.node(0, rareLocation(a.to))
 	root := sampleKey{node: a.root}
@@ -73,14 +73,14 @@ func (a *answer) cut(most int) {
 	a.cutTo(most/4, func(k sampleKey) bool { return k != root && a.isRare(k) }, func(sampleKey) sampleKey { return root })
 }
 
-// stackOf is a stack of all steps.
+// stackOf identifies a stack in all steps.
 type stackOf struct {
 	measure uint32
 	sampleKey
 }
 
-// cutTo keeps about most of the chosen samples, and adds the others to another key. Half of them are the largest stacks of the whole
-// answer, in all steps. The others are the largest of each step, so that a short event keeps its stacks.
+// cutTo keeps about most of the chosen samples and moves the others to another key. Half of the kept samples are the largest
+// stacks of the whole answer. The others are the largest of each step, so that short events keep their stacks.
 func (a *answer) cutTo(most int, chosen func(sampleKey) bool, other func(sampleKey) sampleKey) {
 	type line struct {
 		measure uint32
@@ -114,7 +114,7 @@ func (a *answer) cutTo(most int, chosen func(sampleKey) bool, other func(sampleK
 	}
 }
 
-// largest returns the stacks with the largest values, the same number of samples for each measure, and at most most.
+// largest returns the stacks with the largest values, the same number for each measure, and at most most samples.
 func largest(all map[stackOf]amount, most int) map[stackOf]bool {
 	order := slices.SortedFunc(maps.Keys(all), func(x, y stackOf) int {
 		return cmp.Or(cmp.Compare(x.measure, y.measure), cmp.Compare(all[y].value, all[x].value), cmp.Compare(x.node, y.node))

@@ -1,11 +1,11 @@
-// Package history keeps requests in a folder, bounded by age and by bytes, and answers questions about them.
+// Package history keeps requests in a folder, bounded by age and by bytes, and answers queries on them.
 //
-// The folder holds segments, which are numbered. A segment is a file of some minutes that only grows: a record for each request,
-// in the form of package spool, with two checksums. A record has the samples, and their additions to the segment's own
-// dictionary. So a stack is written once in a segment. A segment that was ended has a summary behind its records. If its writer
-// was killed, its whole records are read. A damaged segment is read up to its first damaged record.
+// The folder has numbered segments. A segment is an append-only file of some minutes, with a record for each request, in package
+// spool's form with two checksums. A record has the samples, and the entries that they add to the segment's dictionary. So a
+// segment has each stack once. A finished segment has a summary after its records. If the writer was killed, readers use the
+// whole records. A damaged segment is read up to its first damaged record.
 //
-// One writer holds the folder's lock. Readers need none: they see whole records only.
+// One writer holds the folder's lock. Readers need no lock, because they see only whole records.
 package history
 
 import (
@@ -30,13 +30,13 @@ import (
 
 const (
 	suffix = ".seg"
-	// summaryOwner marks the record of a summary. It ends in the length of the record and trailerMagic.
+	// summaryOwner marks the record of a summary. The record's length and trailerMagic follow it.
 	summaryOwner = "summary"
 	trailerMagic = "IGHX"
 	trailerSize  = 4 + len(trailerMagic)
-	// maxPayload bounds the unpacked size of a damaged or hostile record.
+	// maxPayload bounds the uncompressed size of a damaged or hostile record.
 	maxPayload = 64 << 20
-	// diskBlock is the smallest file's size on disk.
+	// diskBlock is the disk space that the smallest file takes.
 	diskBlock = 4 << 10
 )
 
@@ -80,7 +80,7 @@ func segments(dir string) ([]file, error) {
 
 func onDisk(size int64) int64 { return (size + diskBlock - 1) / diskBlock * diskBlock }
 
-// appendSummary appends the end of a segment.
+// appendSummary appends the summary that ends a segment.
 func appendSummary(b []byte, s Summary) ([]byte, error) {
 	text, err := json.Marshal(s)
 	if err != nil {
@@ -113,7 +113,7 @@ func readSummary(f *os.File) (s Summary, ok bool) {
 	return s, true
 }
 
-// openSegment opens a segment to read.
+// openSegment opens a segment for reading.
 func openSegment(dir string, seq uint64) (*os.File, error) {
 	return os.OpenFile(segmentPath(dir, seq), os.O_RDONLY|trusted.NoFollow, 0)
 }
@@ -128,11 +128,11 @@ func (d Damage) Error() string { return fmt.Sprintf("%s: %v", filepath.Base(d.Fi
 
 func (d Damage) Unwrap() error { return d.Err }
 
-// errUnfinished is the end of a segment with a killed writer, or one that is being written.
+// errUnfinished is the error of a segment that is still written, or whose writer was killed.
 var errUnfinished = errors.New("its last record is incomplete")
 
-// records calls visit with each record of a segment and its unpacked body, which is visit's. It returns Damage if it could not
-// continue. With errUnfinished, only the last record is incomplete.
+// records calls visit with each record of a segment and its uncompressed body, which visit may keep. It returns Damage if it
+// could not continue. With errUnfinished, only the last record is incomplete.
 func records(f *os.File, unpack *zstd.Decoder, visit func(m wire.Message, payload string) error) error {
 	damaged := func(err error) error { return Damage{f.Name(), err} }
 	in := &counted{r: f}
@@ -161,7 +161,7 @@ func records(f *os.File, unpack *zstd.Decoder, visit func(m wire.Message, payloa
 	}
 }
 
-// counted notes the end of a reader.
+// counted records that its reader has reached the end.
 type counted struct {
 	r     io.Reader
 	ended bool

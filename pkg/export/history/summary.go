@@ -15,12 +15,12 @@ type Summary struct {
 	// Start and End bound the time of the data.
 	Start time.Time `json:"start"`
 	End   time.Time `json:"end"`
-	// Records are requests. Rows are the rows of gadgets that were merged into them.
+	// Records is the number of requests. Rows is the number of gadget rows in them.
 	Records int64 `json:"records"`
 	Rows    int64 `json:"rows"`
-	// Sums are the sums of each service and type of profile.
+	// Sums has a sum for each service and type of profile.
 	Sums []Sum `json:"sums"`
-	// More reports that there were too many services to list each.
+	// More says that some services were summed under an empty name, because there were too many.
 	More bool `json:"more,omitempty"`
 
 	places map[sumKey]int
@@ -29,20 +29,20 @@ type Summary struct {
 // Sum is a service's sum of one type of profile.
 type Sum struct {
 	Service string `json:"service"`
-	// Gadget is the name of the scope: the image of the gadget.
+	// Gadget is the name of the scope, which is the gadget's image.
 	Gadget  string `json:"gadget"`
 	Type    string `json:"type"`
 	Unit    string `json:"unit"`
 	Samples int64  `json:"samples"`
 	// Value is the sum of all values. For a state, such as memory in use, it is the newest value.
 	Value int64 `json:"value"`
-	// State is the time of the newest, in nanoseconds since 1970, and 0 if the type is not a state.
+	// State is the time of the newest value in nanoseconds since 1970, or 0 if the type is not a state.
 	State uint64 `json:"state,omitempty"`
 }
 
 type sumKey struct{ service, gadget, typ, unit string }
 
-// maxSums bounds a summary. The services beyond it are one without a name.
+// maxSums bounds a summary. The services beyond it share an empty name.
 const maxSums = 2000
 
 // sum returns the sum of a key.
@@ -77,7 +77,7 @@ func (s *Summary) add(service, gadget, typ, unit string, p *profilespb.Profile) 
 	s.sum(sumKey{service, gadget, typ, unit}).merge(one)
 }
 
-// total returns a sample's sum: without values, one for each timestamp.
+// total returns the sum of a sample's values. A sample without values counts one for each timestamp.
 func total(values []int64, timestamps int) int64 {
 	if len(values) == 0 {
 		return int64(timestamps)
@@ -99,7 +99,7 @@ func (s *Sum) merge(o Sum) {
 	s.Samples += o.Samples
 }
 
-// record notes a record's time and rows.
+// record adds a record's time and rows.
 func (s *Summary) record(start, end time.Time, rows int64) {
 	if s.Records == 0 || start.Before(s.Start) {
 		s.Start = start
@@ -125,7 +125,7 @@ func (s *Summary) merge(o Summary) {
 	}
 }
 
-// sort orders the sums, the services by their names.
+// sort orders the sums by gadget and type, and then from the largest value down.
 func (s *Summary) sort() {
 	slices.SortFunc(s.Sums, func(a, b Sum) int {
 		return cmp.Or(strings.Compare(a.Gadget, b.Gadget), strings.Compare(a.Type, b.Type), cmp.Compare(b.Value, a.Value), strings.Compare(a.Service, b.Service))
@@ -133,15 +133,16 @@ func (s *Summary) sort() {
 	s.places = nil
 }
 
-// Query chooses from a history.
+// Query selects data of a history.
 type Query struct {
-	// From and To bound when a profile began. From belongs to it, To does not; a To of zero is no bound.
+	// From and To bound the start of a profile. From is inclusive, To is exclusive; a zero To means no bound.
 	From, To time.Time
-	// Service and Gadget choose one of each; empty for all. A gadget is named as a scope is, or by the last part of its image.
+	// Service and Gadget select by name; empty selects all. A gadget's name is the name of the scope, or the last part of its
+	// image.
 	Service, Gadget string
 }
 
-// GadgetName returns the name of a gadget, such as profile_cpu, from the name of a scope, which is mostly its image.
+// GadgetName returns the name of a gadget, such as profile_cpu, from the name of a scope, usually an image.
 func GadgetName(scope string) string {
 	name, _, _ := strings.Cut(path.Base(scope), "@")
 	name, _, _ = strings.Cut(name, ":")
@@ -156,7 +157,7 @@ func (q Query) covers(t time.Time) bool {
 	return !t.Before(q.From) && (q.To.IsZero() || t.Before(q.To))
 }
 
-// skips reports whether the query selects nothing in a segment.
+// skips reports whether the query selects nothing from a segment.
 func (q Query) skips(s Summary) bool {
 	if s.End.Before(q.From) || !q.To.IsZero() && !s.Start.Before(q.To) {
 		return true

@@ -9,7 +9,7 @@ import (
 // A kind is one of the tables of a segment's dictionary.
 type kind uint8
 
-// number stands for a field that is no reference.
+// number marks a field that is not a reference.
 const number kind = 255
 
 const (
@@ -22,12 +22,12 @@ const (
 	link
 	resource // a ResourceProfiles without its profiles
 	scope    // a ScopeProfiles without its profiles
-	measure  // what a profile measures
+	measure  // type, unit and period of a profile
 	kinds
 )
 
-// shapes are the fields of the entries: common ones, ones that repeat until the end, and whether the rest is bytes. Entries are
-// sequences of varints. So an entry is its own key, and is compared in its stored form.
+// shapes describes the entries: the fixed fields, the fields that repeat until the end, and whether the rest is bytes. An entry
+// is a sequence of varints, so its stored form is its own key.
 var shapes = [kinds]struct {
 	fixed, repeated []kind
 	rest            bool
@@ -41,21 +41,21 @@ var shapes = [kinds]struct {
 	link:      {rest: true},
 	resource:  {rest: true},
 	scope:     {rest: true},
-	measure:   {fixed: []kind{text, text, text, text, number, set}}, // type and unit, those of the period, period
+	measure:   {fixed: []kind{text, text, text, text, number, set}}, // type and unit, type and unit of the period, period
 }
 
 // errFormat is the error for a record in another format.
 var errFormat = errors.New("not in this format")
 
-// tables is a dictionary. Entry 0 of each table is its zero value and not kept. A stack is a node with a location and the node of
-// its caller, so stacks share common parts.
+// tables is a dictionary. Entry 0 of each table is the zero value and is not stored. A stack is a node: a location and the node
+// of its caller. So stacks share common callers.
 type tables struct {
 	entries [kinds][]string
 	parents []uint32 // by node, from 1
-	places  []uint32 // by node: its location
+	places  []uint32 // by node: the location
 }
 
-// entry returns entry i of a table, empty if it has none.
+// entry returns entry i of a table, or "" if it has none.
 func (t *tables) entry(k kind, i uint32) string {
 	if i == 0 || int(i) > len(t.entries[k]) {
 		return ""
@@ -63,12 +63,12 @@ func (t *tables) entry(k kind, i uint32) string {
 	return t.entries[k][i-1]
 }
 
-// interned is a dictionary that finds its entries.
+// interned is a dictionary with an index of its entries.
 type interned struct {
 	tables
 	known [kinds]map[string]uint32
 	nodes map[uint64]uint32
-	bytes int64 // of memory, about
+	bytes int64 // of memory, estimated
 }
 
 func newInterned() *interned {
@@ -79,7 +79,7 @@ func newInterned() *interned {
 	return t
 }
 
-// Overhead of an entry and a node, in addition to their bytes.
+// These are the approximate costs of an entry and a node, besides their bytes.
 const entryBytes, nodeBytes = 64, 40
 
 func (t *interned) add(k kind, entry []byte) uint32 {
@@ -109,7 +109,7 @@ func (t *interned) node(parent, place uint32) uint32 {
 	return i
 }
 
-// translator maps entries of one dictionary to another, and adds the used ones.
+// translator copies entries from one dictionary to another as they are used.
 type translator struct {
 	from  *tables
 	to    *interned
@@ -117,7 +117,7 @@ type translator struct {
 	nodes []uint32
 }
 
-// grow follows a dictionary that has grown.
+// grow extends the translator after its source has grown.
 func (t *translator) grow() {
 	for k := range t.memo {
 		t.memo[k] = append(t.memo[k], make([]uint32, len(t.from.entries[k])+1-len(t.memo[k]))...)
@@ -125,7 +125,7 @@ func (t *translator) grow() {
 	t.nodes = append(t.nodes, make([]uint32, len(t.from.parents)+1-len(t.nodes))...)
 }
 
-// of returns the entry i of a table. A value out of range is 0.
+// of returns the target's index of entry i, and copies the entry on first use. It returns 0 if i is out of range.
 func (t *translator) of(k kind, i uint32) uint32 {
 	if i == 0 || int(i) >= len(t.memo[k]) {
 		return 0
@@ -153,7 +153,7 @@ func (t *translator) of(k kind, i uint32) uint32 {
 	if shape.rest {
 		out = append(out, in...)
 	}
-	if k == set { // in any order it is the same set
+	if k == set { // the order of a set does not matter
 		var list []uint64
 		for c := (cursor{in: string(out)}); len(c.in) > 0; {
 			list = append(list, c.uint())
@@ -165,7 +165,7 @@ func (t *translator) of(k kind, i uint32) uint32 {
 	return t.memo[k][i]
 }
 
-// node returns a node. A parent comes before its children, so that damage makes no circle.
+// node returns the target's node. A parent comes before its children, so damaged data cannot make a cycle.
 func (t *translator) node(i uint32) uint32 {
 	if i == 0 || int(i) >= len(t.nodes) {
 		return 0
@@ -181,7 +181,7 @@ func (t *translator) node(i uint32) uint32 {
 	return t.nodes[i]
 }
 
-// number64 takes a varint from the start of a text; 0 and nothing is left if there is none.
+// number64 reads a varint from the start of s. If there is none, it returns 0 and "".
 func number64(s string) (uint64, string) {
 	v := uint64(0)
 	for i := 0; i < len(s) && i < binary.MaxVarintLen64; i++ {

@@ -18,23 +18,23 @@ import (
 	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/export/wire"
 )
 
-// A segment ends at these limits. A query reads whole segments, and damage costs the rest of one.
+// These limits end a segment. A query reads whole segments, and damage loses the rest of a segment.
 const (
 	segmentTime   = 10 * time.Minute
 	segmentMemory = 12 << 20 // bytes of its dictionary in memory
-	// segmentShare limits a segment's share of a history, because only whole segments are removed.
+	// A segment ends at 1/segmentShare of the history's size, because only whole segments are removed.
 	segmentShare = 16
-	// settled is the running time before a process removes old segments, because the clock may be wrong at the start and be set later.
+	// settled is how long a process runs before it removes old segments. The clock may be wrong after a start.
 	settled = 10 * time.Minute
 )
 
-// clock is the time of day, which can be set, and a time that only goes forward.
+// clock has the time of day, which can be set, and a monotonic time.
 type clock struct {
 	now     func() time.Time
 	running func() time.Duration
 }
 
-// Writer is the transport into a history: each request becomes a record. Its methods may be called from several goroutines.
+// Writer is the transport to a history. It writes each request as a record. Its methods are safe for concurrent use.
 type Writer struct {
 	dir   string
 	limit config.Retention
@@ -47,18 +47,18 @@ type Writer struct {
 	closed bool
 	old    []kept // the oldest first
 	next   uint64
-	seg    *segment // the current one, nil for none
+	seg    *segment // the current one, or nil
 }
 
-// kept is a segment that was ended.
+// kept is a finished segment.
 type kept struct {
 	file
 	end time.Time // of its data
-	// age is its age at the time seen of the running clock.
+	// age is its age when the running clock was at seen.
 	age, seen time.Duration
 }
 
-// segment is the one that is written.
+// segment is the current segment.
 type segment struct {
 	file    *os.File
 	seq     uint64
@@ -68,7 +68,7 @@ type segment struct {
 	summary Summary
 }
 
-// New opens the folder of a history and locks it. warn is called with errors that do not keep requests from being written.
+// New opens and locks the folder of a history. warn is called with errors that do not prevent a request from being written.
 func New(dir string, limit config.Retention, warn func(error)) (*Writer, error) {
 	start := time.Now()
 	return open(dir, limit, warn, clock{time.Now, func() time.Duration { return time.Since(start) }})
@@ -95,7 +95,7 @@ func open(dir string, limit config.Retention, warn func(error), c clock) (*Write
 	return w, nil
 }
 
-// endOf returns the time of a segment's latest data, or else of its last write.
+// endOf returns the end of a segment's data, or else the time of its last write.
 func (w *Writer) endOf(of file) time.Time {
 	f, err := openSegment(w.dir, of.seq)
 	if err != nil {
@@ -145,7 +145,7 @@ func (w *Writer) Send(ctx context.Context, m wire.Message) attempt.Outcome {
 	})
 	if err != nil {
 		if !errors.Is(err, wire.ErrBusy) {
-			w.drop() // entries of the encoder count as written
+			w.drop() // the encoder counts its entries as written
 		}
 		return attempt.NotEncoded(err)
 	}
@@ -162,7 +162,7 @@ func (w *Writer) Send(ctx context.Context, m wire.Message) attempt.Outcome {
 	return attempt.Outcome{Verdict: attempt.Accepted, Sent: int64(len(record))}
 }
 
-// within returns the times of a request, now where it has none.
+// within returns the times of a request. A missing time becomes now.
 func within(start, end, now time.Time) (time.Time, time.Time) {
 	if end.IsZero() {
 		end = now
@@ -183,8 +183,8 @@ func (w *Writer) begin() error {
 	return nil
 }
 
-// drop leaves a segment after an error, at the end of its last whole record: the next one begins with a dictionary of its own. A segment
-// without records is removed.
+// drop closes the segment after an error and truncates it after the last whole record. The next segment begins with its own
+// dictionary. An empty segment is removed.
 func (w *Writer) drop() {
 	if w.seg == nil {
 		return
@@ -202,7 +202,7 @@ func (w *Writer) drop() {
 	}
 }
 
-// end writes the summary of the segment, without which it is read as well, and closes it.
+// end writes the segment's summary and closes it. A segment without a summary can be read, too.
 func (w *Writer) end() {
 	s := w.seg
 	tail, err := appendSummary(nil, s.summary)
@@ -225,10 +225,10 @@ func (w *Writer) end() {
 	}
 }
 
-// prune removes segments that are too old, and the oldest until there is room for more bytes.
+// prune removes segments that are too old, and then the oldest until more bytes fit.
 //
-// The clock can be set, so two clocks must agree that a segment is too old. They are the time of day, and this process's running
-// time since it first saw the segment. Setting the clock forward or back removes nothing, except by max_bytes.
+// The clock can be set, so a segment is too old only if two clocks agree: the time of day, and this process's monotonic time
+// since it first saw the segment. Setting the clock removes nothing, except for max_bytes.
 func (w *Writer) prune(more int64) {
 	now, running := w.clock.now(), w.clock.running()
 	total := onDisk(w.seg.size + more)

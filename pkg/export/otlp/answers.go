@@ -12,12 +12,11 @@ import (
 	"google.golang.org/protobuf/types/known/anypb"
 )
 
-// maxAskedWait limits the wait that a receiver requests. A wrong or hostile answer must not stop an exporter for years.
+// maxAskedWait limits the wait that a receiver requests, so that a wrong or hostile answer cannot stop an exporter for years.
 const maxAskedWait = 5 * time.Minute
 
-// retryableCodes is the table of
-// https://opentelemetry.io/docs/specs/otlp/#failures. RESOURCE_EXHAUSTED is retryable only if the
-// receiver says with RetryInfo that it can recover; that is decided beside this table.
+// retryableCodes is the table of https://opentelemetry.io/docs/specs/otlp/#failures. RESOURCE_EXHAUSTED is missing: it is
+// retryable only if the receiver sends RetryInfo.
 var retryableCodes = map[codes.Code]bool{
 	codes.Canceled:         true,
 	codes.DeadlineExceeded: true,
@@ -27,8 +26,7 @@ var retryableCodes = map[codes.Code]bool{
 	codes.DataLoss:         true,
 }
 
-// retryableStatus is the list of
-// https://opentelemetry.io/docs/specs/otlp/#retryable-response-codes.
+// retryableStatus is the list of https://opentelemetry.io/docs/specs/otlp/#retryable-response-codes.
 var retryableStatus = map[int]bool{
 	http.StatusTooManyRequests:    true,
 	http.StatusBadGateway:         true,
@@ -36,8 +34,7 @@ var retryableStatus = map[int]bool{
 	http.StatusGatewayTimeout:     true,
 }
 
-// retryInfo finds a RetryInfo among the details of a status. The wait is negative or absurd if
-// the receiver says so: cap it with askedWait.
+// retryInfo finds a RetryInfo in the details of a status. The wait is untrusted: bound it with askedWait.
 func retryInfo(details []*anypb.Any) (wait time.Duration, ok bool) {
 	for _, d := range details {
 		var info errdetails.RetryInfo
@@ -48,8 +45,8 @@ func retryInfo(details []*anypb.Any) (wait time.Duration, ok bool) {
 	return 0, false
 }
 
-// retryAfter reads a Retry-After header: seconds or a date
-// (https://www.rfc-editor.org/rfc/rfc9110#field.retry-after). It returns 0 without a usable value.
+// retryAfter reads a Retry-After header: seconds or a date (https://www.rfc-editor.org/rfc/rfc9110#field.retry-after). It returns
+// 0 if the value is unusable.
 func retryAfter(value string, now time.Time) time.Duration {
 	value = strings.TrimSpace(value)
 	if value == "" {
@@ -64,8 +61,8 @@ func retryAfter(value string, now time.Time) time.Duration {
 	return 0
 }
 
-// askedWait is the wait that a receiver requested, within bounds. Up to a tenth is added, so that senders do not all return at
-// the same moment.
+// askedWait bounds the wait that a receiver requested. It adds up to a tenth, so that senders do not all return at the same
+// moment.
 func askedWait(wait time.Duration) time.Duration {
 	wait = min(max(wait, 0), maxAskedWait)
 	if wait < 10 {

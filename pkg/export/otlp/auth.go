@@ -13,12 +13,12 @@ import (
 	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/export/wire"
 )
 
-// minSecret is the length of the shortest secret that is taken out of log lines. Shorter ones protect nothing, and
-// their removal would damage ordinary words.
+// minSecret is the length of the shortest secret that is removed from log lines. Removing shorter ones would damage ordinary
+// words.
 const minSecret = 4
 
-// Auth gives the headers of each request, credentials among them. Secrets in files are read for each request, so a rotated secret
-// is used at once. While a file cannot be read, its last value stays in use. It is safe for concurrent use.
+// Auth returns the headers of each request, including credentials. It reads secret files for each request, so it uses a rotated
+// secret at once. If a file cannot be read, its last value stays in use. It is safe for concurrent use.
 type Auth struct {
 	headers []config.Header
 	cfg     config.Auth
@@ -27,12 +27,11 @@ type Auth struct {
 	mu       sync.Mutex
 	token    string
 	password string
-	// For redaction, it has the secrets of the settings, which are sent for as long as the exporter runs, and the last ones from
-	// files and fetches.
+	// These secrets are removed from log lines: those of the settings, and the latest ones from files and token servers.
 	fixed, recent []string
 }
 
-// NewAuth reads no file: see Check.
+// NewAuth returns the credentials of an exporter. It reads no file: see Check.
 func NewAuth(exporter config.Exporter) *Auth {
 	cfg := exporter.Auth
 	a := &Auth{headers: exporter.Headers, cfg: cfg, token: string(cfg.BearerToken), password: string(cfg.Password)}
@@ -51,7 +50,7 @@ func NewAuth(exporter config.Exporter) *Auth {
 	return a
 }
 
-// Check reads the secret files and certificates of the settings, and returns their errors.
+// Check reads the secret files and certificates in the settings, and returns their errors.
 func (a *Auth) Check() error {
 	err := a.refresh()
 	if a.tokens != nil {
@@ -60,7 +59,7 @@ func (a *Auth) Check() error {
 	return err
 }
 
-// refresh reads the secret files again. On an error the last values stay.
+// refresh reads the secret files. After an error, the last values stay.
 func (a *Auth) refresh() error {
 	for _, f := range []struct {
 		key, file string
@@ -82,14 +81,14 @@ func (a *Auth) refresh() error {
 	return nil
 }
 
-// request is everything that one attempt sends besides its body.
+// request has the headers of one attempt.
 type request struct {
-	headers []config.Header // those of the settings, of the protocol, and the credential
-	token   string          // if the credential was got by OAuth 2.0
+	headers []config.Header // from the settings, the protocol and the credentials
+	token   string          // if OAuth 2.0 provides the credentials
 }
 
-// request returns the headers for a request in the layout of an otlp_version. It may ask a token server. Without a token, it
-// returns the reason.
+// request returns the headers for a request in the layout of otlpVersion. It may call a token server. If it gets no token, it
+// returns the outcome of the attempt.
 func (a *Auth) request(ctx context.Context, otlpVersion string, warn func(kind, format string, args ...any)) (request, *attempt.Outcome) {
 	if err := a.refresh(); err != nil {
 		warn("credentials", "%v: still using the value read before", err)
@@ -118,8 +117,8 @@ func (a *Auth) request(ctx context.Context, otlpVersion string, warn func(kind, 
 	return r, nil
 }
 
-// observe learns from the answer to an attempt. If a good token is refused now, it has ended early, and the request
-// is tried again with another.
+// observe handles the answer to an attempt. If the receiver refuses a token that it accepted before, the request is retried with
+// a new token.
 func (a *Auth) observe(sent request, denied bool, out *attempt.Outcome) {
 	switch {
 	case sent.token == "":
@@ -131,7 +130,7 @@ func (a *Auth) observe(sent request, denied bool, out *attempt.Outcome) {
 	}
 }
 
-// authorization is the value of the Authorization header, empty without credentials.
+// authorization returns the value of the Authorization header, or "" without credentials.
 func (a *Auth) authorization() string {
 	a.mu.Lock()
 	token, password := a.token, a.password
@@ -169,7 +168,7 @@ func (a *Auth) learn(secret string) {
 	if i := slices.Index(a.recent, secret); i >= 0 {
 		a.recent = slices.Delete(a.recent, i, i+1)
 	}
-	// The last few are enough: a receiver can only echo recent data.
+	// The latest ones are enough, because a receiver can only echo recent data.
 	const keep = 64
 	if len(a.recent) >= keep {
 		a.recent = slices.Delete(a.recent, 0, 1)
@@ -177,8 +176,8 @@ func (a *Auth) learn(secret string) {
 	a.recent = append(a.recent, secret)
 }
 
-// Secrets lists the secrets to remove from log lines, longest first, so that a secret that contains
-// another is replaced as a whole.
+// Secrets returns the secrets to remove from log lines, the longest first. So a secret that contains another is removed as a
+// whole.
 func (a *Auth) Secrets() []string {
 	a.mu.Lock()
 	defer a.mu.Unlock()

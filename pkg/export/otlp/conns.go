@@ -6,20 +6,20 @@ import (
 	"sync"
 )
 
-// openConns are the connections of an HTTP client. CloseIdleConnections leaves an HTTP/2 connection open for 90 s if its last
-// request has only just ended; closeAll closes it, too. It is safe for concurrent use.
+// openConns has the open connections of an HTTP client. CloseIdleConnections leaves an HTTP/2 connection open for 90 s if its
+// last request has just ended. closeAll closes it. It is safe for concurrent use.
 type openConns struct {
 	mu   sync.Mutex
 	open map[*openConn]struct{}
 }
 
-// openConn is one of them, until it is closed.
+// openConn is an open connection.
 type openConn struct {
 	net.Conn
 	of *openConns
 }
 
-// dialBy returns a dialer that keeps a list of its connections.
+// dialBy returns a dialer that records its connections.
 func (c *openConns) dialBy(d *net.Dialer) func(ctx context.Context, network, addr string) (net.Conn, error) {
 	return func(ctx context.Context, network, addr string) (net.Conn, error) {
 		conn, err := d.DialContext(ctx, network, addr)

@@ -9,13 +9,13 @@ import (
 	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/config"
 )
 
-// diagnosis knows the exporter's protocol, and explains misunderstandings with its receiver.
+// diagnosis finds mismatches between the exporter's protocol and the receiver's.
 type diagnosis struct {
 	grpc    bool
 	plain   bool
 	written config.Written
 	timeout time.Duration
-	layout  string // otlp_version; empty for JSON, which is the same in all
+	layout  string // otlp_version; empty for JSON, which is the same in all versions
 }
 
 func newDiagnosis(cfg config.Exporter, plain bool) diagnosis {
@@ -26,7 +26,7 @@ func newDiagnosis(cfg config.Exporter, plain bool) diagnosis {
 	return d
 }
 
-// hint returns the remedy for an error of the connection or of its other end, or "" for an unknown error.
+// hint returns the remedy for an error, or "" if the error is unknown.
 func (d diagnosis) hint(msg string) string {
 	has := func(parts ...string) bool { return has(msg, parts...) }
 	switch {
@@ -36,7 +36,7 @@ func (d diagnosis) hint(msg string) string {
 	case has(`malformed HTTP response "\x00\x00`, "invalid gRPC request"):
 		return "the receiver speaks gRPC there: " + d.otherTransport()
 	case has("readLoopPeekFailLocked: %!w(<nil>)"):
-		// net/http's words for a server that sends before the request, as gRPC servers do.
+		// net/http reports this for a server that sends before the request, as gRPC servers do.
 		return "the receiver sends first, so it probably speaks gRPC there: " + d.otherTransport()
 	case !d.plain && has("first record does not look like a TLS handshake", "server gave HTTP response to HTTPS client"):
 		return "the receiver speaks plain text and this exporter TLS: " + d.asPlainText() + ", or use the receiver's TLS port"
@@ -91,7 +91,7 @@ func (d diagnosis) asTLS() string {
 	return "set insecure: false, or write https:// in front of the endpoint" + d.where() + authority
 }
 
-// otherTransport explains how to send by HTTP in place of gRPC, or by gRPC in place of HTTP.
+// otherTransport explains how to send by HTTP instead of gRPC, or by gRPC instead of HTTP.
 func (d diagnosis) otherTransport() string {
 	exporter, protocol, port := "otlp-grpc", "grpc", "4317"
 	if d.grpc {

@@ -30,16 +30,15 @@ import (
 
 const grpcMethod = "/opentelemetry.proto.collector.profiles.v1development.ProfilesService/Export"
 
-// maxReconnectDelay bounds the time between attempts to connect, so that a returned receiver is
-// found soon with any retry settings.
+// maxReconnectDelay bounds the time between attempts to connect. So a receiver that returns is found soon, whatever the retry
+// settings.
 const maxReconnectDelay = 5 * time.Second
 
-// maxGRPCHeaders bounds a receiver's headers and trailers, which hold its error message.
+// maxGRPCHeaders bounds a receiver's headers and trailers, including its error message.
 const maxGRPCHeaders = 1 << 20
 
-// rawCodec passes request and response bytes on as they are. It is named "proto" because the name goes into the
-// content type. It is passed with each call and never registered: it would replace the process's codec of that
-// name.
+// rawCodec passes the bytes of requests and responses through. Its name is "proto" because the content type contains it. It is
+// passed with each call: registering it would replace the process's codec of that name.
 type rawCodec struct{}
 
 func (rawCodec) Name() string { return "proto" }
@@ -61,8 +60,8 @@ func (rawCodec) Unmarshal(data mem.BufferSlice, v any) error {
 	return nil
 }
 
-// maxTimeouts is the number of sends in a row without any answer after which the connection is replaced. If a receiver's machine
-// has died or its address has moved, TCP notices only after a quarter of an hour. Without keepalive nothing else does.
+// maxTimeouts is the number of consecutive sends without an answer after which the connection is replaced. If a receiver's
+// machine has died or its address has moved, TCP alone notices only after a quarter of an hour.
 const maxTimeouts = 3
 
 // GRPC is the otlp-grpc transport. It owns its connection. Send is safe for concurrent use.
@@ -76,11 +75,11 @@ type GRPC struct {
 
 	mu       sync.Mutex
 	conn     *grpc.ClientConn
-	timeouts int // in a row
+	timeouts int // consecutive
 	closed   bool
 }
 
-// NewGRPC returns the transport otlp-grpc of an exporter. It does not connect.
+// NewGRPC returns an exporter's transport otlp-grpc. It does not connect.
 func NewGRPC(cfg config.Exporter, a *Auth, warn func(kind, format string, args ...any), userAgent string) (*GRPC, error) {
 	var creds credentials.TransportCredentials
 	if cfg.Insecure {
@@ -96,7 +95,7 @@ func NewGRPC(cfg config.Exporter, a *Auth, warn func(kind, format string, args .
 	opts := []grpc.DialOption{
 		grpc.WithTransportCredentials(creds),
 		grpc.WithUserAgent(userAgent),
-		grpc.WithDisableServiceConfig(), // else a DNS TXT record could change timeouts and retries
+		grpc.WithDisableServiceConfig(), // otherwise a DNS TXT record could change timeouts and retries
 		grpc.WithDisableRetry(),
 		grpc.WithStatsHandler(wireCounter{}),
 		grpc.WithMaxHeaderListSize(maxGRPCHeaders),
@@ -119,15 +118,15 @@ func NewGRPC(cfg config.Exporter, a *Auth, warn func(kind, format string, args .
 	s.call = []grpc.CallOption{grpc.ForceCodecV2(rawCodec{}), grpc.MaxCallRecvMsgSize(maxResponse)}
 	switch cfg.Compression {
 	case wire.Gzip:
-		// This compressor belongs to the connection. A registered one would belong to the whole process,
-		// where Inspektor Gadget may use or replace gRPC's own gzip.
+		// This compressor belongs to the connection. A registered one would belong to the process, where Inspektor Gadget may use
+		// or replace gRPC's gzip.
 		opts = append(opts, grpc.WithCompressor(wire.GRPCGzip{})) //nolint:staticcheck // deprecated in favour of the registry
 	case wire.Zstd:
 		s.call = append(s.call, grpc.UseCompressor(wire.Zstd))
 	}
 	target := cfg.Endpoint
 	if proxy := cfg.Proxy(); proxy != nil && !strings.HasPrefix(target, "unix:") {
-		// With passthrough the host's name goes to the proxy, which looks it up.
+		// With passthrough, the proxy resolves the host name.
 		opts = append(opts, grpc.WithContextDialer(dialThrough(proxy)))
 		target = "passthrough:///" + hostPort(target)
 	}
@@ -139,7 +138,7 @@ func NewGRPC(cfg config.Exporter, a *Auth, warn func(kind, format string, args .
 	return s, nil
 }
 
-// hostPort returns the host:port of a target, without the resolver that it may begin with.
+// hostPort returns the host:port of a target, without a resolver prefix.
 func hostPort(target string) string {
 	for _, resolver := range []string{"dns:", "passthrough:"} {
 		if rest, ok := strings.CutPrefix(target, resolver); ok && strings.Contains(rest, ":") {
@@ -178,7 +177,7 @@ func (s *GRPC) Send(ctx context.Context, m wire.Message) (out attempt.Outcome) {
 	return out
 }
 
-// wireCounter adds the bytes of a request, as they are sent, to the counter in its context.
+// wireCounter adds the compressed bytes of a request to the counter in its context.
 type wireCounter struct{}
 
 type sentKey struct{}
@@ -207,8 +206,8 @@ func (s *GRPC) current() *grpc.ClientConn {
 	return s.conn
 }
 
-// answered notes whether a send over conn got any answer (yes), and replaces the connection after maxTimeouts
-// without one. Sends that are still under way on it fail and are tried again.
+// answered records whether a send over conn got any answer. After maxTimeouts without an answer, it replaces the connection.
+// Sends in flight on it then fail and are retried.
 func (s *GRPC) answered(conn *grpc.ClientConn, yes bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -240,7 +239,7 @@ func (s *GRPC) Close() error {
 	return s.conn.Close()
 }
 
-// grpcOutcome turns a status that is not OK into an outcome. bodyLen is the length of the request.
+// grpcOutcome converts a status other than OK into an outcome. bodyLen is the length of the request.
 func grpcOutcome(st *status.Status, bodyLen int, d diagnosis) attempt.Outcome {
 	out := attempt.Outcome{
 		Verdict: attempt.Rejected,
@@ -265,7 +264,7 @@ func grpcOutcome(st *status.Status, bodyLen int, d diagnosis) attempt.Outcome {
 			out.Wait = askedWait(wait)
 		}
 		if st.Code() == codes.DeadlineExceeded && out.Hint == "" {
-			out.Hint = d.hint(context.DeadlineExceeded.Error()) // the receiver's own words for it vary
+			out.Hint = d.hint(context.DeadlineExceeded.Error()) // the receiver's message varies
 		}
 	case st.Code() == codes.Unimplemented && strings.Contains(st.Message(), "grpc-encoding"):
 		out.Hint = "the receiver does not support this compression: set compression: gzip"
@@ -278,8 +277,8 @@ func grpcOutcome(st *status.Status, bodyLen int, d diagnosis) attempt.Outcome {
 	return out
 }
 
-// responseTooLarge reports whether this side refused a response, rather than the receiver a request. gRPC words both errors
-// alike, so only the size in the message distinguishes them.
+// responseTooLarge reports whether this side refused a response because of its size. gRPC uses the same words if the receiver
+// refuses a request, so only the size tells them apart.
 func responseTooLarge(msg string, bodyLen int) bool {
 	if bodyLen > maxResponse {
 		return false
@@ -289,7 +288,7 @@ func responseTooLarge(msg string, bodyLen int) bool {
 		strings.Contains(msg, fmt.Sprintf("max size of %d", maxResponse))
 }
 
-// responseOutcome turns the response to an accepted request, in protobuf's wire format, into an outcome.
+// responseOutcome converts the response to an accepted request, in protobuf's wire format, into an outcome.
 func responseOutcome(resp []byte) attempt.Outcome {
 	var msg colprofiles.ExportProfilesServiceResponse
 	if err := proto.Unmarshal(resp, &msg); err != nil {
@@ -298,8 +297,8 @@ func responseOutcome(resp []byte) attempt.Outcome {
 	return partialOutcome(msg.GetPartialSuccess())
 }
 
-// partialOutcome reads a partial success by https://opentelemetry.io/docs/specs/otlp/#partial-success. A message without rejected
-// profiles is a warning.
+// partialOutcome converts a partial success (https://opentelemetry.io/docs/specs/otlp/#partial-success). If no profiles were
+// rejected, its message is a warning.
 func partialOutcome(p *colprofiles.ExportProfilesPartialSuccess) attempt.Outcome {
 	out := attempt.Outcome{Verdict: attempt.Accepted, Words: p.GetErrorMessage(), RejectedProfiles: p.GetRejectedProfiles()}
 	switch {

@@ -1,4 +1,4 @@
-// Package otlp has the transports otlp-grpc and otlp-http: connections, credentials, and the meaning of answers.
+// Package otlp has the transports otlp-grpc and otlp-http: connections, credentials, and the interpretation of answers.
 package otlp
 
 import (
@@ -29,12 +29,11 @@ import (
 
 const (
 	maxHTTPHeaders = 64 << 10
-	maxWords       = 64 << 10 // of what a receiver says
+	maxWords       = 64 << 10 // of a receiver's message
 	mediaProto     = "application/x-protobuf"
 	mediaJSON      = "application/json"
 
-	// maxResponse bounds a receiver's response after decompression
-	// (https://opentelemetry.io/docs/specs/otlp/ leaves the size to the client).
+	// maxResponse bounds a decompressed response. OTLP leaves the limit to clients (https://opentelemetry.io/docs/specs/otlp/).
 	maxResponse = 4 << 20
 )
 
@@ -52,12 +51,12 @@ type HTTP struct {
 	conns       openConns
 }
 
-// shownURL returns u for log lines, without possible secrets: user, password and query.
+// shownURL returns u for log lines, without user, password and query, which may be secret.
 func shownURL(u *url.URL) string {
 	return (&url.URL{Scheme: u.Scheme, Host: u.Host, Path: u.Path}).String()
 }
 
-// NewHTTP returns the transport otlp-http of an exporter. It does not connect.
+// NewHTTP returns an exporter's transport otlp-http. It does not connect.
 func NewHTTP(cfg config.Exporter, a *Auth, warn func(kind, format string, args ...any), userAgent string) (*HTTP, error) {
 	u, err := url.Parse(cfg.URL())
 	if err != nil {
@@ -82,22 +81,22 @@ func NewHTTP(cfg config.Exporter, a *Auth, warn func(kind, format string, args .
 			IdleConnTimeout:        90 * time.Second,
 			TLSHandshakeTimeout:    10 * time.Second,
 			MaxResponseHeaderBytes: maxHTTPHeaders,
-			// Pings find a dead connection within seconds; TCP alone takes a quarter of an hour.
+			// Pings detect a dead connection within seconds. TCP alone takes a quarter of an hour.
 			HTTP2: &http.HTTP2Config{SendPingTimeout: 15 * time.Second, PingTimeout: 10 * time.Second},
 		}
 	}}
 	return s, nil
 }
 
-// httpClient makes requests with the current TLS settings, which change when certificate files do. Connections that were
-// made with older ones end when they are idle. It is safe for concurrent use.
+// httpClient makes requests with the current TLS settings, which change with the certificate files. Connections with older
+// settings are closed when they are idle. It is safe for concurrent use.
 type httpClient struct {
 	tls       *tlsSource // nil for plain text
 	transport func() *http.Transport
 
 	mu      sync.Mutex
 	current *http.Client
-	version uint64 // of the TLS settings that current was made with
+	version uint64 // of the TLS settings of current
 }
 
 func (c *httpClient) get() *http.Client {
@@ -116,7 +115,7 @@ func (c *httpClient) get() *http.Client {
 	}
 	transport := c.transport()
 	transport.TLSClientConfig = cfg.Clone()
-	// Redirects are not followed: rows and credentials would go to a place that nobody has configured.
+	// Redirects are not followed, because rows and credentials would go to an unconfigured place.
 	stay := func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }
 	c.current, c.version = &http.Client{Transport: transport, CheckRedirect: stay}, version
 	return c.current
@@ -158,7 +157,7 @@ func (s *HTTP) Send(ctx context.Context, m wire.Message) (out attempt.Outcome) {
 
 	resp, err := s.client.get().Do(req)
 	if err != nil {
-		// Without the URL, which may hold a secret.
+		// The URL is removed because it may hold a secret.
 		if wrapped := (*url.Error)(nil); errors.As(err, &wrapped) {
 			err = wrapped.Err
 		}
@@ -171,8 +170,8 @@ func (s *HTTP) Send(ctx context.Context, m wire.Message) (out attempt.Outcome) {
 	return out
 }
 
-// outcome turns a response into an outcome. answer is the body, of at most maxResponse+1 bytes. readErr is the error that cut the
-// body, if any.
+// outcome converts a response into an outcome. answer is the body, at most maxResponse+1 bytes. readErr is the error that ended
+// the body early, if any.
 func (s *HTTP) outcome(resp *http.Response, answer []byte, readErr error) attempt.Outcome {
 	code := resp.StatusCode
 	out := attempt.Outcome{Verdict: attempt.Rejected, What: fmt.Sprintf("HTTP status %d", code)}
@@ -220,7 +219,7 @@ func (s *HTTP) outcome(resp *http.Response, answer []byte, readErr error) attemp
 	return out
 }
 
-// httpResponse turns the body of the response to an accepted request into an outcome.
+// httpResponse converts the body of a response to an accepted request into an outcome.
 func httpResponse(media string, answer []byte) attempt.Outcome {
 	if media != mediaJSON {
 		if len(answer) > 0 && media != mediaProto && media != "application/protobuf" {
@@ -235,8 +234,8 @@ func httpResponse(media string, answer []byte) attempt.Outcome {
 	return partialOutcome(msg.GetPartialSuccess())
 }
 
-// statusWords returns the message in the body of a failure. By the specification the body is a google.rpc.Status,
-// but often it is plain text.
+// statusWords returns the message in the body of a failure. The specification requires a google.rpc.Status, but the body is often
+// plain text.
 func statusWords(media string, answer []byte) string {
 	switch media {
 	case mediaProto, "application/protobuf":

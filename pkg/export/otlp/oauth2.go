@@ -17,21 +17,20 @@ import (
 	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/export/attempt"
 )
 
-// tokenTimeout bounds one request for a token. The timeout of the attempt to send bounds it as well.
+// tokenTimeout bounds one request for a token. The timeout of the attempt to send also bounds it.
 const tokenTimeout = 10 * time.Second
 
-// tokens gets bearer tokens by OAuth 2.0's client credentials, and keeps each until it ends or the receiver refuses
-// it. It is safe for concurrent use: one caller fetches, and the others wait for it, each no longer than its own
-// context allows.
+// tokens gets bearer tokens by OAuth 2.0 client credentials. It keeps a token until the token expires or the receiver refuses it.
+// It is safe for concurrent use: one caller fetches, and the others wait until their own context ends.
 type tokens struct {
 	cfg   config.OAuth2
 	tls   config.TLS // for the connection to the token server
 	proxy proxyFunc
-	learn func(secret string) // called with each secret, which is then taken out of log lines
+	learn func(secret string) // called with each secret, to remove it from log lines
 
-	fetching chan struct{}            // a lock that waits no longer than a context; guards request and client
-	request  clientcredentials.Config // kept, as it remembers how the server takes the secret
-	client   *httpClient              // nil until the first use: it reads files
+	fetching chan struct{}            // a lock that respects contexts; guards request and client
+	request  clientcredentials.Config // kept because it remembers how the server accepts the secret
+	client   *httpClient              // nil until the first use, because it reads files
 
 	mu           sync.Mutex
 	current      *oauth2.Token
@@ -59,8 +58,8 @@ func newTokens(cfg config.Exporter, learn func(string)) *tokens {
 			Scopes: cfg.OAuth2.Scopes, EndpointParams: params,
 		},
 		cfg: cfg.OAuth2, proxy: proxyOf(cfg), learn: learn, fetching: make(chan struct{}, 1),
-		// Only the trusted certificates: the client certificate, server_name_override and
-		// insecure_skip_verify are meant for the receiver.
+		// Only the trusted certificates are used. The client certificate, server_name_override and insecure_skip_verify are meant
+		// for the receiver.
 		tls: config.TLS{CAFile: cfg.TLS.CAFile, CAPEM: cfg.TLS.CAPEM, SystemCAs: cfg.TLS.SystemCAs, ReloadInterval: cfg.TLS.ReloadInterval},
 	}
 }
@@ -76,7 +75,7 @@ func (t *tokens) check() error {
 	return err
 }
 
-// token returns a valid token, and fetches one if there is none.
+// token returns a valid token, and fetches one if needed.
 func (t *tokens) token(ctx context.Context) (string, *attempt.Outcome) {
 	if v, ok := t.valid(); ok {
 		return v, nil
@@ -87,7 +86,7 @@ func (t *tokens) token(ctx context.Context) (string, *attempt.Outcome) {
 	case <-ctx.Done():
 		return "", &attempt.Outcome{What: "no token within the time limit of an attempt", Hint: "check oauth2.token_url, and the connection to it"}
 	}
-	if v, ok := t.valid(); ok { // somebody else has fetched it
+	if v, ok := t.valid(); ok { // another goroutine has fetched it
 		return v, nil
 	}
 	fresh, err := t.fetch(ctx)
@@ -110,7 +109,7 @@ func (t *tokens) valid() (string, bool) {
 	return t.current.AccessToken, true
 }
 
-// fetch asks the token server for a token. The caller holds fetching.
+// fetch requests a token from the token server. The caller holds fetching.
 func (t *tokens) fetch(ctx context.Context) (*oauth2.Token, *attempt.Outcome) {
 	if t.cfg.ClientSecretFile != "" {
 		secret, err := readSecret("oauth2.client_secret_file", t.cfg.ClientSecretFile)
@@ -136,7 +135,7 @@ func (t *tokens) fetch(ctx context.Context) (*oauth2.Token, *attempt.Outcome) {
 	return nil, t.explain(err)
 }
 
-// shown is the token server's address for log lines.
+// shown returns the token server's address for log lines.
 func (t *tokens) shown() string {
 	u, err := url.Parse(string(t.cfg.TokenURL))
 	if err != nil {
@@ -145,12 +144,12 @@ func (t *tokens) shown() string {
 	return "the token server " + shownURL(u)
 }
 
-// explain turns the error of a request for a token into the outcome of the attempt that needs it.
+// explain converts the error of a token request into the outcome of the attempt that needs the token.
 func (t *tokens) explain(err error) *attempt.Outcome {
 	var refused *oauth2.RetrieveError
 	if !errors.As(err, &refused) {
 		if wrapped := (*url.Error)(nil); errors.As(err, &wrapped) {
-			err = wrapped.Err // without the URL, whose query may hold a secret
+			err = wrapped.Err // without the URL, because its query may hold a secret
 		}
 		e := &attempt.Outcome{What: "no token from " + t.shown(), Words: err.Error(), Hint: "check oauth2.token_url, and the connection to it"}
 		if has(e.Words, "certificate signed by unknown authority") {
@@ -174,30 +173,30 @@ func (t *tokens) explain(err error) *attempt.Outcome {
 	return e
 }
 
-// connect returns a client that trusts the certificates that the files now hold. The caller holds fetching.
+// connect returns a client that trusts the current content of the certificate files. The caller holds fetching.
 func (t *tokens) connect() (*http.Client, error) {
 	if t.client == nil {
-		source, err := newTLSSource(t.tls, func(error) {}) // if files cannot be read again, it uses what it has
+		source, err := newTLSSource(t.tls, func(error) {}) // if a later read fails, it keeps the old certificates
 		if err != nil {
 			return nil, err
 		}
 		t.client = &httpClient{tls: source, transport: func() *http.Transport {
-			// Tokens are fetched so seldom that an idle connection is not worth keeping.
+			// Tokens are fetched too rarely to keep a connection open.
 			return &http.Transport{Proxy: t.proxy, ForceAttemptHTTP2: true, DisableKeepAlives: true, MaxResponseHeaderBytes: maxHTTPHeaders}
 		}}
 	}
 	return t.client.get(), nil
 }
 
-// markAccepted notes that the receiver has accepted a token.
+// markAccepted records that the receiver has accepted a token.
 func (t *tokens) markAccepted(token string) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	t.lastAccepted = token
 }
 
-// refused notes that the receiver has refused a token, so that the next attempt fetches another. It reports whether a new token
-// may work. Then the receiver accepted this one before, so it has ended early, or it is no longer the current one.
+// refused records that the receiver has refused a token, so that the next attempt fetches another. It reports whether a new token
+// may work: if the receiver accepted this one before, it has expired early; or it is no longer the current one.
 func (t *tokens) refused(token string) bool {
 	t.mu.Lock()
 	defer t.mu.Unlock()

@@ -14,12 +14,12 @@ import (
 	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/config"
 )
 
-// maxProxyAnswer bounds a proxy's text before a connection through it is open.
+// maxProxyAnswer bounds a proxy's answer to CONNECT.
 const maxProxyAnswer = 64 << 10
 
 type proxyFunc func(*http.Request) (*url.URL, error)
 
-// proxyOf is the proxy of an exporter's HTTP requests: that of the settings, else that of the environment.
+// proxyOf returns the proxy for an exporter's HTTP requests: from the settings, or else from the environment.
 func proxyOf(cfg config.Exporter) proxyFunc {
 	if u := cfg.Proxy(); u != nil {
 		return http.ProxyURL(u)
@@ -27,8 +27,8 @@ func proxyOf(cfg config.Exporter) proxyFunc {
 	return http.ProxyFromEnvironment
 }
 
-// dialThrough returns a dialer of gRPC's that connects through an HTTP proxy, by CONNECT
-// (https://www.rfc-editor.org/rfc/rfc9110#CONNECT). gRPC itself knows proxies of the environment only.
+// dialThrough returns a gRPC dialer that connects through an HTTP proxy, by CONNECT
+// (https://www.rfc-editor.org/rfc/rfc9110#CONNECT). gRPC itself supports only proxies from the environment.
 func dialThrough(proxy *url.URL) func(context.Context, string) (net.Conn, error) {
 	host := proxy.Host
 	if proxy.Port() == "" {
@@ -48,7 +48,7 @@ func dialThrough(proxy *url.URL) func(context.Context, string) (net.Conn, error)
 	}
 }
 
-// connectTo asks the proxy at the other end of conn for a connection to addr.
+// connectTo asks the proxy behind conn for a connection to addr.
 func connectTo(ctx context.Context, conn net.Conn, user *url.Userinfo, addr string) (net.Conn, error) {
 	// A deadline in the past makes reads and writes fail as soon as ctx ends.
 	stop := context.AfterFunc(ctx, func() { _ = conn.SetDeadline(time.Unix(1, 0)) })
@@ -71,9 +71,9 @@ func connectTo(ctx context.Context, conn net.Conn, user *url.Userinfo, addr stri
 		return nil, fmt.Errorf("the proxy answered with HTTP status %d", resp.StatusCode)
 	}
 	if !stop() {
-		return nil, ctx.Err() // the deadline is set, or is about to be
+		return nil, ctx.Err() // the deadline is set, or soon will be
 	}
-	// The receiver may have spoken already.
+	// The receiver may already have sent data.
 	read, err := answer.Peek(answer.Buffered())
 	if err != nil {
 		return nil, err
@@ -81,7 +81,7 @@ func connectTo(ctx context.Context, conn net.Conn, user *url.Userinfo, addr stri
 	return &readAhead{Conn: conn, rest: read}, nil
 }
 
-// readAhead is a connection from which some bytes were read before.
+// readAhead is a connection whose first bytes were already read.
 type readAhead struct {
 	net.Conn
 	rest []byte

@@ -14,14 +14,13 @@ import (
 	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/export/trusted"
 )
 
-// Limits for reading files that settings name.
+// These limit the sizes of files that the settings name.
 const (
 	maxCertificateFile = 1 << 20
 	maxSecretFile      = 64 << 10
 )
 
-// readNamed reads a file that the setting key names. The error says what to do about it; inlineKey is the
-// setting that takes the content.
+// readNamed reads the file in the setting key. Its error has the remedy. inlineKey is the setting that takes the content itself.
 func readNamed(key, file, inlineKey string, most int64) ([]byte, error) {
 	data, err := readSmall(file, most)
 	hint := ", or write the content as " + inlineKey
@@ -38,7 +37,7 @@ func readNamed(key, file, inlineKey string, most int64) ([]byte, error) {
 
 var errNotFile = errors.New("it is not a file")
 
-// readSmall does not wait for a pipe to be written.
+// readSmall reads a file of at most most bytes. It does not wait for a pipe's writer.
 func readSmall(file string, most int64) ([]byte, error) {
 	info, err := os.Stat(file)
 	if err != nil {
@@ -59,7 +58,7 @@ func readSmall(file string, most int64) ([]byte, error) {
 	return data, err
 }
 
-// readSecret reads a small file without the white space around its content.
+// readSecret reads a secret file and trims white space.
 func readSecret(key, file string) (string, error) {
 	data, err := readNamed(key, file, strings.TrimSuffix(key, "_file"), maxSecretFile)
 	if err != nil {

@@ -16,20 +16,20 @@ import (
 	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/config"
 )
 
-// tlsSource gives the TLS settings for the next connection, and reads its files again. Both transports use it in the same way:
-// open connections stay, new ones use the new files. Safe for concurrent use.
+// tlsSource provides the TLS settings for new connections and reads changed files again. Open connections stay as they are. It is
+// safe for concurrent use.
 type tlsSource struct {
 	cfg     config.TLS
 	problem func(error) // called when changed files cannot be used
 
 	mu      sync.Mutex
 	checked time.Time
-	pems    pems // the source of current
+	pems    pems // of current
 	current *tls.Config
 	version uint64
 }
 
-// newTLSSource reads the files once; an error names the key and the file.
+// newTLSSource reads the files once. Its errors name the key and the file.
 func newTLSSource(cfg config.TLS, problem func(error)) (*tlsSource, error) {
 	s := &tlsSource{cfg: cfg, problem: problem, checked: time.Now()}
 	var err error
@@ -39,8 +39,7 @@ func newTLSSource(cfg config.TLS, problem func(error)) (*tlsSource, error) {
 	return s, err
 }
 
-// config returns the settings to use now and a number that changes with them. The result must
-// not be changed.
+// config returns the current settings, and a number that changes with them. The caller must not change the result.
 func (s *tlsSource) config() (*tls.Config, uint64) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -58,7 +57,7 @@ func (s *tlsSource) config() (*tls.Config, uint64) {
 		next, err = buildTLS(s.cfg, found)
 	}
 	if err != nil {
-		// Perhaps one of two files is already new: look again next time.
+		// Perhaps only one of two files is new yet: try again next time.
 		s.problem(fmt.Errorf("%w: still using the certificates read before", err))
 		return s.current, s.version
 	}
@@ -67,7 +66,7 @@ func (s *tlsSource) config() (*tls.Config, uint64) {
 	return s.current, s.version
 }
 
-// pems are the contents of certificate files, or of the settings that take these.
+// pems are the contents of the certificate files, or of the settings that replace them.
 type pems struct{ trust, cert, key string }
 
 func readPEMs(cfg config.TLS) (p pems, err error) {
@@ -120,7 +119,7 @@ func buildTLS(cfg config.TLS, p pems) (*tls.Config, error) {
 	return c, nil
 }
 
-// reloadingCreds makes each gRPC connection with the source's settings of that moment.
+// reloadingCreds uses the source's current settings for each gRPC connection.
 type reloadingCreds struct{ source *tlsSource }
 
 func (c reloadingCreds) now() credentials.TransportCredentials {
@@ -133,7 +132,7 @@ func (c reloadingCreds) ClientHandshake(ctx context.Context, authority string, c
 	return c.now().ClientHandshake(ctx, authority, conn)
 }
 
-// ServerHandshake implements credentials.TransportCredentials; an exporter is never a server.
+// ServerHandshake implements credentials.TransportCredentials. An exporter is never a server.
 func (c reloadingCreds) ServerHandshake(net.Conn) (net.Conn, credentials.AuthInfo, error) {
 	return nil, nil, errors.New("not a server")
 }

@@ -1,4 +1,4 @@
-// Package spool keeps messages over a restart, in a folder.
+// Package spool keeps messages in a folder over a restart.
 package spool
 
 import (
@@ -19,12 +19,12 @@ import (
 	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/export/wire"
 )
 
-// The storage folder holds one file per message. Messages have tens of kilobytes or more, so a file for each costs little, and
-// nothing needs to be compacted. A delivered message is one unlink, a damaged file loses only that message, and the oldest goes
-// without reading others. A file is written under a temporary name and then renamed, and has checksums. So wherever the process
-// is killed, a message is there as a whole or not at all.
+// The storage folder has one file per message. Messages have tens of kilobytes or more, so a file for each costs little, and
+// nothing needs compaction. A delivered message is one unlink, a damaged file loses one message, and the oldest can be dropped
+// without reading others. A file is written under a temporary name and then renamed, and has checksums. So after a crash at any
+// point, a message is whole or absent.
 //
-// Layout, numbers in big endian:
+// The layout follows; numbers are big endian.
 //
 //	magic "IGOP", format version (2 bytes), length of the header (2 bytes)
 //	header: rows, samples, profiles, start, end (8 bytes each; times in Unix nanoseconds, the
@@ -39,12 +39,11 @@ const (
 	storePrefix  = len(storeMagic) + 4
 	storeFixed   = 6 * 8
 	maxOwner     = math.MaxUint16 - storeFixed - 1 - math.MaxUint8
-	// maxStoredBody is far above every receiver's limit; it only keeps a damaged length from
-	// being believed.
+	// maxStoredBody is far above the limit of every receiver. It only catches damaged lengths.
 	maxStoredBody = 1 << 30
 
-	// maxSharers is the number of processes that can share a storage folder: the first has the folder itself, the others
-	// have folders with a number below it.
+	// maxSharers limits the processes that share a storage folder. The first uses the folder itself, the others use numbered
+	// folders in it.
 	maxSharers = 16
 
 	storeSuffix = ".msg"
@@ -52,30 +51,30 @@ const (
 	storeLock   = "lock"
 )
 
-// noTime stands for the zero time.Time in a file.
+// noTime represents the zero time.Time in a file.
 const noTime = math.MinInt64
 
 var (
 	// ErrCorrupt is the error for a damaged file.
 	ErrCorrupt = errors.New("corrupt file")
-	// errUnknownFormat is the error for a file of a later version of this program.
+	// errUnknownFormat is the error for a file that a later version of this program wrote.
 	errUnknownFormat = errors.New("unknown format")
 	castagnoli       = crc32.MakeTable(crc32.Castagnoli)
 )
 
-// Folder is a folder that keeps messages over a restart. It belongs to the one exporter that holds its
-// lock. The methods are safe for concurrent use on different messages.
+// Folder keeps messages over a restart. It belongs to the exporter that holds its lock. The methods are safe for concurrent use
+// on different messages.
 type Folder struct {
 	Dir string
 
 	lock   *os.File
-	layout string // the otlp_version of files that do not say theirs, which version 1 wrote
+	layout string // the otlp_version of files in version 1, which do not have it
 }
 
 // Stored is a message that Open found in the folder.
 type Stored struct {
 	Message wire.Message // without its body
-	Seq     uint64       // its number, to read and to remove it
+	Seq     uint64       // the number by which Read and Remove find it
 	Size    int64        // of the body
 }
 
@@ -83,20 +82,20 @@ type Stored struct {
 type Inventory struct {
 	Messages []Stored // the oldest first
 	Last     uint64   // the highest number of a file that stays, readable or not
-	Damaged  int64    // files that were corrupt, and have been removed
-	// Unknown counts files in a format that this version does not know. They stay: after a rollback, the
-	// version that wrote them may come back. UnknownErr is the error of the last one.
+	Damaged  int64    // corrupt files, which were removed
+	// Unknown counts files in an unknown format. They stay, because after a rollback the newer version may return. UnknownErr is
+	// the error of the last one.
 	Unknown    int64
 	UnknownErr error
-	// Unreadable counts files that could not be read. They stay: it may be a passing fault of the disk.
-	// ReadErr is the error of the last one.
+	// Unreadable counts files that could not be read. They stay, because the disk may have a temporary fault. ReadErr is the
+	// error of the last one.
 	Unreadable int64
 	ReadErr    error
 }
 
-// Open makes the folder dir, locks it, and lists the messages in it without their bodies. If another
-// process has dir, it takes one of the numbered folders below it instead, up to maxSharers in all. It also
-// moves over what processes that have ended left in the other folders. layout is the otlp_version of the settings.
+// Open makes and locks the folder dir, and lists its messages without their bodies. If another process has dir, Open uses one of
+// up to maxSharers numbered folders in it. It also adopts the messages of ended processes in the other folders. layout is the
+// otlp_version of the settings.
 func Open(dir, layout string) (*Folder, Inventory, error) {
 	if err := privateFolder(dir); err != nil {
 		return nil, Inventory{}, fmt.Errorf("sending_queue.storage: %w", err)
@@ -120,8 +119,8 @@ func Open(dir, layout string) (*Folder, Inventory, error) {
 	return s, found, nil
 }
 
-// privateFolder makes dir or, if it exists, checks that it belongs to this user and is closed to all others.
-// An empty folder that is open is closed: Kubernetes makes volumes with an open mode.
+// privateFolder makes dir, or checks that it belongs to this user and is closed to others. An empty folder may be open, because
+// Kubernetes makes volumes so; privateFolder then closes it.
 func privateFolder(dir string) error {
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return err
@@ -152,8 +151,8 @@ func privateFolder(dir string) error {
 	return nil
 }
 
-// LockFolder makes a folder that is closed to other users, or checks an existing one. It locks the folder for this process until
-// the file is closed.
+// LockFolder makes a folder that is closed to other users, or checks an existing one. It locks the folder until the returned file
+// is closed.
 func LockFolder(dir string) (*os.File, error) {
 	if err := privateFolder(dir); err != nil {
 		return nil, err
@@ -168,7 +167,7 @@ func LockFolder(dir string) (*os.File, error) {
 	return s.lock, nil
 }
 
-// lockStorage takes the folder's lock. The kernel drops it when the process ends, however it ends.
+// lockStorage locks the folder. The kernel releases the lock when the process ends in any way.
 func lockStorage(dir string) (*Folder, error) {
 	path := filepath.Join(dir, storeLock)
 	f, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE|trusted.NoFollow, 0o600)
@@ -189,15 +188,14 @@ func lockStorage(dir string) (*Folder, error) {
 		return nil, fmt.Errorf("locking %s: %w", path, err)
 	}
 	if err := f.Truncate(0); err == nil {
-		// The process ID is only for the error message above, of another process.
+		// Another process shows the process ID in the error message above.
 		_, _ = f.WriteAt([]byte(strconv.Itoa(os.Getpid())+"\n"), 0)
 	}
 	return &Folder{Dir: dir, lock: f}, nil
 }
 
-// adopt moves messages from the other folders that share dir into s, where the processes that wrote them have
-// ended, which their unlocked folders show. The messages get numbers above those in s. Messages that cannot be
-// moved stay for the next start.
+// adopt moves messages of ended processes into s from the other folders that share dir. A folder without a lock shows that its
+// process has ended. The messages get numbers above those in s. Messages that cannot be moved stay for the next start.
 func (s *Folder) adopt(dir string) {
 	last := uint64(0)
 	for _, seq := range storedIn(s.Dir) {
@@ -225,7 +223,7 @@ func (s *Folder) adopt(dir string) {
 	}
 }
 
-// storedIn lists the numbers of the messages in a folder, the oldest first.
+// storedIn returns the numbers of the messages in a folder, the oldest first.
 func storedIn(dir string) (list []uint64) {
 	entries, err := os.ReadDir(dir) // sorted by name
 	if err != nil {
@@ -242,7 +240,7 @@ func storedIn(dir string) (list []uint64) {
 // Close releases the folder's lock.
 func (s *Folder) Close() error { return s.lock.Close() }
 
-// scan reads the headers of all messages, and removes corrupt files and what interrupted writes have left.
+// scan reads the headers of all messages, and removes corrupt files and the leftovers of interrupted writes.
 func (s *Folder) scan() (inv Inventory, err error) {
 	entries, err := os.ReadDir(s.Dir)
 	if err != nil {
@@ -251,13 +249,13 @@ func (s *Folder) scan() (inv Inventory, err error) {
 	for _, e := range entries {
 		name := e.Name()
 		if isTemp(name) {
-			// The process ended while it wrote this.
+			// The process ended during this write.
 			_ = os.Remove(filepath.Join(s.Dir, name))
 			continue
 		}
 		seq, ok := storedSeq(name)
 		if !ok || !e.Type().IsRegular() {
-			continue // not ours, or the lock
+			continue // not a message
 		}
 		found, err := s.readHead(seq)
 		if !errors.Is(err, ErrCorrupt) {
@@ -285,7 +283,7 @@ func (s *Folder) path(seq uint64) string {
 	return filepath.Join(s.Dir, fmt.Sprintf("%020d%s", seq, storeSuffix))
 }
 
-// isTemp reports whether name is a temporary one that Write uses before it renames a file.
+// isTemp reports whether name is a temporary name of Write.
 func isTemp(name string) bool {
 	final, ok := strings.CutSuffix(name, storeTemp)
 	if !ok {
@@ -301,11 +299,11 @@ func storedSeq(name string) (uint64, bool) {
 		return 0, false
 	}
 	seq, err := strconv.ParseUint(num, 10, 64)
-	// A number near the largest would leave none for later messages.
+	// A number near the maximum would leave none for later messages.
 	return seq, err == nil && seq < math.MaxInt64
 }
 
-// Write stores a message so that it survives a crash of the process or of the machine.
+// Write stores a message durably: it survives a crash of the process or of the machine.
 func (s *Folder) Write(seq uint64, m wire.Message) error {
 	path := s.path(seq)
 	temp := path + storeTemp
@@ -335,8 +333,7 @@ func (s *Folder) Write(seq uint64, m wire.Message) error {
 	return nil
 }
 
-// syncFolder makes the names in the folder survive a crash of the machine. Not every file system can do
-// that, so errors are ignored.
+// syncFolder makes the names in the folder durable. It ignores errors, because not every file system supports it.
 func (s *Folder) syncFolder() {
 	if d, err := os.Open(s.Dir); err == nil {
 		_ = d.Sync()
@@ -344,8 +341,8 @@ func (s *Folder) syncFolder() {
 	}
 }
 
-// Read returns the body of a message, in today's layout. Other errors than those of decodeHead say that the file could
-// not be read.
+// Read returns the body of a message in today's layout. Errors other than those of decodeHead mean that the file could not be
+// read.
 func (s *Folder) Read(seq uint64) ([]byte, error) {
 	f, err := s.open(seq)
 	if err != nil {
@@ -362,7 +359,7 @@ func (s *Folder) Read(seq uint64) ([]byte, error) {
 	return body, nil
 }
 
-// Remove deletes a message. A file that is already missing is not an error.
+// Remove deletes a message. It is not an error if the file is missing.
 func (s *Folder) Remove(seq uint64) error {
 	if err := os.Remove(s.path(seq)); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return err
@@ -374,7 +371,7 @@ func (s *Folder) open(seq uint64) (*os.File, error) {
 	return os.OpenFile(s.path(seq), os.O_RDONLY|trusted.NoFollow, 0)
 }
 
-// readHead reads a message without its body, and checks that the file has the length that its header says.
+// readHead reads a message without its body, and checks the length of the file.
 func (s *Folder) readHead(seq uint64) (Stored, error) {
 	f, err := s.open(seq)
 	if err != nil {

@@ -13,16 +13,16 @@ import (
 	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/export/wire"
 )
 
-// storedHead is what stands before the body.
+// storedHead is the part of a file before the body.
 type storedHead struct {
 	msg    wire.Message // without its body
-	layout string       // the otlp_version of the body; empty in version 1, which did not say
-	len    int          // of the head
+	layout string       // the otlp_version of the body; empty in version 1
+	len    int          // of the head itself
 	body   int64        // length of the body
 }
 
-// readHeadFrom reads what stands before the body and not the body itself: at a start there may be tens of
-// thousands of files. Its results are those of decodeHead.
+// readHeadFrom reads the head without the body, because a start may read tens of thousands of files. It returns the results of
+// decodeHead.
 func readHeadFrom(r io.Reader) (storedHead, error) {
 	data := make([]byte, storePrefix, 256)
 	if n, err := io.ReadFull(r, data); err != nil {
@@ -36,8 +36,8 @@ func readHeadFrom(r io.Reader) (storedHead, error) {
 	return decodeHead(data)
 }
 
-// brokenOff returns the error for a file that could be read up to data only. A file that ends too early gets
-// the error of decodeHead; any other err, which says that reading failed, is returned as it is.
+// brokenOff returns the error for a file that could be read only up to data. If the file ends too early, that is decodeHead's
+// error. Other errors of reading are returned unchanged.
 func brokenOff(err error, data []byte) error {
 	if !errors.Is(err, io.EOF) && !errors.Is(err, io.ErrUnexpectedEOF) {
 		return err
@@ -46,7 +46,7 @@ func brokenOff(err error, data []byte) error {
 	return err
 }
 
-// encodeHead returns the part of a file that stands before the body: see storage for the layout.
+// encodeHead returns the part of a file before the body. The comment on storeMagic has the layout.
 func encodeHead(m wire.Message) []byte {
 	owner := m.Owner[:min(len(m.Owner), maxOwner)]
 	b := append([]byte(storeMagic), 0, storeVersion)
@@ -59,8 +59,8 @@ func encodeHead(m wire.Message) []byte {
 	return binary.BigEndian.AppendUint32(b, crc32.Checksum(b, castagnoli))
 }
 
-// decodeHead reads what encodeHead wrote, from the start of data. Every error is ErrCorrupt or, for a file that a
-// later version of this program has written, errUnknownFormat.
+// decodeHead decodes the head at the start of data. Its errors are ErrCorrupt, or errUnknownFormat if a later version of this
+// program wrote the file.
 func decodeHead(data []byte) (head storedHead, err error) {
 	if len(data) < storePrefix || !bytes.HasPrefix(data, []byte(storeMagic)) {
 		return head, fmt.Errorf("%w: not a stored message", ErrCorrupt)
@@ -118,13 +118,13 @@ func loadedTime(ns int64) time.Time {
 	return time.Unix(0, ns)
 }
 
-// AppendRecord appends a message in the form of a file of the folder, for files that hold several.
+// AppendRecord appends a message in the form of a stored file, for files with several messages.
 func AppendRecord(b []byte, m wire.Message) []byte {
 	b = append(append(b, encodeHead(m)...), m.Body...)
 	return binary.BigEndian.AppendUint32(b, crc32.Checksum(m.Body, castagnoli))
 }
 
-// ReadRecord reads the next of the messages that AppendRecord wrote. The error is io.EOF behind the last one.
+// ReadRecord reads the next message that AppendRecord wrote. After the last one, the error is io.EOF.
 func ReadRecord(r io.Reader) (wire.Message, error) {
 	first := make([]byte, 1)
 	if _, err := io.ReadFull(r, first); err != nil {
@@ -136,8 +136,7 @@ func ReadRecord(r io.Reader) (wire.Message, error) {
 	return m, err
 }
 
-// readRecord reads a whole message: what stands before the body, and the body. Other errors than those of decodeHead say that r
-// could not be read.
+// readRecord reads the head and the body of a message. Errors other than those of decodeHead mean that r could not be read.
 func readRecord(r io.Reader) (storedHead, []byte, error) {
 	head, err := readHeadFrom(r)
 	if err != nil {

@@ -1,4 +1,4 @@
-// Package trusted opens and locks files where other users of the machine may have put something in the way.
+// Package trusted opens and locks files in places where other users may have put links.
 package trusted
 
 import (
@@ -14,17 +14,15 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// A privileged exporter must not follow a symbolic link that somebody else has put in its way: it would
-// write to places where that user cannot. A link counts only where nobody but root and this process's
-// user can have
-// made it.
+// A privileged exporter must not follow another user's symbolic link, because it would write to places where that user cannot. A
+// link is trusted only if nobody but root and this process's user can have made it.
 
-// errLink is the error for a path with a link that cannot be trusted.
+// errLink is the error for a path with an untrusted link.
 var errLink = errors.New("is a symbolic link that another user may have made: name its target")
 
 const maxLinks = 40
 
-// openFolder is the kernel's folder of a process's open files: /dev/stdout leads there.
+// openFolder matches the kernel's folder of a process's open files, to which /dev/stdout leads.
 var openFolder = regexp.MustCompile(`^/proc/[0-9]+/fd$`)
 
 // Path returns an absolute path to the same file without links. The last part need not exist.
@@ -75,7 +73,7 @@ func Path(path string) (string, error) {
 	return cur, nil
 }
 
-// trustedLink returns an error unless only root and this user can have made or replaced the link, which is in dir.
+// trustedLink returns an error if another user can have made or replaced the link in dir.
 func trustedLink(dir string, link fs.FileInfo) error {
 	info, err := os.Stat(dir)
 	if err != nil {
@@ -91,28 +89,28 @@ func trustedLink(dir string, link fs.FileInfo) error {
 	return nil
 }
 
-// Open opens a file for its user alone, without following links that cannot be trusted, and without
-// waiting for the other end of a pipe.
+// Open opens a file, and creates it for this user alone. It follows no untrusted links and does not wait for the other end of a
+// pipe.
 func Open(path string, flag int) (*os.File, error) {
 	real, err := Path(path)
 	if err != nil {
 		return nil, err
 	}
 	if openFolder.MatchString(filepath.Dir(real)) {
-		return os.OpenFile(real, flag, 0o600) // an open file of this process: the kernel shows it as a link, which is followed
+		return os.OpenFile(real, flag, 0o600) // an open file of this process, which the kernel shows as a link
 	}
 	return openWithoutLinks(real, flag)
 }
 
-// openWithoutLinks opens a file if there is no link on the way to it, not even one that was made a moment ago.
-// It does not wait for the other end of a pipe.
+// openWithoutLinks opens a file if its path has no link, not even one that was just made. It does not wait for the other end of a
+// pipe.
 func openWithoutLinks(path string, flag int) (*os.File, error) {
 	how := unix.OpenHow{Flags: uint64(flag | unix.O_CLOEXEC | unix.O_NONBLOCK | unix.O_NOCTTY), Resolve: unix.RESOLVE_NO_SYMLINKS}
 	if flag&os.O_CREATE != 0 {
 		how.Mode = 0o600
 	}
 	fd, err := unix.Openat2(unix.AT_FDCWD, path, &how)
-	if errors.Is(err, unix.ENOSYS) || errors.Is(err, unix.EPERM) { // before Linux 5.6, or blocked by a filter
+	if errors.Is(err, unix.ENOSYS) || errors.Is(err, unix.EPERM) { // before Linux 5.6, or blocked by seccomp
 		return os.OpenFile(path, flag|unix.O_NOFOLLOW|unix.O_NONBLOCK, 0o600)
 	}
 	if err != nil {
@@ -121,7 +119,7 @@ func openWithoutLinks(path string, flag int) (*os.File, error) {
 	return os.NewFile(uintptr(fd), path), nil
 }
 
-// WithoutPath is an error of a file without its path, for a message that has the path already.
+// WithoutPath returns err without the file's path, for messages that already have it.
 func WithoutPath(err error) error {
 	var pathErr *fs.PathError
 	if errors.As(err, &pathErr) {
@@ -130,13 +128,13 @@ func WithoutPath(err error) error {
 	return err
 }
 
-// ErrLocked is the error if another process has the lock.
+// ErrLocked is the error if another process holds the lock.
 var ErrLocked = errors.New("in use by other exporters")
 
-// NoFollow keeps a link that somebody put into the storage folder from being opened.
+// NoFollow prevents opening a link that another user put into the storage folder.
 const NoFollow = unix.O_NOFOLLOW
 
-// ForeignOwner reports whether a file belongs to a user other than this process's user and root.
+// ForeignOwner reports whether a file belongs to a user other than root and this process's user.
 func ForeignOwner(info os.FileInfo) (owner uint32, foreign bool) {
 	st, ok := info.Sys().(*syscall.Stat_t)
 	if !ok {
@@ -145,7 +143,7 @@ func ForeignOwner(info os.FileInfo) (owner uint32, foreign bool) {
 	return st.Uid, st.Uid != 0 && int(st.Uid) != os.Geteuid()
 }
 
-// Lock takes an exclusive lock without waiting; ErrLocked says that another process has it.
+// Lock takes an exclusive lock without waiting. It returns ErrLocked if another process holds it.
 func Lock(f *os.File) error {
 	err := unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB)
 	if errors.Is(err, unix.EWOULDBLOCK) {
@@ -154,5 +152,5 @@ func Lock(f *os.File) error {
 	return err
 }
 
-// Unlock gives a lock back.
+// Unlock releases a lock.
 func Unlock(f *os.File) error { return unix.Flock(int(f.Fd()), unix.LOCK_UN) }

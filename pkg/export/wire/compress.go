@@ -11,7 +11,7 @@ import (
 	"google.golang.org/grpc/encoding"
 )
 
-// The compressions.
+// These are the compressions.
 const (
 	Gzip         = "gzip"
 	Zstd         = "zstd"
@@ -19,14 +19,14 @@ const (
 )
 
 func init() {
-	// gRPC knows compressors only by registration, which is per process. Another one under this
-	// name does the same job: leave it.
+	// gRPC finds compressors only by registration, which is per process. If another package has registered this name, keep its
+	// compressor: it does the same.
 	if encoding.GetCompressor(Zstd) == nil {
 		encoding.RegisterCompressor(&grpcZstd{})
 	}
 }
 
-// The compressors, by BenchmarkCompress in test/bench on a request of 145 kB (one after the other on the same machine):
+// BenchmarkCompress in test/bench compared the compressors on a request of 145 kB:
 //
 //	gzip, standard library, level 6   4.2 ms   1:8.0   what gRPC's own compressor does
 //	gzip, klauspost, level 6          1.5 ms   1:8.3
@@ -34,8 +34,8 @@ func init() {
 //	zstd, klauspost, fastest          0.9 ms   1:9.9
 //	zstd, klauspost, default          1.4 ms   1:10.1
 //
-// A node sends such a request about every ten seconds. A millisecond of CPU is cheap compared with a tenth more bytes on the
-// network and in the receiver, so gzip stays at level 6. With zstd the fastest level is as small as the default one.
+// A node sends such a request about every ten seconds. A millisecond of CPU is cheaper than a tenth more bytes on the network and
+// in the receiver, so gzip stays at level 6. With zstd, the fastest level is as small as the default.
 var gzipWriters = sync.Pool{New: func() any { return gzip.NewWriter(io.Discard) }}
 
 // zstdWriters are encoders that start no goroutines.
@@ -47,7 +47,7 @@ var zstdWriters = sync.Pool{New: func() any {
 	return w
 }}
 
-// Compressed returns body in a compression.
+// Compressed returns the compressed body.
 func Compressed(compression string, body []byte) ([]byte, error) {
 	switch compression {
 	case Gzip:

@@ -16,8 +16,8 @@ import (
 	"google.golang.org/protobuf/reflect/protoreflect"
 )
 
-// JSON converts a request from the wire format to OTLP's JSON mapping, on one line. It serves files too: they
-// hold ProfilesData, which has the same fields as a request.
+// JSON converts a request from the wire format to OTLP's JSON mapping, on one line. Files use it too, because ProfilesData has
+// the same fields as a request.
 func JSON(body []byte) ([]byte, error) {
 	data, err := Decode(body)
 	if err != nil {
@@ -31,14 +31,14 @@ func MarshalJSON(m proto.Message) ([]byte, error) {
 	return appendMessage(make([]byte, 0, 2*proto.Size(m)), m.ProtoReflect())
 }
 
-// decoders bounds the memory for decoded requests of all exporters in the process. Decoded requests are many times as large as
-// encoded ones.
+// decoders limits the process to one decoded request at a time, because a decoded request is many times as large as an encoded
+// one.
 var decoders = make(chan struct{}, 1)
 
-// ErrBusy is the error of Alone where others decode.
+// ErrBusy is the error of Alone if another caller is decoding.
 var ErrBusy = errors.New("other exporters are encoding their requests")
 
-// Alone runs encode, which decodes body, when nobody else decodes. It waits for that no longer than ctx.
+// Alone runs encode, which decodes body, while no other caller decodes. It waits for its turn until ctx ends.
 func Alone(ctx context.Context, body []byte, encode func([]byte) ([]byte, error)) ([]byte, error) {
 	select {
 	case decoders <- struct{}{}:
@@ -58,13 +58,13 @@ func Decode(body []byte) (*otlpprofiles.ProfilesData, error) {
 	return data, nil
 }
 
-// hexFields are the byte fields that OTLP writes as hexadecimal digits instead of base64
-// (https://opentelemetry.io/docs/specs/otlp/#json-protobuf-encoding). The specification names the
-// two of traces; receivers read profileId in the same way.
+// hexFields are the byte fields that OTLP writes in hexadecimal instead of base64
+// (https://opentelemetry.io/docs/specs/otlp/#json-protobuf-encoding). The specification names the two of traces. Receivers read
+// profileId in the same way.
 var hexFields = map[protoreflect.Name]bool{"trace_id": true, "span_id": true, "profile_id": true}
 
-// appendMessage appends m in protobuf's JSON mapping with OTLP's changes: enums are numbers, and
-// hexFields are hexadecimal. Unset fields are left out.
+// appendMessage appends m in protobuf's JSON mapping with OTLP's changes: enums are numbers, and hexFields are hexadecimal. It
+// omits unset fields.
 func appendMessage(b []byte, m protoreflect.Message) ([]byte, error) {
 	b = append(b, '{')
 	first := true
@@ -146,7 +146,7 @@ func appendFloat(b []byte, f float64) []byte {
 	return strconv.AppendFloat(b, f, 'g', -1, 64)
 }
 
-// appendString quotes s. What needs no escape, which is nearly everything, is copied.
+// appendString quotes s. Most strings need no escape and are copied.
 func appendString(b []byte, s string) []byte {
 	for i := range len(s) {
 		if c := s[i]; c < 0x20 || c == '"' || c == '\\' || c >= utf8.RuneSelf {

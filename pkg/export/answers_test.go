@@ -28,14 +28,14 @@ func ok() (*colprofiles.ExportProfilesServiceResponse, error) {
 	return &colprofiles.ExportProfilesServiceResponse{}, nil
 }
 
-// always gives the same answer to each request.
+// always returns an Answer that gives every request the same result.
 func always(resp *colprofiles.ExportProfilesServiceResponse, err error) recvtest.Answer {
 	return func(context.Context, recvtest.Request) (*colprofiles.ExportProfilesServiceResponse, error) {
 		return resp, err
 	}
 }
 
-// firstThenOK answers the first request with err and the others with success.
+// firstThenOK returns an Answer that fails the first request with err and accepts the others.
 func firstThenOK(err error) recvtest.Answer {
 	return func(_ context.Context, r recvtest.Request) (*colprofiles.ExportProfilesServiceResponse, error) {
 		if r.Number == 1 {
@@ -149,7 +149,7 @@ func TestResourceExhausted(t *testing.T) {
 	})
 }
 
-// Both transports hand on how long the receiver asks to wait; an absurd wait is cut to minutes. See TestShutdownRespectsTheReceiver.
+// Both transports return the wait that the receiver requested, bounded to minutes. See TestShutdownRespectsTheReceiver.
 func TestAskedToWait(t *testing.T) {
 	for transport, endpoint := range map[string]string{
 		config.TransportGRPC: recvtest.StartGRPC(t, recvtest.GRPCConfig{Answer: always(nil, withRetryInfo(t, codes.Unavailable, 200*365*24*time.Hour))}).Addr,
@@ -247,7 +247,7 @@ func TestRetryLimits(t *testing.T) {
 	})
 }
 
-// A message that the receiver cannot take must not hold up the others.
+// A message that the receiver cannot accept does not block the others.
 func TestOneBadMessageDoesNotBlock(t *testing.T) {
 	r := recvtest.StartGRPC(t, recvtest.GRPCConfig{Answer: func(_ context.Context, r recvtest.Request) (*colprofiles.ExportProfilesServiceResponse, error) {
 		if r.Name() == "bad" {

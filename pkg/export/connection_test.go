@@ -15,7 +15,7 @@ import (
 	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/config"
 )
 
-// cutListener breaks the first connections off after some bytes.
+// cutListener closes the first connections after some bytes.
 type cutListener struct {
 	net.Listener
 	left  atomic.Int64
@@ -39,7 +39,7 @@ func (c *cutConn) Read(b []byte) (int, error) {
 	n, err := c.Conn.Read(b)
 	if c.left -= int64(n); c.left < 0 {
 		if tcp, ok := c.Conn.(*net.TCPConn); ok {
-			_ = tcp.SetLinger(0) // a reset, not a polite end
+			_ = tcp.SetLinger(0) // closes with a reset
 		}
 		_ = c.Close()
 		return 0, net.ErrClosed
@@ -77,7 +77,7 @@ func TestResetInMidMessage(t *testing.T) {
 	})
 }
 
-// A receiver that goes away and comes back at the same address gets everything, the oldest first.
+// A receiver that restarts at the same address gets everything, the oldest first.
 func TestReceiverRestarts(t *testing.T) {
 	r := recvtest.StartGRPC(t, recvtest.GRPCConfig{})
 	cfg := settings(config.TransportGRPC, r.Addr)
@@ -100,8 +100,7 @@ func TestReceiverRestarts(t *testing.T) {
 	require.LessOrEqual(t, strings.Count(logs.String(), "sending failed, retrying"), 2, "one line a minute")
 }
 
-// muteListener makes the first connection swallow what the server writes once requests have begun,
-// as a machine that has died does.
+// muteListener makes the first connection discard what the server writes after requests have begun, like a crashed machine.
 type muteListener struct {
 	net.Listener
 	conns atomic.Int64

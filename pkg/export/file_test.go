@@ -36,8 +36,7 @@ func toFile(t testing.TB, format string) config.Exporter {
 	return cfg
 }
 
-// oldLayout rewrites a request to the field numbers of OTLP 1.9 or 1.8, field by field and without
-// the code under test.
+// oldLayout rewrites a request to the field numbers of OTLP 1.9 or 1.8, field by field and without the code under test.
 func oldLayout(t testing.TB, version string, body []byte) []byte {
 	t.Helper()
 	sample := map[protowire.Number]protowire.Number{2: 3, 3: 4, 4: 2}
@@ -77,7 +76,7 @@ func oldLayout(t testing.TB, version string, body []byte) []byte {
 	return walk(body, []protowire.Number{1, 2, 2, 2})
 }
 
-// The Collector's own reader must see in a JSON line what was in the request.
+// The Collector's own reader finds the whole request in a JSON line.
 func TestJSONLinesAsTheCollectorReadsThem(t *testing.T) {
 	for _, version := range []string{"1.8", "1.9", "1.11"} {
 		t.Run(version, func(t *testing.T) {
@@ -123,7 +122,7 @@ func TestJSONLinesAsTheCollectorReadsThem(t *testing.T) {
 	}
 }
 
-// Where OTLP's JSON does not differ from protobuf's, protobuf's own reader agrees.
+// protobuf's own JSON reader agrees, except where OTLP's JSON differs.
 func TestJSONAgainstProtobuf(t *testing.T) {
 	req := request("app", 0)
 	values := []*commonpb.AnyValue{
@@ -141,7 +140,7 @@ func TestJSONAgainstProtobuf(t *testing.T) {
 	for i, v := range values {
 		req.ResourceProfiles[0].Resource.Attributes = append(req.ResourceProfiles[0].Resource.Attributes, &commonpb.KeyValue{Key: fmt.Sprint(i), Value: v})
 	}
-	// The three fields that differ.
+	// These three fields differ.
 	req.ResourceProfiles[0].ScopeProfiles[0].Profiles[0].ProfileId = nil
 	req.Dictionary.LinkTable = []*otlpprofiles.Link{{}}
 	body, err := proto.Marshal(req)
@@ -177,7 +176,7 @@ func TestRenumbered(t *testing.T) {
 	}
 }
 
-// JSON over HTTP is the same mapping.
+// JSON over HTTP uses the same mapping.
 func TestHTTPJSON(t *testing.T) {
 	r := recvtest.StartHTTP(t, recvtest.HTTPConfig{})
 	cfg := settings(config.TransportHTTP, r.URL)
@@ -269,7 +268,7 @@ func TestPprofFiles(t *testing.T) {
 	}
 }
 
-// Profiles of several types share one file, each with a value of its own in every sample.
+// Profiles of several types share a file: each sample has a value for each type.
 func TestPprofOfSeveralTypes(t *testing.T) {
 	req := request("app", 0)
 	scope := req.ResourceProfiles[0].ScopeProfiles[0]
@@ -288,7 +287,7 @@ func TestPprofOfSeveralTypes(t *testing.T) {
 	require.Equal(t, []int64{3, 2}, p.Sample[0].Value, "timestamps alone count one each")
 }
 
-// FuzzFileFormats reads any bytes as a request: an error or a well-formed record.
+// FuzzFileFormats reads any bytes as a request. It expects an error or a valid record.
 func FuzzFileFormats(f *testing.F) {
 	body, err := proto.Marshal(request("app", 0))
 	require.NoError(f, err)
@@ -311,7 +310,7 @@ func TestRotation(t *testing.T) {
 	cfg.Path = filepath.Join(filepath.Dir(cfg.Path), "p.jsonl")
 	cfg.Rotation = config.Rotation{MaxMegabytes: 1, MaxBackups: 2, MaxDays: 7}
 	dir := filepath.Dir(cfg.Path)
-	// One of ours that is too old, and one that looks like it and is not.
+	// The first file is ours and too old. The second only has a similar name.
 	old := filepath.Join(dir, "p-20200102T030405.000000000Z.jsonl")
 	other := filepath.Join(dir, "p-20200102.jsonl")
 	for _, path := range []string{old, other} {
@@ -340,7 +339,7 @@ func TestRotation(t *testing.T) {
 	}
 }
 
-// Standard output is a link, and one to be followed.
+// Standard output is a link that is followed.
 func TestToStandardOutput(t *testing.T) {
 	r, w, err := os.Pipe()
 	require.NoError(t, err)
@@ -360,7 +359,7 @@ func TestToStandardOutput(t *testing.T) {
 	require.NoError(t, r.Close())
 }
 
-// What a process that was killed has left half written goes; what another one is writing, or has made, stays.
+// Unfinished files of killed processes are removed. Files that another process is writing or has written stay.
 func TestLeftoversOfPprofFilesAreRemoved(t *testing.T) {
 	cfg := toFile(t, "pprof")
 	dir := filepath.Dir(cfg.Path)
@@ -396,7 +395,7 @@ func TestLeftoversOfPprofFilesAreRemoved(t *testing.T) {
 	}
 }
 
-// Old pprof files go by the size of all together; their number is not bounded unless somebody says so.
+// Old pprof files are removed by their total size. Their number is only bounded by a setting.
 func TestPprofFilesAreBoundedInTotal(t *testing.T) {
 	cfg := toFile(t, "pprof")
 	cfg.Rotation = config.Rotation{MaxMegabytes: 1, MaxTotalMegabytes: 2}

@@ -23,7 +23,7 @@ import (
 	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/export/wire"
 )
 
-// Somebody else may rotate the file too.
+// Another program may rotate the file, too.
 func TestFileMovedAway(t *testing.T) {
 	cfg := toFile(t, "otlp-json")
 	e, _ := open(t, cfg)
@@ -38,7 +38,7 @@ func TestFileMovedAway(t *testing.T) {
 	require.Contains(t, string(data), `"two"`)
 }
 
-// A folder that goes away for a while costs nothing.
+// A folder that is missing for a while causes no loss.
 func TestFileThatCannotBeWritten(t *testing.T) {
 	cfg := toFile(t, "otlp-json")
 	e, logs := open(t, cfg)
@@ -53,7 +53,7 @@ func TestFileThatCannotBeWritten(t *testing.T) {
 	require.Contains(t, logs.String(), "no such file")
 }
 
-// Two exporters on one file do not mix their lines.
+// Two exporters may write to one file without mixing their lines.
 func TestTwoWritersOfOneFile(t *testing.T) {
 	cfg := toFile(t, "otlp-json")
 	var wg sync.WaitGroup
@@ -76,8 +76,8 @@ func TestTwoWritersOfOneFile(t *testing.T) {
 	}
 }
 
-// In front of a full disk no more than one request is held in its decoded form, however many consumers the
-// queue has, and none if there is nothing to write to.
+// Before a full disk, at most one request is held decoded, however many consumers the queue has. None is decoded if the target
+// cannot be opened.
 func TestFileInFrontOfAFullDisk(t *testing.T) {
 	body, err := proto.Marshal(request("app", 3_000_000))
 	require.NoError(t, err)
@@ -119,7 +119,7 @@ func TestFileInFrontOfAFullDisk(t *testing.T) {
 	}
 }
 
-// smallDisk returns the folder of a file system with hardly any room.
+// smallDisk returns a folder on a tiny file system.
 func smallDisk(t *testing.T) string {
 	t.Helper()
 	if os.Geteuid() != 0 {
@@ -131,7 +131,7 @@ func smallDisk(t *testing.T) string {
 	return dir
 }
 
-// A record that a killed process has left half written spoils nothing behind it.
+// An incomplete record of a killed process does not damage the records after it.
 func TestTornRecordIsCutOff(t *testing.T) {
 	record := func(name string) []byte { return message(t, name, 100).Body }
 	for format, encode := range map[string]func([]byte) ([]byte, error){
@@ -158,7 +158,7 @@ func TestTornRecordIsCutOff(t *testing.T) {
 	}
 }
 
-// A file that holds something else is left alone, and said so.
+// A file with other content stays as it is, and a log line says so.
 func TestForeignFileIsLeftAlone(t *testing.T) {
 	for format, content := range map[string]string{"otlp-json": "all work\nand no play", "otlp-proto": `{"resourceProfiles":[]}` + "\n"} {
 		cfg := toFile(t, format)
@@ -174,7 +174,7 @@ func TestForeignFileIsLeftAlone(t *testing.T) {
 	}
 }
 
-// A link that somebody else can have made is not followed; one that the administrator has made is.
+// A link that another user can have made is not followed. A link that the administrator made is.
 func TestLinksInTheWayOfAFile(t *testing.T) {
 	if os.Geteuid() != 0 {
 		t.Skip("only root has anything to fear")
@@ -243,7 +243,7 @@ func TestLinksInTheWayOfAFile(t *testing.T) {
 	}
 }
 
-// openPipe makes a named pipe, and returns the end that reads from it.
+// openPipe makes a named pipe and opens it for reading.
 func openPipe(t *testing.T, path string) *os.File {
 	t.Helper()
 	require.NoError(t, unix.Mkfifo(path, 0o600))
@@ -253,7 +253,7 @@ func openPipe(t *testing.T, path string) *os.File {
 	return r
 }
 
-// A pipe that nobody empties holds up its own exporter only, and ends with it.
+// A pipe that nobody reads blocks only its own exporter, until the exporter ends.
 func TestPipeThatTakesNoBytes(t *testing.T) {
 	cfg := toFile(t, "otlp-json")
 	openPipe(t, cfg.Path)
@@ -274,7 +274,7 @@ func TestPipeThatTakesNoBytes(t *testing.T) {
 	require.Equal(t, map[Reason]int64{ReasonShutdown: 10}, balanced(t, stuck).Rows.Dropped)
 }
 
-// holdsBytes tells whether a pipe holds bytes that nobody has read.
+// holdsBytes reports whether a pipe has unread bytes.
 func holdsBytes(t *testing.T, path string) bool {
 	t.Helper()
 	f, err := os.OpenFile(path, os.O_RDONLY|unix.O_NONBLOCK, 0)
@@ -285,7 +285,7 @@ func holdsBytes(t *testing.T, path string) bool {
 	return n > 0
 }
 
-// Requests that are sent as JSON are decoded one at a time, as those for files are.
+// Requests sent as JSON are decoded one at a time, like those for files.
 func TestHTTPJSONIsEncodedOneAtATime(t *testing.T) {
 	r := recvtest.StartHTTP(t, recvtest.HTTPConfig{})
 	cfg := settings(config.TransportHTTP, r.URL)

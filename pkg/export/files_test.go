@@ -15,7 +15,7 @@ import (
 	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/config"
 )
 
-// What the files say that the settings name is answered in the words of the settings.
+// Errors in files that the settings name are reported with the name of the setting.
 func TestNamedFiles(t *testing.T) {
 	dir := t.TempDir()
 	in := func(name string) string { return filepath.Join(dir, name) }
@@ -48,7 +48,7 @@ func TestNamedFiles(t *testing.T) {
 
 	for name, test := range map[string]struct {
 		e    config.Exporter
-		want string // "" is no error
+		want string // "" means no error
 	}{
 		"nothing named":      {grpc(func(*config.Exporter) {}), ""},
 		"files":              {tlsOf(config.TLS{CAFile: cert, CertFile: cert, KeyFile: key}), ""},
@@ -125,7 +125,7 @@ func TestNamedFiles(t *testing.T) {
 	}
 }
 
-// One file, two exporters of one machine, and a third that takes over what they leave.
+// Two exporters on one machine share a folder, and a third one takes over their messages.
 func TestExportersShareAStorageFolder(t *testing.T) {
 	cfg := withStorage(t, "127.0.0.1:1")
 	first, _ := open(t, cfg)
@@ -151,7 +151,7 @@ func TestExportersShareAStorageFolder(t *testing.T) {
 	require.Empty(t, storedFiles(t, filepath.Join(cfg.Queue.Storage, "2")))
 }
 
-// A patient exporter takes messages while what it needs is not there, and delivers them when it is.
+// A patient exporter takes messages before it can open its files, and delivers them afterwards.
 func TestPatientExporter(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		cfg := withStorage(t, "")
@@ -184,7 +184,7 @@ func TestPatientExporter(t *testing.T) {
 		require.Contains(t, logs.String(), "not ready, retrying")
 		require.Contains(t, logs.String(), "ready, starting to send")
 
-		// One that never can is stopped like any other.
+		// An exporter that can never open its files can be stopped.
 		cfg.Auth.BearerTokenFile += ".none"
 		e = patient(&outageSender{})
 		e.Enqueue(message(t, "lost", 0))
@@ -193,7 +193,7 @@ func TestPatientExporter(t *testing.T) {
 		require.Error(t, e.Shutdown(ctx))
 		require.Equal(t, map[Reason]int64{ReasonShutdown: 10}, balanced(t, e).Rows.Dropped)
 
-		// One whose files do not answer holds up nobody for long.
+		// An exporter whose files hang blocks nobody for long.
 		answers := make(chan struct{})
 		e = prepare(cfg, Options{Logger: logs.logger()})
 		go e.run(func() (sender, error) { <-answers; return &outageSender{}, nil }, true)

@@ -15,7 +15,7 @@ import (
 	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/export/history"
 )
 
-// A history takes data of any time: what the clock says at that moment is no reason to drop or to hold it. Its rows are those delivered.
+// A history takes data of any time: it neither drops nor delays it because of the clock. Its rows count as delivered.
 func TestHistory(t *testing.T) {
 	cfg := toFile(t, config.FormatHistory)
 	cfg.Retention = config.Retention{MaxBytes: 1 << 30}
@@ -45,7 +45,8 @@ func TestHistory(t *testing.T) {
 	require.Equal(t, sent.TraceID, samples[0].TraceID)
 }
 
-// While the disk is full, the queue holds requests as far as it has room. Once there is space, each row is in the history, or counted as dropped.
+// While the disk is full, the queue holds requests within its bound. Afterwards, each row is in the history or counted as
+// dropped.
 func TestHistoryOnAFullDisk(t *testing.T) {
 	disk := smallDisk(t)
 	cfg := toFile(t, config.FormatHistory)

@@ -25,10 +25,10 @@ import (
 	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/export/attempt"
 )
 
-// heapPeak watches the heap while f runs and returns by how much it grew at most.
+// heapPeak runs f and returns the largest growth of the heap meanwhile.
 func heapPeak(f func()) uint64 {
 	var before, now runtime.MemStats
-	defer debug.SetGCPercent(debug.SetGCPercent(10)) // what is held, not what is left over
+	defer debug.SetGCPercent(debug.SetGCPercent(10)) // to measure live memory, not garbage
 	runtime.GC()
 	runtime.ReadMemStats(&before)
 	stop, stopped := make(chan struct{}), make(chan struct{})
@@ -53,7 +53,6 @@ func heapPeak(f func()) uint64 {
 	return peak
 }
 
-// flood writes n bytes of the letter A.
 func flood(w io.Writer, n int) {
 	chunk := bytes.Repeat([]byte("A"), 64<<10)
 	for ; n > 0; n -= len(chunk) {
@@ -124,7 +123,7 @@ func TestHostileHTTPReceiver(t *testing.T) {
 	}
 }
 
-// checkLog fails the test unless all lines are short and hold no secret and nothing that a terminal obeys.
+// checkLog fails the test unless all lines are short, without secrets and without control characters.
 func checkLog(t *testing.T, logs *capture) {
 	t.Helper()
 	require.NotContains(t, logs.String(), "s3cr3t")
@@ -157,7 +156,7 @@ func TestHostileGRPCReceiver(t *testing.T) {
 			cfg.Auth.BearerToken = "s3cr3t-token"
 			cfg.Retry.MaxElapsedTime = time.Millisecond
 			if tc.compress != "" {
-				cfg.Compression = tc.compress // a gRPC server answers in the compression of the request
+				cfg.Compression = tc.compress // a gRPC server compresses its answer like the request
 			}
 			e, logs := open(t, cfg)
 			e.Enqueue(message(t, "app", 0))
@@ -171,7 +170,7 @@ func TestHostileGRPCReceiver(t *testing.T) {
 	}
 }
 
-// hang is a receiver that takes a request and never answers.
+// hang receives a request and never answers.
 func hang(ctx context.Context, _ recvtest.Request) (*colprofiles.ExportProfilesServiceResponse, error) {
 	<-ctx.Done()
 	return nil, ctx.Err()
@@ -215,7 +214,7 @@ func TestShutdownWithHangingReceiver(t *testing.T) {
 	close(release)
 }
 
-// stuckSender ignores its context, as a write to a dead disk does.
+// stuckSender ignores its context, like a write to a dead disk.
 type stuckSender struct{ release chan struct{} }
 
 func (s *stuckSender) Send(context.Context, Message) attempt.Outcome {
@@ -244,7 +243,7 @@ func TestShutdownWithStuckSender(t *testing.T) {
 	})
 }
 
-// startWith starts an exporter with a sender of the test's own.
+// startWith starts an exporter with the test's sender.
 func startWith(t testing.TB, cfg config.Exporter, to sender) *Exporter {
 	t.Helper()
 	return startWithOptions(t, cfg, to, Options{})
@@ -261,7 +260,7 @@ func startWithOptions(t testing.TB, cfg config.Exporter, to sender, opts Options
 	return e
 }
 
-// With a receiver that is blocked for good, messages are taken without waiting, and memory stays within the bound.
+// If the receiver blocks forever, Enqueue does not wait and memory stays within the bound.
 func TestBlockedForGood(t *testing.T) {
 	s := &stuckSender{release: make(chan struct{})}
 	cfg := settings("stuck", "")
@@ -283,7 +282,7 @@ func TestBlockedForGood(t *testing.T) {
 	stop(t, e)
 }
 
-// flakySender fails, accepts and accepts in part, in turn.
+// flakySender rejects, accepts and partly accepts requests in turn.
 type flakySender struct{ n atomic.Int64 }
 
 func (s *flakySender) Send(ctx context.Context, _ Message) attempt.Outcome {
@@ -305,7 +304,7 @@ func (s *flakySender) Send(ctx context.Context, _ Message) attempt.Outcome {
 
 func (s *flakySender) Close() error { return nil }
 
-// Every row is accounted for at every moment of a load that meets everything at once.
+// Every row is accounted for at every moment under a load with all kinds of faults.
 func TestEveryRowIsAccountedFor(t *testing.T) {
 	for _, storage := range []bool{false, true} {
 		t.Run(map[bool]string{false: "memory", true: "storage"}[storage], func(t *testing.T) {
@@ -321,7 +320,7 @@ func meetEverything(t *testing.T, storage bool) {
 	messages := 5000
 	if storage {
 		cfg.Queue.Storage, cfg.Queue.StorageSize = t.TempDir(), 100<<10
-		messages = 250 // each is written to a real disk, and waited for
+		messages = 250 // each is synced to a real disk
 	}
 	e := startWith(t, cfg, &flakySender{})
 	loaded, checks := make(chan struct{}), make(chan error, 1)
@@ -359,7 +358,7 @@ func meetEverything(t *testing.T, storage bool) {
 	close(loaded)
 	require.NoError(t, <-checks)
 	require.NoError(t, e.Drain(t.Context()))
-	time.Sleep(3 * time.Hour) // what is stored is sent when the clock has come up to it, too
+	time.Sleep(3 * time.Hour) // stored data is also sent when the clock has caught up
 	s := balanced(t, e)
 	require.Zero(t, s.Rows.Held)
 	for _, r := range []Reason{ReasonTooOld, ReasonRejected, ReasonTooLarge, ReasonQueueFull} {

@@ -34,7 +34,7 @@ func TestLogRate(t *testing.T) {
 	})
 }
 
-// A logger that blocks holds up nobody.
+// A logger that blocks does not block callers.
 func TestLogNeverBlocks(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r, w := io.Pipe()
@@ -63,7 +63,7 @@ func TestWordsAreShortQuotedAndClean(t *testing.T) {
 		"you sent s3cr3t, no?":   `"you sent [redacted], no?"`,
 		"\xff":                   "\"\uFFFD\"",
 		strings.Repeat("é", 200): `"` + strings.Repeat("é", 128) + `"`,
-		// A secret must not be cut in two and half of it shown.
+		// A truncated secret must not show in part.
 		strings.Repeat("x", 253) + "s3cr3t": `"` + strings.Repeat("x", 253) + `[re"`,
 	} {
 		require.Equal(t, want, l.words(in))

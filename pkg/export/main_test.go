@@ -28,7 +28,7 @@ func TestMain(m *testing.M) {
 	goleak.VerifyTestMain(m)
 }
 
-// settings is a complete configuration with short intervals.
+// settings returns a complete configuration with short intervals.
 func settings(transport, endpoint string) config.Exporter {
 	return config.Exporter{
 		Name: "test", Transport: transport, Endpoint: endpoint, Insecure: true,
@@ -50,7 +50,7 @@ func (c *capture) logger() *logrus.Logger {
 	return igtest.Logger(c)
 }
 
-// open starts an exporter that is shut down with the test.
+// open starts an exporter, which the end of the test shuts down.
 func open(t testing.TB, cfg config.Exporter) (*Exporter, *capture) {
 	t.Helper()
 	logs := &capture{}
@@ -60,7 +60,7 @@ func open(t testing.TB, cfg config.Exporter) (*Exporter, *capture) {
 	return e, logs
 }
 
-// stop shuts e down at once, dropping what it holds, and checks that all rows are accounted for.
+// stop shuts e down at once, which drops what it holds, and checks that all rows are accounted for.
 func stop(t testing.TB, e *Exporter) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), time.Millisecond)
@@ -69,7 +69,7 @@ func stop(t testing.TB, e *Exporter) {
 	balanced(t, e)
 }
 
-// drainAll waits until e holds nothing.
+// drainAll waits until e holds no messages.
 func drainAll(t testing.TB, e *Exporter) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), 30*time.Second)
@@ -77,7 +77,7 @@ func drainAll(t testing.TB, e *Exporter) {
 	require.NoError(t, e.Drain(ctx))
 }
 
-// balanced checks that every row is somewhere, once.
+// balanced checks that every row is counted exactly once.
 func balanced(t testing.TB, e *Exporter) Stats {
 	t.Helper()
 	s := e.Stats()
@@ -105,8 +105,7 @@ func accounted(s Stats) error {
 	return nil
 }
 
-// request is a small valid request whose only resource has the given service.name; filler makes
-// it larger.
+// request returns a small valid request whose only resource has the given service.name. filler makes it larger.
 func request(name string, filler int) *colprofiles.ExportProfilesServiceRequest {
 	dict := &otlpprofiles.ProfilesDictionary{
 		StringTable:    []string{"", "samples", "count", "main", "thread.name", "worker", "app", "process.executable.build_id.gnu", "cafe", "process.pid", "cpu", "nanoseconds"},
@@ -144,7 +143,7 @@ func stringValue(s string) *commonpb.AnyValue {
 	return &commonpb.AnyValue{Value: &commonpb.AnyValue_StringValue{StringValue: s}}
 }
 
-// message is request with 10 rows, ready to be enqueued.
+// message returns an encoded request with 10 rows.
 func message(t testing.TB, name string, filler int) Message {
 	t.Helper()
 	body, err := proto.Marshal(request(name, filler))

@@ -27,7 +27,7 @@ import (
 	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/config"
 )
 
-// tokenServer is an OAuth 2.0 server with TLS that gives tokens t0k3n-1, t0k3n-2, … to the client me.
+// tokenServer is an OAuth 2.0 server with TLS that issues the tokens t0k3n-1, t0k3n-2, … to the client me.
 type tokenServer struct {
 	url string
 
@@ -58,7 +58,7 @@ func (s *tokenServer) serve(w http.ResponseWriter, r *http.Request) {
 		s.answer(w, r)
 		return
 	}
-	_ = r.ParseForm() // an empty one is refused
+	_ = r.ParseForm() // an empty form is refused
 	id, secret, _ := r.BasicAuth()
 	if id == "" {
 		id, secret = r.Form.Get("client_id"), r.Form.Get("client_secret")
@@ -86,7 +86,7 @@ func (s *tokenServer) count() int {
 	return s.given
 }
 
-// guarded is a receiver that takes requests with the authorization that good allows.
+// guarded is a receiver that accepts requests whose authorization satisfies good.
 type guarded struct {
 	requests func() []recvtest.Request
 
@@ -106,7 +106,7 @@ func (g *guarded) change(good func(string) bool) {
 	g.good = good
 }
 
-// startGuarded starts a receiver and points cfg at it and at the token server.
+// startGuarded starts a receiver, and makes cfg use it and the token server.
 func startGuarded(t *testing.T, transport string, ca *recvtest.CA, tokens *tokenServer) (*guarded, config.Exporter) {
 	t.Helper()
 	g := &guarded{good: func(s string) bool { return strings.HasPrefix(s, "Bearer t0k3n-") }}
@@ -134,8 +134,8 @@ func lastAuthorization(g *guarded) string {
 	return strings.Join(list[len(list)-1].Metadata.Get("authorization"), ",")
 }
 
-// A token is fetched when it is needed, kept while it is good, and fetched again when it has ended or is refused, with the
-// secret of now.
+// A token is fetched when needed and kept while valid. After it expires or is refused, another is fetched with the current
+// secret.
 func TestOAuth2(t *testing.T) {
 	for _, transport := range bothTransports {
 		t.Run(transport, func(t *testing.T) {
@@ -160,7 +160,7 @@ func TestOAuth2(t *testing.T) {
 			})
 			writeFile(t, cfg.OAuth2.ClientSecretFile, []byte("s3cr3t-2\n"))
 
-			g.change(func(s string) bool { return s == "Bearer t0k3n-2" }) // the first one is withdrawn
+			g.change(func(s string) bool { return s == "Bearer t0k3n-2" }) // the first token is revoked
 			for range 3 {
 				e.Enqueue(message(t, "app", 0))
 			}
@@ -177,7 +177,7 @@ func TestOAuth2(t *testing.T) {
 	}
 }
 
-// A token is replaced before it ends. Tokens are fetched in the way that the server is known to take, and not tried out each time.
+// A token is replaced before it expires. Fetches use the way that the server is known to accept, without trying others again.
 func TestOAuth2SecretInTheBody(t *testing.T) {
 	ca := recvtest.NewCA(t)
 	tokens := startTokenServer(t, ca)
@@ -207,8 +207,7 @@ func TestOAuth2SecretInTheBody(t *testing.T) {
 	})
 }
 
-// A token ends early while several requests are under way: the refusal that comes last, when there is another token
-// already, costs nothing.
+// A token is revoked while several requests are in flight. A late refusal of it, after a new token exists, causes no loss.
 func TestOAuth2LateRefusal(t *testing.T) {
 	ca := recvtest.NewCA(t)
 	tokens := startTokenServer(t, ca)
@@ -244,7 +243,7 @@ func TestOAuth2LateRefusal(t *testing.T) {
 	require.Equal(t, 2, tokens.count())
 }
 
-// While there is no token, rows are held; what is wrong is said once, without a secret.
+// Rows are held while there is no token. The error is logged once, without a secret.
 func TestOAuth2WithoutToken(t *testing.T) {
 	for _, transport := range bothTransports {
 		ca, other := recvtest.NewCA(t), recvtest.NewCA(t)
@@ -300,7 +299,7 @@ func redirecting(s *tokenServer, _ *config.Exporter) {
 	}
 }
 
-// A receiver that takes no token at all is a mistake in the settings, not one that passes.
+// A receiver that accepts no token has wrong settings, so its refusal is not retried.
 func TestOAuth2RefusedAtOnce(t *testing.T) {
 	for _, transport := range bothTransports {
 		t.Run(transport, func(t *testing.T) {
@@ -318,7 +317,7 @@ func TestOAuth2RefusedAtOnce(t *testing.T) {
 	}
 }
 
-// A token server that hangs holds nothing up but its exporter's requests.
+// A token server that hangs blocks only its exporter's requests.
 func TestOAuth2ServerHangs(t *testing.T) {
 	ca := recvtest.NewCA(t)
 	tokens := startTokenServer(t, ca)

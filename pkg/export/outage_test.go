@@ -45,8 +45,7 @@ func (s *outageSender) set(down bool) {
 	s.down = down
 }
 
-// An hour without a receiver, at 10,000 rows a second that are merged into 64 KiB a second of
-// requests. The clock is simulated, everything else is real.
+// For an hour there is no receiver, at 10,000 rows a second in requests of 64 KiB a second. Only the clock is simulated.
 func TestAnHoursOutage(t *testing.T) {
 	for _, queue := range []int64{64 << 20, 512 << 20} {
 		t.Run(fmt.Sprintf("queue of %d MiB", queue>>20), func(t *testing.T) {
@@ -110,7 +109,7 @@ func TestAnHoursOutage(t *testing.T) {
 	}
 }
 
-// Shutdown does not sit out a wait that nobody asked for.
+// Shutdown shortens waits that the receiver did not request.
 func TestShutdownTriesOnceMore(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		cfg := settings("outage", "")
@@ -130,7 +129,7 @@ func TestShutdownTriesOnceMore(t *testing.T) {
 	})
 }
 
-// askingSender asks to wait.
+// askingSender requests a wait.
 type askingSender struct{ outageSender }
 
 func (s *askingSender) Send(ctx context.Context, m Message) attempt.Outcome {
@@ -141,7 +140,7 @@ func (s *askingSender) Send(ctx context.Context, m Message) attempt.Outcome {
 	return out
 }
 
-// But both delivery and Shutdown keep to what the receiver asked for.
+// Both delivery and Shutdown respect a wait that the receiver requested.
 func TestShutdownRespectsTheReceiver(t *testing.T) {
 	for name, shutdown := range map[string]bool{"delivery": false, "shutdown": true} {
 		t.Run(name, func(t *testing.T) {
@@ -172,7 +171,7 @@ func TestShutdownRespectsTheReceiver(t *testing.T) {
 	}
 }
 
-// What is too old or too far ahead goes with its own reason, before it is sent.
+// Data that is too old is dropped, and data too far ahead is held, each with its own reason, before it is sent.
 func TestAgeOfData(t *testing.T) {
 	to := &outageSender{}
 	e := startWith(t, settings("outage", ""), to)
@@ -188,15 +187,15 @@ func TestAgeOfData(t *testing.T) {
 	stop(t, e)
 }
 
-// laterBy is t on a clock that was set d ahead, or that went on while the machine was suspended: what the
-// monotonic clock says is the same.
+// laterBy returns t on a clock that was set d ahead, or that continued while the machine was suspended. The monotonic clock is
+// unchanged.
 func laterBy(t time.Time, d time.Duration) time.Time {
 	wall := (*uint64)(unsafe.Pointer(&t))
 	*wall += uint64(d/time.Second) << 30 // see the comment of time.Time
 	return t
 }
 
-// A machine that was suspended for two hours, or whose clock was two hours behind, has old data.
+// After two hours of suspension, or with a clock two hours behind, data is old.
 func TestAgeAfterSuspend(t *testing.T) {
 	before := time.Now()
 	require.Equal(t, 2*time.Hour, laterBy(before, 2*time.Hour).Round(0).Sub(before.Round(0)))
@@ -222,7 +221,7 @@ func TestAgeAfterSuspend(t *testing.T) {
 	stop(t, e)
 }
 
-// A clock that is behind at the start costs nothing that was stored: it is sent soon after the clock is set.
+// If the clock is behind at the start, stored data is not lost. It is sent soon after the clock is set.
 func TestClockBehindAtStart(t *testing.T) {
 	for _, consumers := range []int{1, 10} {
 		t.Run(fmt.Sprintf("%d consumers", consumers), func(t *testing.T) {
@@ -246,7 +245,7 @@ func TestClockBehindAtStart(t *testing.T) {
 				e = startWithOptions(t, cfg, to, Options{Logger: logs.logger(), Now: clock})
 				synctest.Wait()
 				require.NoError(t, e.Drain(t.Context()), "what waits for the clock is safe on disk: no reason to wait")
-				// What is new has the same wrong clock, and is no older than that says: it goes out.
+				// New data has the same wrong clock, so it seems current and is sent.
 				e.Enqueue(Message{Body: []byte("new"), Rows: 1, Start: clock()})
 				time.Sleep(6 * time.Minute)
 				require.Equal(t, int64(1), balanced(t, e).Rows.Delivered)

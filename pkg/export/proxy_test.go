@@ -18,7 +18,7 @@ import (
 	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/config"
 )
 
-// httpProxy is a proxy that knows CONNECT, for user:s3cr3t-proxy.
+// httpProxy is a proxy that supports CONNECT for user:s3cr3t-proxy.
 type httpProxy struct {
 	addr string
 
@@ -67,7 +67,7 @@ func (p *httpProxy) serve(client net.Conn) {
 	p.mu.Lock()
 	p.saw = append(p.saw, req.Method+" "+req.Host)
 	p.mu.Unlock()
-	// Names are the proxy's to look up.
+	// The proxy resolves names.
 	server, err := net.Dial("tcp", strings.Replace(req.Host, "behind.example", "127.0.0.1", 1))
 	if err != nil {
 		_, _ = fmt.Fprint(client, "HTTP/1.1 502 Bad Gateway\r\n\r\n")
@@ -82,7 +82,7 @@ func (p *httpProxy) serve(client net.Conn) {
 	_, _ = io.Copy(client, server)
 }
 
-// Requests, and requests for tokens, go through the proxy of the settings.
+// Requests to receivers and to token servers use the proxy in the settings.
 func TestProxy(t *testing.T) {
 	for _, transport := range bothTransports {
 		for _, scheme := range []string{"", "dns:///"} {
@@ -96,7 +96,7 @@ func TestProxy(t *testing.T) {
 				proxy := startProxy(t)
 				cfg.ProxyURL = "http://user:s3cr3t-proxy@" + proxy.addr
 				receiver := strings.TrimPrefix(cfg.Endpoint, "https://")
-				// A name that this machine does not know.
+				// This machine cannot resolve the name.
 				behind := strings.Replace(receiver, "127.0.0.1", "behind.example", 1)
 				cfg.Endpoint = scheme + strings.Replace(cfg.Endpoint, receiver, behind, 1)
 				cfg.TLS.ServerNameOverride = "server"
@@ -116,10 +116,10 @@ func TestProxy(t *testing.T) {
 	}
 }
 
-// A proxy that does not let the exporter through is named; rows are held meanwhile.
+// An error names the proxy that refuses the exporter. Rows are held meanwhile.
 func TestProxyThatRefuses(t *testing.T) {
 	proxy := startProxy(t)
-	hangs, err := net.Listen("tcp", "127.0.0.1:0") // takes connections and says nothing
+	hangs, err := net.Listen("tcp", "127.0.0.1:0") // accepts connections and sends nothing
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, hangs.Close()) })
 	for _, transport := range bothTransports {
@@ -132,7 +132,7 @@ func TestProxyThatRefuses(t *testing.T) {
 				cfg := settings(transport, "https://behind.example:4317")
 				cfg.Insecure = false
 				cfg.ProxyURL = url
-				if says == "retrying" { // else the first attempt has to come to its answer
+				if says == "retrying" { // otherwise the first attempt must get its answer
 					cfg.Timeout = 100 * time.Millisecond
 				}
 				e, logs := open(t, cfg)

@@ -11,7 +11,7 @@ import (
 	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/config"
 )
 
-// held is what a stuck exporter keeps, by owner: the sequence numbers in order.
+// held returns the sequence numbers in a stuck exporter, in order, by owner.
 func held(e *Exporter) map[string][]uint64 {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -26,7 +26,7 @@ func held(e *Exporter) map[string][]uint64 {
 	return out
 }
 
-// stuck starts an exporter that sends nothing: its receiver never answers.
+// stuck starts an exporter whose receiver never answers.
 func stuck(t *testing.T, queueSize int64) *Exporter {
 	t.Helper()
 	cfg := settings("stuck", "")
@@ -73,13 +73,13 @@ func TestQueueRefusesWhatCannotFit(t *testing.T) {
 	e.Enqueue(Message{Body: make([]byte, 100_000), Rows: 5, Owner: "b"})
 	require.Equal(t, int64(5), balanced(t, e).Rows.Dropped[ReasonQueueFull], "only itself")
 	require.Len(t, held(e)["a"], 1)
-	// Nor does it push out the others where there was room for it only without what is being sent.
+	// A message that would only fit without the entries in flight evicts no others.
 	e.Enqueue(Message{Body: make([]byte, 100_000-entryOverhead-100), Rows: 7, Owner: "a"})
 	require.Equal(t, int64(12), balanced(t, e).Rows.Dropped[ReasonQueueFull])
 	require.Len(t, held(e)["a"], 1)
 }
 
-// Of owners with as many bytes, the one with the oldest message gives it up.
+// Among owners with the same bytes, the one with the oldest message loses it.
 func TestVictimOfEqualOwners(t *testing.T) {
 	b := newBudget(1 << 20)
 	for seq := range uint64(20) {
@@ -92,7 +92,7 @@ func TestVictimOfEqualOwners(t *testing.T) {
 	}
 }
 
-// Sends that fail together make the receiver's pause no longer than one that fails alone.
+// Sends that fail together lengthen the receiver's pause only once.
 func TestGateCountsParallelFailuresOnce(t *testing.T) {
 	cfg := config.Retry{InitialInterval: time.Second, Multiplier: 2, MaxInterval: time.Hour}
 	started := time.Now()
@@ -106,7 +106,7 @@ func TestGateCountsParallelFailuresOnce(t *testing.T) {
 	require.Equal(t, failed.Add(time.Minute+2*time.Second), g.until, "the next one is another")
 }
 
-// A body in a much larger array does not keep the array.
+// The queue does not keep a body's much larger array.
 func TestQueueHoldsNoMoreThanItCounts(t *testing.T) {
 	e := stuck(t, 64<<20)
 	for range 10 {
@@ -117,7 +117,7 @@ func TestQueueHoldsNoMoreThanItCounts(t *testing.T) {
 	e.memory.each(func(en *entry) { require.Less(t, cap(en.Body), 2000) })
 }
 
-// The budget agrees with a plain count whatever is done to it.
+// The budget agrees with a simple model after any operations.
 func TestBudgetAgainstModel(t *testing.T) {
 	rng := rand.New(rand.NewPCG(1, 2))
 	b := newBudget(1 << 20)
@@ -185,7 +185,7 @@ func TestBudgetAgainstModel(t *testing.T) {
 	}
 }
 
-// inFlight counts the entries that are being sent or written to disk.
+// inFlight returns the number of entries that are being sent or written to disk.
 func inFlight(e *Exporter) (n int) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -199,7 +199,7 @@ func inFlight(e *Exporter) (n int) {
 	return n
 }
 
-// What waits goes when its time has come, the oldest first; what the receiver asked to wait for is not hurried.
+// Delayed entries become ready at their time, the oldest first. hurry does not shorten a wait that the receiver requested.
 func TestSendQueue(t *testing.T) {
 	now := time.Now()
 	q := newSendQueue()

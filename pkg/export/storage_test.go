@@ -27,10 +27,10 @@ import (
 	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/export/wire"
 )
 
-// childEnv makes the test binary a process that stores messages until it is killed.
+// childEnv makes the test binary store messages until it is killed.
 const childEnv = "EXPORT_TEST_STORE_IN"
 
-// storeUntilKilled never returns. It prints the number of messages that are on disk.
+// storeUntilKilled prints the number of messages on disk. It never returns.
 func storeUntilKilled(dir string) {
 	cfg := settings(config.TransportGRPC, "127.0.0.1:1")
 	cfg.Queue.Storage, cfg.Queue.StorageSize = dir, 1<<30
@@ -49,14 +49,14 @@ func storeUntilKilled(dir string) {
 	}
 }
 
-// withStorage is an exporter's settings with a storage folder.
+// withStorage returns the settings of an exporter with a storage folder.
 func withStorage(t testing.TB, endpoint string) config.Exporter {
 	cfg := settings(config.TransportGRPC, endpoint)
 	cfg.Queue.Storage, cfg.Queue.StorageSize = filepath.Join(t.TempDir(), "queue"), 1<<30
 	return cfg
 }
 
-// settled waits until e's messages are all on disk and the receiver is known to be down.
+// settled waits until all messages of e are on disk and the receiver is known to be down.
 func settled(t testing.TB, e *Exporter) {
 	t.Helper()
 	require.Eventually(t, func() bool {
@@ -201,7 +201,7 @@ func TestStorageIsBounded(t *testing.T) {
 	stop(t, e)
 	require.Contains(t, logs.String(), "sending_queue.storage_size")
 
-	// A smaller bound at the next start makes the oldest of the loud one go.
+	// After a start with a smaller bound, the loud owner loses its oldest messages.
 	cfg.Queue.StorageSize = 65 << 10
 	r := recvtest.StartGRPC(t, recvtest.GRPCConfig{})
 	cfg.Endpoint = r.Addr
@@ -219,7 +219,7 @@ func TestStorageIsBounded(t *testing.T) {
 	require.Equal(t, 3, quiet, "the quiet owner loses nothing")
 }
 
-// Each stored message costs memory too, so their number is bounded.
+// The number of stored messages is bounded, because each also costs memory.
 func TestStorageIsBoundedInMessages(t *testing.T) {
 	cfg := withStorage(t, "127.0.0.1:1")
 	e, _ := open(t, cfg)
@@ -237,8 +237,8 @@ func TestStorageIsBoundedInMessages(t *testing.T) {
 
 func checksum(data []byte) uint32 { return crc32.Checksum(data, crc32.MakeTable(crc32.Castagnoli)) }
 
-// inLayout is the file of a message with a body in the layout of an otlp_version: in the format of today, or in version 1,
-// which does not name the layout, where that is empty.
+// inLayout returns the stored file of a message whose body has the layout of version. If version is empty, the file has format 1,
+// which does not name the layout.
 func inLayout(m Message, version string) []byte {
 	tail, format := m.Owner, byte(1)
 	if version != "" {
@@ -254,10 +254,10 @@ func inLayout(m Message, version string) []byte {
 	return binary.BigEndian.AppendUint32(append(head, m.Body...), checksum(m.Body))
 }
 
-// What was stored in one wire layout, as versions before this one did, is sent in that of the settings.
+// Messages stored in one layout, as by earlier versions, are sent in the layout of the settings.
 func TestStoredLayoutIsKept(t *testing.T) {
 	versions := []string{"1.8", "1.9", "1.11"}
-	for _, from := range append(versions, "") { // files of version 1 have the layout of the settings
+	for _, from := range append(versions, "") { // files of format 1 have the layout of the settings
 		for _, to := range versions {
 			t.Run(from+" to "+to, func(t *testing.T) {
 				m := message(t, "app", 100)
@@ -277,7 +277,7 @@ func TestStoredLayoutIsKept(t *testing.T) {
 	}
 }
 
-// What is queued has today's layout, and each transport sends that of the settings, before and after a restart.
+// Queued messages have today's layout. Each transport sends the layout of the settings, before and after a restart.
 func TestLayoutOfTheSettings(t *testing.T) {
 	for _, version := range []string{"1.8", "1.9", "1.11"} {
 		for _, transport := range bothTransports {
@@ -296,7 +296,7 @@ func TestLayoutOfTheSettings(t *testing.T) {
 				drainAll(t, e)
 				require.Equal(t, int64(20), balanced(t, e).Rows.Delivered)
 				for _, got := range requests() {
-					body, err := proto.Marshal(got.Profiles) // a field that it does not know keeps its number
+					body, err := proto.Marshal(got.Profiles) // unknown fields keep their numbers
 					require.NoError(t, err)
 					want := &colprofiles.ExportProfilesServiceRequest{}
 					require.NoError(t, proto.Unmarshal(oldLayout(t, version, m.Body), want))
@@ -309,7 +309,7 @@ func TestLayoutOfTheSettings(t *testing.T) {
 	}
 }
 
-// A process that is killed leaves every message that it had stored.
+// A killed process leaves all messages that it has stored.
 func TestKilledProcessLosesNothingStored(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "queue")
 	total := int64(0)
@@ -348,7 +348,7 @@ func TestKilledProcessLosesNothingStored(t *testing.T) {
 	t.Logf("messages stored over three kills: %d", total)
 }
 
-// With a receiver that hangs, Shutdown waits until its deadline, and what is on disk is no error.
+// If the receiver hangs, Shutdown waits until its deadline. Data on disk is not an error.
 func TestShutdownWithStorageAndHangingReceiver(t *testing.T) {
 	r := recvtest.StartGRPC(t, recvtest.GRPCConfig{Answer: hang})
 	cfg := withStorage(t, r.Addr)
@@ -364,7 +364,7 @@ func TestShutdownWithStorageAndHangingReceiver(t *testing.T) {
 	require.Len(t, storedFiles(t, cfg.Queue.Storage), 1)
 }
 
-// stepSender takes what it is sent one by one, as the test lets it.
+// stepSender accepts messages one at a time, when the test lets it.
 type stepSender struct {
 	sending chan int // bytes of the request that is being sent
 	let     chan struct{}
@@ -382,8 +382,7 @@ func (s *stepSender) Send(ctx context.Context, m Message) attempt.Outcome {
 
 func (s *stepSender) Close() error { return nil }
 
-// A Drain that begins before the storage folder is open waits for its own messages, also where as many are found in
-// the folder.
+// A Drain that begins before the storage folder is open waits for its own messages, even if the folder holds as many.
 func TestDrainBeforeTheFolderIsOpen(t *testing.T) {
 	cfg := withStorage(t, "127.0.0.1:1")
 	cfg.Queue.NumConsumers = 1

@@ -15,7 +15,7 @@ import (
 	"github.com/ig-otel-profiles/ig-otel-profiles/internal/recvtest"
 )
 
-// Whatever happens to a file, only that message is lost, and counted.
+// A damaged file loses only its own message, which is counted.
 func TestDamagedFilesCostJustThemselves(t *testing.T) {
 	cfg := withStorage(t, "127.0.0.1:1")
 	e, _ := open(t, cfg)
@@ -36,7 +36,7 @@ func TestDamagedFilesCostJustThemselves(t *testing.T) {
 	change(2, func(b []byte) []byte { b[20] ^= 1; return b })       // in the header
 	change(3, func(b []byte) []byte { b[len(b)/2] ^= 1; return b }) // in the body
 	change(4, func(b []byte) []byte { return append(b, 'x') })
-	change(5, func(b []byte) []byte { b[5] = 0; return b }) // no format that ever was
+	change(5, func(b []byte) []byte { b[5] = 0; return b }) // this format never existed
 	writeFile(t, files[0]+".tmp", []byte("half"))
 
 	r := recvtest.StartGRPC(t, recvtest.GRPCConfig{})
@@ -57,8 +57,8 @@ func TestDamagedFilesCostJustThemselves(t *testing.T) {
 	require.Contains(t, logs.String(), "checksum of the body")
 }
 
-// What a later version has stored stays after a rollback: it is neither sent nor removed, nor written over, and that
-// version sends it when it is back.
+// Messages stored by a later version stay after a rollback. They are not sent, removed or overwritten, and the later version
+// sends them when it returns.
 func TestUnknownFormatIsKept(t *testing.T) {
 	cfg := withStorage(t, "127.0.0.1:1")
 	e, _ := open(t, cfg)
@@ -69,7 +69,7 @@ func TestUnknownFormatIsKept(t *testing.T) {
 	stop(t, e)
 	files := storedFiles(t, cfg.Queue.Storage)
 	require.Len(t, files, 3)
-	// The first has another header, the last another wire layout in a header that is known.
+	// The first has another header. The last has an unknown layout in a known header.
 	later, err := os.ReadFile(files[0])
 	require.NoError(t, err)
 	known := slices.Clone(later)
@@ -78,7 +78,7 @@ func TestUnknownFormatIsKept(t *testing.T) {
 	future := inLayout(message(t, "layout of the future", 1000), "2.0")
 	writeFile(t, files[2], future)
 
-	for range 2 { // a second start finds the same
+	for range 2 { // a second start finds the same files
 		e, logs := open(t, cfg)
 		e.Enqueue(message(t, "new", 1000)) // must not take the name of a file that stays
 		settled(t, e)
@@ -95,7 +95,7 @@ func TestUnknownFormatIsKept(t *testing.T) {
 		}
 	}
 
-	// The version that knows the format is back.
+	// The version that knows the format returns.
 	writeFile(t, files[0], known)
 	r := recvtest.StartGRPC(t, recvtest.GRPCConfig{})
 	cfg.Endpoint = r.Addr
@@ -120,7 +120,7 @@ func TestStoredFileThatVanishes(t *testing.T) {
 	require.Contains(t, logs.String(), "cannot be read")
 }
 
-// A message that cannot be stored is held in memory, and sent from there.
+// A message that cannot be stored is held in memory and sent from there.
 func TestStorageThatCannotBeWritten(t *testing.T) {
 	r := recvtest.StartGRPC(t, recvtest.GRPCConfig{})
 	cfg := withStorage(t, r.Addr)
@@ -135,7 +135,7 @@ func TestStorageThatCannotBeWritten(t *testing.T) {
 	s := balanced(t, e)
 	require.Equal(t, int64(20), s.Rows.Delivered)
 	require.True(t, s.NotStored)
-	require.NoError(t, os.MkdirAll(cfg.Queue.Storage, 0o700)) // the disk is back
+	require.NoError(t, os.MkdirAll(cfg.Queue.Storage, 0o700)) // the disk works again
 	e.Enqueue(message(t, "again", 0))
 	drainAll(t, e)
 	require.False(t, balanced(t, e).NotStored)
@@ -143,7 +143,7 @@ func TestStorageThatCannotBeWritten(t *testing.T) {
 	require.Contains(t, logs.String(), "in memory only")
 }
 
-// A disk that hangs holds up nobody and costs no memory beyond the bound.
+// A disk that hangs blocks nobody, and memory stays within the bound.
 func TestStorageThatHangs(t *testing.T) {
 	cfg := withStorage(t, "127.0.0.1:1")
 	cfg.Queue.Size = 256 << 10

@@ -26,7 +26,7 @@ func writeFile(t testing.TB, path string, data []byte) {
 	require.NoError(t, os.Rename(temp, path))
 }
 
-// tlsReceiver asks clients for a certificate. clients are the names that they have shown.
+// tlsReceiver starts a receiver that requires client certificates. clients returns the names that clients have shown.
 func tlsReceiver(t *testing.T, transport string, ca *recvtest.CA, server *tls.Config) (endpoint string, clients func() []string) {
 	t.Helper()
 	server.ClientAuth, server.ClientCAs = tls.RequireAndVerifyClientCert, ca.Pool()
@@ -41,8 +41,7 @@ func tlsReceiver(t *testing.T, transport string, ca *recvtest.CA, server *tls.Co
 
 var bothTransports = []string{config.TransportGRPC, config.TransportHTTP}
 
-// An expired client certificate fails; once its files are replaced, the same exporter delivers
-// what it held.
+// With an expired client certificate, sending fails. After its files are replaced, the same exporter delivers the held rows.
 func TestExpiredCertificateIsReplaced(t *testing.T) {
 	for _, transport := range bothTransports {
 		for _, version := range []string{"1.2", "1.3"} {
@@ -66,7 +65,7 @@ func TestExpiredCertificateIsReplaced(t *testing.T) {
 				require.Empty(t, clients())
 				require.Eventually(t, func() bool { return strings.Contains(logs.String(), "sending failed, retrying") }, 20*time.Second, time.Millisecond)
 
-				// One file is new before the other, as it is in life.
+				// One file is replaced before the other, as in practice.
 				fresh := ca.Issue(t, "fresh", time.Now().Add(time.Hour))
 				writeFile(t, cfg.TLS.CertFile, fresh.Cert)
 				require.Eventually(t, func() bool { return strings.Contains(logs.String(), "still using the certificates read before") }, 20*time.Second, time.Millisecond)
@@ -80,8 +79,8 @@ func TestExpiredCertificateIsReplaced(t *testing.T) {
 	}
 }
 
-// A receiver whose certificate has expired is trusted again when it has a new one, and one of
-// another authority when ca_file has that.
+// A receiver with an expired certificate is trusted again after it has a new one. One of another authority is trusted after
+// ca_file has that authority.
 func TestReceiversCertificate(t *testing.T) {
 	for _, transport := range bothTransports {
 		t.Run(transport, func(t *testing.T) {
@@ -146,7 +145,7 @@ func TestServerName(t *testing.T) {
 	}
 }
 
-// Headers and credentials arrive, secrets in files are read again, and none shows in a log line.
+// Headers and credentials arrive, secrets in files are read again, and no secret shows in log lines.
 func TestHeadersAndCredentials(t *testing.T) {
 	dir := t.TempDir()
 	tokenFile, passwordFile := filepath.Join(dir, "token"), filepath.Join(dir, "password")
@@ -163,7 +162,7 @@ func TestHeadersAndCredentials(t *testing.T) {
 			t.Run(transport+"/"+name, func(t *testing.T) {
 				writeFile(t, tokenFile, []byte("s3cr3t-one\n"))
 				writeFile(t, passwordFile, []byte("s3cr3t-one\n"))
-				// The receiver says everything that it was sent.
+				// The receiver echoes everything that it received.
 				endpoint, requests := recvtest.Start(t, transport, nil, func(_ context.Context, r recvtest.Request) (*colprofiles.ExportProfilesServiceResponse, error) {
 					return nil, status.Errorf(codes.PermissionDenied, "got %v", r.Metadata)
 				})

@@ -40,7 +40,7 @@ func TestDeliversUnchanged(t *testing.T) {
 				require.Zero(t, s.QueueBytes)
 				require.True(t, s.Oldest.IsZero())
 				require.Empty(t, logs.String())
-				// What went over the network is counted as it was sent.
+				// WireBytes counts the bytes on the network.
 				if compression == "none" {
 					require.InDelta(t, s.RequestBytes, s.WireBytes, 30)
 				} else {
@@ -52,7 +52,7 @@ func TestDeliversUnchanged(t *testing.T) {
 	}
 }
 
-// TestProtocolVersion: a receiver refuses a version that is there twice.
+// TestProtocolVersion checks that the version header is sent once: a receiver refuses two.
 func TestProtocolVersion(t *testing.T) {
 	for _, transport := range bothTransports {
 		for name, tc := range map[string]struct {
@@ -78,7 +78,7 @@ func TestProtocolVersion(t *testing.T) {
 	}
 }
 
-// loaded are the settings that package config makes of variables of the exporter test.
+// loaded returns the settings that package config makes of environment variables for the exporter test.
 func loaded(t *testing.T, variables ...string) config.Exporter {
 	t.Helper()
 	for i, v := range variables {
@@ -121,7 +121,7 @@ func TestHTTPURLs(t *testing.T) {
 	}
 }
 
-// With round_robin, several addresses share the load; while one is away, the other has it all.
+// With round_robin, several addresses share the load. While one is down, the other gets all of it.
 func TestRoundRobin(t *testing.T) {
 	a, b := recvtest.StartGRPC(t, recvtest.GRPCConfig{}), recvtest.StartGRPC(t, recvtest.GRPCConfig{})
 	names := manual.NewBuilderWithScheme("roundrobintest")
@@ -146,7 +146,6 @@ func TestRoundRobin(t *testing.T) {
 	require.Equal(t, s.Rows.Enqueued, s.Rows.Delivered)
 }
 
-// observer counts what it is told.
 type observer struct {
 	mu             sync.Mutex
 	ok, failed     int

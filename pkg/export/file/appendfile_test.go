@@ -16,7 +16,7 @@ import (
 	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/config"
 )
 
-// Half a record, as a full disk leaves it, is cut off again.
+// An incomplete record, as a full disk leaves it, is truncated.
 func TestHalfWrittenRecordIsCutOff(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "out")
 	r := newAppendFile(path, config.Rotation{}, lineEnd, func(err error) { t.Error(err) })
@@ -39,7 +39,7 @@ func TestHalfWrittenRecordIsCutOff(t *testing.T) {
 	require.Equal(t, "{whole}\n{next}\n", string(data))
 }
 
-// A reader that rests sees whole records all the same, and each of them once.
+// A slow reader gets whole records, and each of them once.
 func TestPipeWhoseReaderRests(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "pipe")
 	require.NoError(t, unix.Mkfifo(path, 0o600))

@@ -22,7 +22,7 @@ func cpu() time.Duration {
 	return time.Duration(u.Utime.Nano() + u.Stime.Nano())
 }
 
-// TestCost writes a day of 16 busy CPUs, sampled 49 times a second, and asks for an hour and for all of it.
+// TestCost writes a day of 16 busy CPUs, sampled 49 times a second. It then queries one hour and the whole day.
 func TestCost(t *testing.T) {
 	if !*cost {
 		t.Skip("-cost measures")
@@ -61,7 +61,7 @@ func TestCost(t *testing.T) {
 	ask(t, m, 24*time.Hour)
 }
 
-// held returns what the writer holds beside the request that it is writing: its segment's dictionary, before that ends.
+// held returns the memory that the writer holds between requests: the dictionary of its segment.
 func held(m *machine) uint64 {
 	use := func() uint64 {
 		var s runtime.MemStats

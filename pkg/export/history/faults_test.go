@@ -19,7 +19,7 @@ import (
 	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/export/history"
 )
 
-// writesTo makes the test's own binary a writer, into the folder that it names.
+// writesTo makes the test binary a writer, into the folder in this variable.
 const writesTo = "HISTORY_TEST_WRITES_TO"
 
 func TestMain(m *testing.M) {
@@ -29,7 +29,7 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// write writes intervals until it is killed, and says on standard output how many rows each had that was taken.
+// write writes intervals until it is killed, and prints the number of rows of each accepted one.
 func write(dir string) {
 	w := workload.New(new(testing.T), "profile_cpu", "shop", "db")
 	to, err := history.New(dir, limit, func(err error) { fmt.Fprintln(os.Stderr, err) })
@@ -49,10 +49,10 @@ func write(dir string) {
 	}
 }
 
-// perKill is how many rows an interval has.
+// perKill is the number of rows in an interval.
 const perKill = 200
 
-// After 50 kills at random moments each has cost the open interval at the most.
+// Each of 50 kills at random moments loses at most the current interval.
 func TestKills(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "history")
 	began := time.Now()
@@ -89,7 +89,7 @@ func TestKills(t *testing.T) {
 	}
 }
 
-// A write that was torn at any byte costs its own record, and the next writer goes on.
+// A write that is torn at any byte loses only its own record, and the next writer continues.
 func TestTornWrite(t *testing.T) {
 	m := newMachine(t, limit)
 	w := workload.New(t, "profile_cpu", "shop")
@@ -117,7 +117,7 @@ func TestTornWrite(t *testing.T) {
 	require.Equal(t, rows, read(t, after.dir, history.Query{From: noon}).Summary.Rows)
 }
 
-// A disk that is full keeps requests from being written, as long as it is full, and what was written stays.
+// A full disk prevents writes while it is full, and keeps the data from before.
 func TestFullDisk(t *testing.T) {
 	disk := t.TempDir()
 	if err := unix.Mount("tmpfs", disk, "tmpfs", 0, "size=256k"); err != nil {
@@ -132,7 +132,7 @@ func TestFullDisk(t *testing.T) {
 	filler := filepath.Join(disk, "filler")
 	require.NoError(t, os.WriteFile(filler, make([]byte, 100<<10), 0o600))
 	refused := 0
-	for refused < 3 { // the exporter tries again, with others between
+	for refused < 3 { // the exporter retries, with others in between
 		from := m.now
 		m.pass(10 * time.Second)
 		w.Sample(100)

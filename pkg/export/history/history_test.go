@@ -24,7 +24,7 @@ var (
 	limit = config.Retention{MaxAge: 24 * time.Hour, MaxBytes: 1 << 30}
 )
 
-// machine has clocks that a test moves, and a writer that goes by them.
+// machine has clocks that a test controls, and a writer that uses them.
 type machine struct {
 	t       *testing.T
 	dir     string
@@ -52,10 +52,10 @@ func (m *machine) restart(limit config.Retention) {
 	m.start(limit)
 }
 
-// pass lets time go by.
+// pass advances both clocks.
 func (m *machine) pass(d time.Duration) { m.now, m.running = m.now.Add(d), m.running+d }
 
-// interval writes n samples of an interval of ten seconds, and returns the rows.
+// interval writes n samples of ten seconds and returns their rows.
 func (m *machine) interval(w *workload.Workload, n int) (rows int64) {
 	from := m.now
 	m.pass(10 * time.Second)
@@ -79,7 +79,7 @@ func read(t *testing.T, dir string, q history.Query) history.Answer {
 	return a
 }
 
-// byService adds up a request by service and stack.
+// byService sums requests by service and stack.
 func byService(reqs ...*collectorpb.ExportProfilesServiceRequest) map[string]map[string]int64 {
 	out := map[string]map[string]int64{}
 	for _, req := range reqs {
@@ -97,7 +97,7 @@ func byService(reqs ...*collectorpb.ExportProfilesServiceRequest) map[string]map
 	return out
 }
 
-// What comes out is what went in: each stack of each service with its value, for an hour with services that come and go.
+// Read returns each stack of each service with its value, for an hour with services that come and go.
 func TestAccounts(t *testing.T) {
 	m := newMachine(t, limit)
 	early, late := workload.New(t, "registry.example/profile_cpu:v1", "shop", "db"), workload.New(t, "registry.example/profile_cpu:v1", "db", "mail")
@@ -131,7 +131,7 @@ func TestAccounts(t *testing.T) {
 	require.Equal(t, byService(sent...), byService(a.Request))
 	require.Equal(t, time.Minute, a.Step)
 
-	// Two halves are the whole, and a service is what it was in both.
+	// Two halves add up to the whole, in total and for each service.
 	first, second := read(t, m.dir, history.Query{From: noon, To: middle}), read(t, m.dir, history.Query{From: middle})
 	require.Equal(t, rows, first.Summary.Rows+second.Summary.Rows)
 	require.Equal(t, byService(a.Request), byService(first.Request, second.Request))
@@ -142,7 +142,7 @@ func TestAccounts(t *testing.T) {
 	require.Equal(t, of["db"], db.Summary.Sums[0].Value)
 	require.Empty(t, read(t, m.dir, history.Query{From: noon, Gadget: "profile_lock"}).Summary.Sums)
 
-	// The list says the same, also of the segment that is still written.
+	// The list agrees, also for the current segment.
 	list, err := history.List(m.dir)
 	require.NoError(t, err)
 	require.Greater(t, len(list), 5)
@@ -159,7 +159,7 @@ func segmentFiles(t *testing.T, dir string) []string {
 	return files
 }
 
-// A segment that is damaged costs what follows the damage in it, and is named.
+// Damage in a segment loses the rest of that segment, and the answer names it.
 func TestDamage(t *testing.T) {
 	m := newMachine(t, limit)
 	w := workload.New(t, "profile_cpu", "shop")
@@ -184,12 +184,12 @@ func TestDamage(t *testing.T) {
 	require.GreaterOrEqual(t, a.Summary.Rows, total-60*20)
 	require.NotEmpty(t, a.Gaps)
 
-	// The writer goes on, also after a restart.
+	// The writer continues, also after a restart.
 	m.restart(limit)
 	more := m.interval(w, 20)
 	require.Equal(t, a.Summary.Rows+more, read(t, m.dir, history.Query{From: noon}).Summary.Rows)
 
-	// Whatever a segment holds, reading it ends.
+	// Reading a segment ends, whatever its content.
 	for i := range 20 {
 		bad := append([]byte(nil), data[:len(data)*(i%7+1)/7]...)
 		for j := range 1 + i%5 {
@@ -203,7 +203,7 @@ func TestDamage(t *testing.T) {
 	}
 }
 
-// Age is what two clocks agree on: one that is set neither removes nor hides anything.
+// Two clocks must agree on the age. A change of the clock neither removes nor hides anything.
 func TestClockIsSet(t *testing.T) {
 	short := config.Retention{MaxAge: 30 * time.Minute, MaxBytes: 1 << 30}
 	m := newMachine(t, short)
@@ -212,24 +212,24 @@ func TestClockIsSet(t *testing.T) {
 	for range 90 { // a quarter of an hour
 		rows += m.interval(w, 5)
 	}
-	m.now = m.now.Add(time.Hour) // it is set an hour forward
+	m.now = m.now.Add(time.Hour) // the clock is set forward by an hour
 	rows += m.interval(w, 5)
 	a := read(t, m.dir, history.Query{From: noon})
 	require.Equal(t, rows, a.Summary.Rows)
 	require.Len(t, a.Gaps, 1)
 	require.InDelta(t, time.Hour, a.Gaps[0].To.Sub(a.Gaps[0].From), float64(time.Second))
-	m.restart(short) // it seems too old at a start, and stays until the clock has settled
+	m.restart(short) // the segment seems too old after a start, and stays until the clock has settled
 	m.now = m.now.Add(-time.Hour)
 	for range 50 {
 		rows += m.interval(w, 5)
 	}
-	m.now = m.now.Add(-time.Hour) // and back
+	m.now = m.now.Add(-time.Hour) // the clock is set back
 	rows += m.interval(w, 5)
 	require.Equal(t, rows, read(t, m.dir, history.Query{From: noon.Add(-time.Hour)}).Summary.Rows)
-	// Since an hour ago, by a clock that was set back an hour, is all that it has.
+	// By the clock that was set back, all data is younger than an hour.
 	require.Equal(t, rows, read(t, m.dir, history.Query{From: m.now.Add(-time.Hour)}).Summary.Rows)
 
-	// In its time all of it goes.
+	// All of it is removed when it is old enough.
 	for range 2 * 60 * 6 {
 		m.interval(w, 5)
 	}
@@ -246,7 +246,7 @@ func listed(t *testing.T, dir string) []history.Segment {
 	return list
 }
 
-// A history takes no more than its bytes, and the oldest go.
+// A history takes no more than max_bytes, and removes the oldest segments.
 func TestMaxBytes(t *testing.T) {
 	small := config.Retention{MaxBytes: 128 << 10}
 	m := newMachine(t, small)
@@ -270,7 +270,7 @@ func TestMaxBytes(t *testing.T) {
 	require.Greater(t, len(list), 3)
 }
 
-// The folder is for its user alone, and has one writer.
+// The folder is closed to other users, and has one writer.
 func TestOneWriter(t *testing.T) {
 	m := newMachine(t, limit)
 	m.interval(workload.New(t, "profile_cpu", "shop"), 5)
@@ -286,7 +286,7 @@ func TestOneWriter(t *testing.T) {
 	require.ErrorContains(t, err, "has another writer")
 }
 
-// A request that cannot be read costs itself, and the segment goes on in another file.
+// A request that cannot be decoded loses only itself. The next segment is another file.
 func TestRequestIsNoRequest(t *testing.T) {
 	m := newMachine(t, limit)
 	w := workload.New(t, "profile_cpu", "shop")
@@ -296,7 +296,7 @@ func TestRequestIsNoRequest(t *testing.T) {
 	require.Equal(t, rows, read(t, m.dir, history.Query{From: noon}).Summary.Rows)
 }
 
-// Samples that differ in the order of their attributes only are one.
+// Samples are the same if only the order of their attributes differs.
 func TestAttributesInAnyOrder(t *testing.T) {
 	m := newMachine(t, limit)
 	m.interval(workload.New(t, "profile_cpu", "shop", "db"), 200)

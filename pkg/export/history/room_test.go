@@ -15,7 +15,8 @@ import (
 	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/export/history"
 )
 
-// A day of a busy machine keeps its line of time: each step has its exact sum, though rare stacks lose their callers. A sample is rare once.
+// A day of a busy machine keeps its timeline: each step has its exact sum, though rare stacks lose their callers. Each sample
+// counts as rare once.
 func TestLineOfTime(t *testing.T) {
 	m := newMachine(t, limit)
 	var services []string
@@ -43,7 +44,7 @@ func TestLineOfTime(t *testing.T) {
 	a := ask(most)
 	require.Equal(t, length, a.Step)
 	samples, entries, rare := int64(0), int64(0), int64(0)
-	got, whole := map[int]int64{}, map[int]int64{} // whole are those with callers
+	got, whole := map[int]int64{}, map[int]int64{} // whole has the samples with callers
 	for _, s := range receiver.Resolve(a.Request) {
 		step := int(s.Start.Sub(noon) / length)
 		got[step] += s.Total()
@@ -64,7 +65,7 @@ func TestLineOfTime(t *testing.T) {
 	require.LessOrEqual(t, rare, a.Rare)
 	require.LessOrEqual(t, a.Rare+entries-rare, samples)
 
-	// With more services than it has room for in each step, the steps are longer.
+	// If there are more services than room in each step, the steps become longer.
 	a = ask(1000)
 	require.Greater(t, a.Step, length)
 	got = map[int]int64{}
@@ -74,10 +75,10 @@ func TestLineOfTime(t *testing.T) {
 	require.Equal(t, map[int]int64{0: rows}, got)
 }
 
-// A stack that is in all steps keeps its callers, though in each step others are larger; and so does the largest of a single step.
+// A stack in all steps keeps its callers, though each step has larger ones. So does the largest stack of a single step.
 func TestSteadyStacks(t *testing.T) {
 	m := newMachine(t, limit)
-	const steps, steady, once = 60, 20, 100 // stacks: steady ones, and once as many new ones in each step
+	const steps, steady, once = 60, 20, 100 // stacks: steady ones in all steps, and once new ones in each step
 	for range steps {
 		w := workload.New(t, "profile_cpu", "shop")
 		from := m.now
@@ -96,7 +97,7 @@ func TestSteadyStacks(t *testing.T) {
 	a, err := history.ReadBounded(m.dir, history.Query{From: noon, To: m.now}, steps*(steady+once)*2/3)
 	require.NoError(t, err)
 	require.Equal(t, 10*time.Second, a.Step)
-	whole := map[int64]int{} // samples with callers, by their value
+	whole := map[int64]int{} // samples with callers, by value
 	for _, s := range receiver.Resolve(a.Request) {
 		if s.Stack[len(s.Stack)-1].Name != history.RareStacks {
 			whole[s.Total()]++

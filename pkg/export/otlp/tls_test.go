@@ -23,7 +23,7 @@ func writeFile(t testing.TB, path string, data []byte) {
 	require.NoError(t, os.Rename(temp, path))
 }
 
-// A file that was replaced is read again, also by one of the same time and size.
+// A replaced file is read again, even with the same time and size.
 func TestReplacedFileOfTheSameTimeAndSize(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "ca.pem")
 	when := time.Now().Add(-time.Hour)
@@ -52,8 +52,8 @@ func pemBytes(t *testing.T, file string) []byte {
 	return block.Bytes
 }
 
-// systemEnv makes the test binary tell whether the system's certificates, which SSL_CERT_FILE stands for, are trusted
-// beside those of the settings. They are read once in a process.
+// systemEnv makes the test binary report whether it trusts the system's certificates, in SSL_CERT_FILE, besides those of the
+// settings. A process reads them only once.
 const systemEnv = "EXPORT_TEST_OWN_CA"
 
 func TestSystemCertificates(t *testing.T) {

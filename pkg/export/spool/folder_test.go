@@ -14,7 +14,7 @@ import (
 	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/export/wire"
 )
 
-// The start reads the headers of what is stored, not the bodies.
+// Open reads the headers of stored messages, not the bodies.
 func TestHeadersAreReadAlone(t *testing.T) {
 	m := wire.Message{Body: make([]byte, 100_000), Rows: 10, Owner: "ns/pod"}
 	head := encodeHead(m)
@@ -31,7 +31,7 @@ func TestHeadersAreReadAlone(t *testing.T) {
 	}
 }
 
-// What a process has left that has ended gets numbers behind those of the folder, among which some may be missing.
+// Adopted messages of an ended process get numbers after those of the folder, which may have gaps.
 func TestAdoptedMessagesReplaceNone(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "queue")
 	for _, had := range []struct {
@@ -56,7 +56,7 @@ func TestAdoptedMessagesReplaceNone(t *testing.T) {
 	require.EqualValues(t, 5, found.Last)
 }
 
-// A file that cannot be read is not damaged: it stays, for a start at which it can.
+// A file that cannot be read is not damaged: it stays until a start that can read it.
 func TestStoredFileThatCannotBeRead(t *testing.T) {
 	if os.Geteuid() != 0 {
 		t.Skip("taking a file from oneself needs root")
@@ -72,10 +72,10 @@ func TestStoredFileThatCannotBeRead(t *testing.T) {
 	for _, path := range []string{filepath.Dir(filepath.Dir(dir)), filepath.Dir(dir), dir, s.path(0), s.path(1)} {
 		require.NoError(t, os.Chown(path, 65534, 65534))
 	}
-	// The owner of the folder is not that of one of the files.
+	// The folder and one of the files have different owners.
 	done := make(chan Inventory)
 	go func() {
-		runtime.LockOSThread() // and never unlock it: the thread ends with the goroutine
+		runtime.LockOSThread() // not unlocked, so the thread ends with the goroutine
 		if err := unix.Setfsuid(65534); err != nil {
 			t.Error(err)
 		}

@@ -41,7 +41,7 @@ func TestStoredRoundTrip(t *testing.T) {
 	}
 }
 
-// storedSeeds are files as they may be found.
+// storedSeeds adds files that a folder may hold.
 func storedSeeds(f *testing.F) {
 	f.Add([]byte{})
 	f.Add([]byte(storeMagic))
@@ -49,12 +49,11 @@ func storedSeeds(f *testing.F) {
 	f.Add(resealed(append(encodeHead(wire.Message{Rows: 1, Body: []byte("body")}), "body...."...)))
 	f.Add(append(encodeHead(wire.Message{Rows: -1}), 0, 0, 0, 0))
 	longer := append(encodeHead(wire.Message{}), 0, 0, 0, 0)
-	longer[storePrefix+storeFixed]++ // its layout is longer than what follows
+	longer[storePrefix+storeFixed]++ // the layout is longer than the rest
 	f.Add(resealed(longer))
 }
 
-// resealed gives data right checksums wherever its own lengths put them, so that a fuzzer gets
-// past them.
+// resealed returns data with valid checksums where its lengths put them, so that a fuzzer gets past them.
 func resealed(data []byte) []byte {
 	data = slices.Clone(data)
 	if len(data) < storePrefix {
@@ -70,7 +69,7 @@ func resealed(data []byte) []byte {
 	return data
 }
 
-// FuzzStorage reads any bytes as a stored message: they are what would be written, corrupt, or of a later version.
+// FuzzStorage reads any bytes as a stored message: one that Write would write, a corrupt one, or one of a later version.
 func FuzzStorage(f *testing.F) {
 	storedSeeds(f)
 	f.Fuzz(func(t *testing.T, data []byte) {
@@ -91,7 +90,7 @@ func FuzzStorage(f *testing.F) {
 	})
 }
 
-// FuzzStorageFolder puts any bytes into a folder beside a sound message, which must come through.
+// FuzzStorageFolder puts any bytes into a folder next to a valid message, which must survive.
 func FuzzStorageFolder(f *testing.F) {
 	storedSeeds(f)
 	dir := f.TempDir()

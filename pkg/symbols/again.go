@@ -6,20 +6,20 @@ import (
 	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/symbols/symtab"
 )
 
-// again is the least time between two reads of a perf map.
+// again is the minimum time between two reads of a perf map.
 const again = time.Second
 
-// perfRest is the rest after a read of a perf map, as a multiple of the read's cost.
+// perfRest is the pause after a read of a perf map, as a multiple of the read's cost.
 const perfRest = 10
 
-// These times are the wait after a failed read for more functions of a file. The wait is retryFirst at first, then
-// twice as long each time, and retryMost at most.
+// After a failed read for more functions, a file is not read again for retryFirst. The wait then doubles each time, up to
+// retryMost.
 const (
 	retryFirst = 30 * time.Second
 	retryMost  = 8 * time.Minute
 )
 
-// failed notes when a file may be read again after a read that has ended with err, which can be nil. Under Store.mu.
+// failed sets when a file may be read again after a read that ended with err, which can be nil. The caller holds Store.mu.
 func (e *entry) failed(err error) {
 	e.retry = time.Time{}
 	if err == nil {
@@ -28,23 +28,23 @@ func (e *entry) failed(err error) {
 	}
 	e.why = stateOf(err)
 	if e.table == nil && e.id.Process == 0 && e.why != symtab.Gone && e.why != symtab.Unreadable {
-		return // reading the same bytes again gives the same
+		return // reading the same bytes again gives the same error
 	}
 	e.later()
 }
 
-// later stops reading a file for a while, twice as long as the last time. The caller holds Store.mu.
+// later delays the next read of a file, twice as long as before. The caller holds Store.mu.
 func (e *entry) later() {
 	e.wait = min(max(2*e.wait, retryFirst), retryMost)
 	e.retry = e.read.Add(e.wait)
 }
 
-// lacksLines reports whether a file has a table without lines because their reader was missing or too slow. The caller holds Store.mu.
+// lacksLines reports whether a file's table has no lines because their reader was missing or too slow. The caller holds Store.mu.
 func (e *entry) lacksLines() bool {
 	return e.table != nil && e.table.Cut && e.id.Process == 0 && !e.fetched
 }
 
-// more reports whether a file must be read once more for new requests. The caller holds Store.mu.
+// more reports whether a file must be read again for new requests. The caller holds Store.mu.
 func (e *entry) more(now time.Time) bool {
 	switch {
 	case now.Before(e.retry):

@@ -11,21 +11,21 @@ import (
 	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/symbols/symtab"
 )
 
-// factTime limits the wait for a fact. Package procmap gives a file up after five seconds.
+// factTime limits the wait for a fact. Package procmap abandons a file after five seconds.
 const factTime = 2 * time.Second
 
-// Ask makes the reader of files answer a question about an open file, by the question's name. It decodes untrusted JSON into
-// into, and returns the CPU time of the reader. An ErrReader is not the file's fault.
+// Ask asks the reader of files for a fact about an open file, and returns the reader's CPU time. It stores the answer, decoded
+// from untrusted JSON, in into. An ErrReader is not the file's fault.
 func (s *Store) Ask(ctx context.Context, f *os.File, fact string, into any) (time.Duration, error) {
 	return ask(ctx, s.options.Reader, f, fact, into)
 }
 
-// Info identifies an open file. It returns what Ask does.
+// Info identifies an open file. It returns the CPU time and errors of Ask.
 func (s *Store) Info(ctx context.Context, f *os.File) (buildid.Info, time.Duration, error) {
 	return Info(ctx, s.options.Reader, f)
 }
 
-// Info identifies an open file, which r reads.
+// Info identifies an open file that r reads.
 func Info(ctx context.Context, r symtab.Reader, f *os.File) (info buildid.Info, cpu time.Duration, err error) {
 	if cpu, err = ask(ctx, r, f, symtab.FactInfo, &info); err == nil {
 		err = info.Check()

@@ -12,17 +12,17 @@ import (
 	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/symbols/symtab"
 )
 
-// root is a folder that is searched for debug files.
+// root is a folder in which debug files are searched.
 type root struct {
 	fd int
-	// host marks the host's root. A container's root can lead to file systems with answers from its processes or a
-	// network.
+	// host marks the host's root. A container's root can have file systems that one of its processes or a network serves.
 	host bool
 }
 
-// openRoots opens the folders in which the debug file of a request's open file is looked for. The caller closes them.
+// openRoots opens the folders in which to search for the debug file of a request. file is the request's open file. The caller
+// closes the folders.
 //
-// In a container, it opens only the mount of the file: that file system has answered already.
+// In a container, it opens only the mount of the file, because that file system has already answered.
 func (s *Store) openRoots(r *Request, file *os.File) []root {
 	var roots []root
 	if r.Root != nil {
@@ -45,7 +45,7 @@ func (s *Store) openRoots(r *Request, file *os.File) []root {
 
 var errNotRegular = errors.New("not a regular file")
 
-// open opens a regular file by its path. Links stay within the root, and in a container within its mount.
+// open opens a regular file by its path. Links cannot leave the root, or in a container the mount.
 func (r root) open(name string) (*os.File, int64, error) {
 	how := unix.OpenHow{Flags: unix.O_PATH | unix.O_CLOEXEC, Resolve: unix.RESOLVE_IN_ROOT | unix.RESOLVE_NO_MAGICLINKS}
 	if !r.host {
@@ -63,13 +63,13 @@ func (r root) open(name string) (*os.File, int64, error) {
 	if st.Mode&unix.S_IFMT != unix.S_IFREG {
 		return nil, 0, errNotRegular
 	}
-	f, err := procfs.Reopen(fd, name) // a regular file, so that opening it does not wait
+	f, err := procfs.Reopen(fd, name) // opening a regular file does not block
 	return f, st.Size, err
 }
 
-// finder opens files that may be the debug file, which distributions keep separate, of a file.
+// finder opens candidates for the separate debug file of a file.
 type finder struct {
-	path  string // the file's, in the first root
+	path  string // of the file in the first root
 	roots []root
 }
 
@@ -81,7 +81,7 @@ func (d *finder) close() {
 
 const debugFolder = "/usr/lib/debug"
 
-// Candidate implements debugFiles, as gdb does
+// Candidate implements symtab.DebugFiles. It searches like gdb
 // (https://sourceware.org/gdb/current/onlinedocs/gdb.html/Separate-Debug-Files.html).
 func (d *finder) Candidate(by symtab.DebugKey, n int) (*os.File, int64, bool) {
 	if !by.Valid() {
@@ -94,7 +94,7 @@ func (d *finder) Candidate(by symtab.DebugKey, n int) (*os.File, int64, bool) {
 		} else {
 			dir := path.Dir(path.Clean("/" + d.path))
 			names = []string{path.Join(debugFolder, dir, by.Link), path.Join(dir, ".debug", by.Link), path.Join(dir, by.Link)}
-			if root.host { // d.path is one in the container: on the host only the path below debugFolder counts
+			if root.host { // d.path is a path in the container: on the host it counts only below debugFolder
 				names = names[:1]
 			}
 		}

@@ -9,7 +9,7 @@ import (
 	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/symbols/symtab"
 )
 
-// fetch is the goroutine that gets the debug files of files without a symbol table, until ctx ends.
+// fetch gets the debug files of files without a symbol table, until ctx ends. It runs in its own goroutine.
 func (s *Store) fetch(ctx context.Context) {
 	defer s.stopped.Done()
 	for {
@@ -34,16 +34,16 @@ func (s *Store) fetch(ctx context.Context) {
 	}
 }
 
-// wantFetch requests the fetching of a file's debug file. The caller holds s.mu.
+// wantFetch requests a file's debug file. The caller holds s.mu.
 func (s *Store) wantFetch(e *entry) {
 	select {
 	case s.fetches <- e:
 		e.fetched = true
-	default: // the queue is full: do without
+	default: // the queue is full
 	}
 }
 
-// fetched stores the table t that an entry has with its debug file. Lines that are missing are read another time.
+// fetched stores a table that has an entry's debug file. Missing lines are read later.
 func (s *Store) fetched(e *entry, t *symtab.Table, err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -65,11 +65,11 @@ func (s *Store) fetched(e *entry, t *symtab.Table, err error) {
 	s.makeRoom()
 }
 
-// errNotWanted is the error for a file that was forgotten before its debug file came.
+// errNotWanted is the error for a file that was forgotten before its debug file arrived.
 var errNotWanted = errors.New("no caller waits any longer")
 
-// fetchTable gets the debug file that old wants. It returns a table with the data of both, and the CPU time of reading elsewhere.
-// If the file was fetched before, it only reads lines.
+// fetchTable gets the debug file of old, and returns a table with both and the CPU time of the reader. If the file was fetched
+// before, it only reads lines.
 func (s *Store) fetchTable(ctx context.Context, old *symtab.Table) (t *symtab.Table, used time.Duration, err error) {
 	defer func() {
 		if p := recover(); p != nil {

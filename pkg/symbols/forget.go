@@ -4,10 +4,10 @@ import (
 	"time"
 )
 
-// room is the maximum size of a table, in bytes, that fits into Options.Bytes together with its entry.
+// room is the size in bytes of the largest table that fits into Options.Bytes with its entry.
 func (s *Store) room() int64 { return s.options.Bytes - entryBytes }
 
-// makeRoom forgets files that were not used for the longest time. Those that are pending stay. The caller holds s.mu.
+// makeRoom forgets the least recently used files, except pending ones. The caller holds s.mu.
 func (s *Store) makeRoom() {
 	for el := s.recent.Back(); el != nil && s.bytes > s.options.Bytes; {
 		e := el.Value.(*entry)
@@ -18,7 +18,7 @@ func (s *Store) makeRoom() {
 	}
 }
 
-// use notes a request for a file, and returns the time. The caller holds s.mu.
+// use records a use of a file and returns the time. The caller holds s.mu.
 func (s *Store) use(e *entry) time.Time {
 	s.recent.MoveToFront(e.recent)
 	e.used = time.Now()
@@ -33,16 +33,15 @@ func (s *Store) forget(e *entry) {
 	s.stats.Forgotten++
 }
 
-// KeepFor makes the Store keep its knowledge of a file for at least that long after the last request. Without a call that is ten
-// minutes; where room is short, files go sooner. Files do not stay longer because a machine that compiles runs ever new programs,
-// which are never requested again.
+// KeepFor makes the Store keep a file for at least d after its last use. The default is ten minutes. If room is short, files are
+// forgotten sooner. Files are not kept forever, because a machine that compiles runs many programs only once.
 func (s *Store) KeepFor(d time.Duration) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.keep = max(s.keep, d)
 }
 
-// forgetOld forgets files without recent requests.
+// forgetOld forgets files without recent uses.
 func (s *Store) forgetOld(now time.Time) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

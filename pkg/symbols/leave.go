@@ -8,14 +8,14 @@ import (
 )
 
 const (
-	// patienceMore is added to Options.Timeout, after which reading ends by itself, to limit the wait for a file.
+	// patienceMore is how much longer than Options.Timeout, which ends a read, the Store waits before it abandons a file.
 	patienceMore = 5 * time.Second
-	// maxStuck limits the files that block at a time.
+	// maxStuck limits the number of files that block at a time.
 	maxStuck = 16
 )
 
-// readOrLeave reads a file, and returns the CPU time that this has taken. If it does not end, it is abandoned, and Stuck and
-// Release belong to the goroutine that reads.
+// readOrLeave reads a file and returns the CPU time. If the read does not end, it is abandoned, and its goroutine calls Stuck's
+// result and Release.
 func (s *Store) readOrLeave(ctx context.Context, e *entry) (*symtab.Table, time.Duration, error) {
 	type result struct {
 		t    *symtab.Table

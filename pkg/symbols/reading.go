@@ -15,11 +15,11 @@ import (
 	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/symbols/symtab"
 )
 
-// run is the goroutine that reads the requested files, within the bound of burst and slowdown, until ctx ends.
+// run reads the requested files in its own goroutine until ctx ends, within burst and slowdown.
 func (s *Store) run(ctx context.Context) {
 	defer s.stopped.Done()
 	var w waiting
-	defer func() { // finish what is still waiting, so that Wait returns and Release is called
+	defer func() { // finish waiting entries, so that Wait returns and Release is called
 		w.take(s.queue, maxQueue+maxWaiting)
 		for _, e := range w.entries {
 			s.finish(e, nil, context.Canceled, 0, 0)
@@ -28,7 +28,7 @@ func (s *Store) run(ctx context.Context) {
 	forget := time.NewTicker(forgetEvery)
 	defer forget.Stop()
 	for {
-		select { // the ticker, even while there is always something to read
+		select { // the ticker must run even if there is always something to read
 		case now := <-forget.C:
 			s.forgetOld(now)
 		default:
@@ -60,13 +60,13 @@ func (s *Store) run(ctx context.Context) {
 	}
 }
 
-// waiting are the entries that are to be read, the oldest first. It is for one goroutine.
+// waiting has the entries to read, the oldest first. It is for one goroutine.
 type waiting struct {
 	entries []*entry
 	turn    int
 }
 
-// take takes the entries in the queue, up to a number of entries in all.
+// take adds entries from the queue until there are bound entries.
 func (w *waiting) take(queue <-chan *entry, bound int) {
 	for len(w.entries) < bound {
 		select {
@@ -78,8 +78,8 @@ func (w *waiting) take(queue <-chan *entry, bound int) {
 	}
 }
 
-// next removes and returns the entry to read: three times in a row the most urgent one, then the oldest one. So the file for most
-// frames is read first, and a small program does not wait for all large ones before it. No file waits for ever. Under Store.mu.
+// next removes and returns the entry to read: three times the most urgent one, then the oldest one. So the file with the most
+// frames comes first, small programs do not wait for all large ones, and no file waits forever. The caller holds Store.mu.
 func (w *waiting) next() *entry {
 	at := 0
 	if w.turn++; w.turn%4 != 0 {
@@ -95,15 +95,16 @@ func (w *waiting) next() *entry {
 	return e
 }
 
-// urgency is the number of look-ups that wait for a file, divided by the bytes that reading it may take. The caller holds Store.mu.
+// urgency returns the number of look-ups waiting for a file, divided by the bytes that reading it may take. The caller holds
+// Store.mu.
 func (e *entry) urgency() float64 {
 	const (
-		least = 1 << 20 // the cost of opening it, expressed in bytes
-		pace  = 1 << 30 // how many bytes of a program count for a second of CPU time
+		least = 1 << 20 // the cost of opening a file, as bytes
+		pace  = 1 << 30 // bytes of a program per second of CPU time
 	)
 	size := int64(least)
 	switch {
-	case e.id.Process != 0: // whose size nobody knows
+	case e.id.Process != 0: // the size of a perf map is unknown
 		size += int64(e.cost.Seconds() * pace)
 	case e.table == nil || e.table.Golang == nil:
 		size += max(e.id.Size, 0)
@@ -111,7 +112,7 @@ func (e *entry) urgency() float64 {
 	return float64(e.asked+1) / float64(size)
 }
 
-// finish stores the result of reading an entry's file, and wakes the waiting goroutines.
+// finish stores the result of reading an entry's file and wakes waiting goroutines.
 func (s *Store) finish(e *entry, t *symtab.Table, err error, took, cost time.Duration) {
 	if e.request.Release != nil {
 		e.request.Release()
@@ -128,7 +129,7 @@ func (s *Store) finish(e *entry, t *symtab.Table, err error, took, cost time.Dur
 		t, err = nil, fmt.Errorf("%w: a table of %d bytes", symtab.ErrTooLarge, t.Bytes())
 	}
 	if err == nil && t.Cut && e.id.Process == 0 {
-		e.later() // for its lines
+		e.later() // for the lines
 	} else {
 		e.failed(err)
 	}
@@ -161,7 +162,7 @@ func (s *Store) finish(e *entry, t *symtab.Table, err error, took, cost time.Dur
 	s.makeRoom()
 }
 
-// stateOf returns the State for the error of reading a file.
+// stateOf returns the State for an error of reading a file.
 func stateOf(err error) symtab.State {
 	switch {
 	case errors.Is(err, symtab.ErrNotELF):
@@ -181,8 +182,8 @@ func stateOf(err error) symtab.State {
 	}
 }
 
-// read opens a file and has it read. It returns the CPU time, too, that this has taken elsewhere. A panic becomes an error for
-// this file only.
+// read opens a file and has the Reader read it. It also returns the reader's CPU time. A panic becomes an error for this file
+// only.
 func (s *Store) read(ctx context.Context, e *entry) (t *symtab.Table, used time.Duration, err error) {
 	defer func() {
 		if p := recover(); p != nil {
@@ -206,7 +207,7 @@ func (s *Store) read(ctx context.Context, e *entry) (t *symtab.Table, used time.
 		return nil, 0, fmt.Errorf("inspecting %s: %w", r.Path, err)
 	}
 	id := symtab.IdentifyStat(&st)
-	if st.Nlink == 0 { // the file was deleted, which has changed its ctime
+	if st.Nlink == 0 { // deleting the file has changed its ctime
 		id.CtimeNS = r.ID.CtimeNS
 	}
 	size := id.Size
@@ -219,7 +220,7 @@ func (s *Store) read(ctx context.Context, e *entry) (t *symtab.Table, used time.
 	task := symtab.Task{Reading: s.reading(), ID: r.ID, Opened: f, Size: size, Old: old, Room: s.room()}
 	defer func() {
 		if errors.Is(err, symtab.ErrReader) && errors.Is(err, os.ErrDeadlineExceeded) && r.Stuck != nil {
-			r.Stuck()() // the file system did not answer in time, and nobody waits for it any more
+			r.Stuck()() // the file system did not answer in time, and nobody waits any more
 		}
 	}()
 	if r.ID.Process != 0 {
@@ -242,8 +243,8 @@ func (s *Store) read(ctx context.Context, e *entry) (t *symtab.Table, used time.
 			used += more
 		}
 		var late addresses
-		if ctx.Err() == nil { // else it may have been left behind, and e be another goroutine's
-			s.mu.Lock() // take in addresses that were asked for meanwhile
+		if ctx.Err() == nil { // otherwise the read may be abandoned, and e belong to another goroutine
+			s.mu.Lock() // take addresses that were requested meanwhile
 			late, e.wanted = e.wanted, nil
 			s.mu.Unlock()
 		}
@@ -263,13 +264,12 @@ func (s *Store) read(ctx context.Context, e *entry) (t *symtab.Table, used time.
 	return t, used + more, err
 }
 
-// withLines returns the debug information of a file, beside the names in t. It is read in a task of its own: if that ends the
-// reader, the names stay. The table is Cut if the lines may come another time: who was not there, or too slow, says nothing of
-// the file.
+// withLines adds a file's debug information to a copy of t. It is read in a separate task: if that ends the reader, the names
+// stay. The table stays Cut if the lines may be read later, because a missing or slow reader says nothing about the file.
 func (s *Store) withLines(ctx context.Context, task symtab.Task, t *symtab.Table) (*symtab.Table, time.Duration) {
 	task.Kind, task.Base = symtab.ReadLines, t.Base()
 	lines, used, err := s.options.Reader.Read(ctx, &task)
-	with := *t // which others may use
+	with := *t // a copy, because others may use t
 	with.Cut = errors.Is(err, symtab.ErrReader) || errors.Is(err, symtab.ErrTooSlow)
 	if err == nil {
 		with.Lines = lines.Lines
@@ -282,8 +282,7 @@ func (s *Store) withLines(ctx context.Context, task symtab.Task, t *symtab.Table
 	return &with, used
 }
 
-// changedTimeOnly reports whether a file differs from the requested one in its ctime only, and has the same content by its
-// other IDs.
+// changedTimeOnly reports whether a file has the same content as the requested one, by its IDs, and only its ctime differs.
 func (s *Store) changedTimeOnly(ctx context.Context, r *Request, f *os.File, id symtab.FileID) bool {
 	id.CtimeNS = r.ID.CtimeNS
 	if id != r.ID || r.Info.HTLHash == "" {

@@ -2,14 +2,14 @@ package symbols
 
 import "github.com/ig-otel-profiles/ig-otel-profiles/pkg/refcount"
 
-// Shared is one Store for all parts of a process that name functions. So the bounds of memory and of the reading pace hold for
-// them together. Its methods are safe for concurrent use.
+// Shared is one Store for all parts of a process that name functions. So they share its bounds of memory and reading pace. Its
+// methods are safe for concurrent use.
 type Shared struct {
 	options func() Options
 	store   refcount.Value[*Store]
 }
 
-// NewShared returns a Shared with Stores that get the options of options at that time.
+// NewShared returns a Shared. It calls options for each new Store.
 func NewShared(options func() Options) *Shared { return &Shared{options: options} }
 
 // Acquire returns the Store. Each call needs a Release. Only Release may close the Store.
@@ -17,5 +17,5 @@ func (s *Shared) Acquire() *Store {
 	return s.store.Acquire(func() *Store { return NewStore(s.options()) })
 }
 
-// Release ends a use of the Store. The last one waits for its end, see Store.Close.
+// Release ends a use of the Store. The last Release closes it, see Store.Close.
 func (s *Shared) Release() { s.store.Release((*Store).Close) }

@@ -1,27 +1,25 @@
-// Package symbols turns an address in a file into the name of its function, with file and line if they are known. Otherwise it
-// says why it cannot.
+// Package symbols turns an address in a file into the name of its function, with file and line if known, or says why it cannot.
 //
-// It knows files and addresses only. Package procmap finds the files that a process has mapped.
+// It handles files and addresses only. Package procmap finds the files that a process has mapped.
 //
 // # Addresses
 //
-// An address is an ELF virtual address, as in the file's own symbol tables, not an address in a process. For frames other than
-// the innermost, it is the return address, which can belong to the next function already. Look up the address minus one.
+// An address is an ELF virtual address, as in the file's symbol tables, not an address in a process. For frames other than the
+// innermost, it is the return address, which can belong to the next function. Look up the address minus one.
 //
-// # Right or not at all
+// # Correct or unknown
 //
-// A symbol covers the bytes that its size says and no more. A wrong name is worse than none.
+// A symbol covers only the bytes of its size. A wrong name is worse than none.
 //
 // # Trust
 //
-// The files are under the control of the programs that run them. They are read with pread and never
-// mapped to memory: truncating a mapped file kills the process that has mapped it. Every read
-// is bounded in bytes, in entries and in time (Limits). A panic costs the file that it happened at,
-// and nothing else.
+// Programs control their own files, so files are hostile. They are read with pread and never mapped to memory, because truncating
+// a mapped file kills the process. Every read is bounded in bytes, entries and time (Limits). A panic affects only the current
+// file.
 //
-// A process without rights reads them (Options.Reader). This package opens a file and sends it to that process by a socket
-// (Conn). The process returns the Table. A Table that was sent is checked: one that lies has wrong names. What parses files is
-// package parse, which nothing here imports.
+// A process without rights reads them (Options.Reader). This package opens a file and sends it over a socket (Conn), and the
+// process returns a Table, which is checked. A hostile Table can only have wrong names. Package parse reads the files; nothing
+// here imports it.
 package symbols
 
 import (
@@ -40,50 +38,49 @@ import (
 
 // Options are the settings of a Store. The zero value is the default.
 type Options struct {
-	// Bytes bounds all tables together; 0 means 64 MiB. A table that is larger than that alone is not kept.
+	// Bytes bounds the total size of all tables; 0 means 64 MiB. A larger table is not kept.
 	Bytes int64
-	// Limits bound the data that is read of one file; the zero value means DefaultLimits.
+	// Limits bounds the reading of one file; the zero value means DefaultLimits.
 	Limits symtab.Limits
 	// Timeout bounds the time of reading one file; 0 means ten seconds.
 	Timeout time.Duration
-	// Inlined requests Symbol.Callers, and the inlined function as the Symbol.
+	// Inlined requests Symbol.Callers, with the inlined function as the Symbol.
 	Inlined bool
-	// Lines requests lines (and with Inlined inlined functions) of .debug_info, which costs time and memory. Go programs have
-	// them without it.
+	// Lines requests lines, and with Inlined inlined functions, from .debug_info. This costs time and memory. Go programs have
+	// them anyway.
 	Lines bool
 	// Reader reads the files. The Store closes it.
 	Reader symtab.Reader
-	// Fetch gets the debug file of a build ID from elsewhere: debuginfod.Client.Fetch. It is called for files without a symbol
-	// table, one after the other, in a goroutine of its own. So it may take its time. If it is nil, nothing is fetched.
+	// Fetch gets a debug file by build ID, see debuginfod.Client.Fetch. It is called for files without a symbol table, one at a
+	// time, in its own goroutine, so it may be slow. If it is nil, nothing is fetched.
 	Fetch func(ctx context.Context, buildID string) (*os.File, error)
-	// patience limits the wait for one file, shorter in tests; 0 means patienceMore longer than Timeout.
+	// patience limits the wait for one file, for tests; 0 means patienceMore longer than Timeout.
 	patience time.Duration
-	// HostRoot is the folder where the host's debug files are looked for; "" means /.
+	// HostRoot is the root folder in which to search for the host's debug files; "" means /.
 	HostRoot string
 }
 
-// Request asks a Store to read a file. Open and Root are called where the Store reads one file after the other. That is only for
-// regular files on local file systems, because all others would wait for a file system that does not answer.
+// Request requests the reading of a file. The Store calls Open and Root of one request at a time. So only use regular files on
+// local file systems, because a file system that hangs blocks all others.
 type Request struct {
-	// ID is the identity of the file that Open opens. It is checked.
+	// ID is the identity of the file that Open opens. The Store checks it.
 	ID symtab.FileID
-	// Info identifies that file's content. With it, the file may have another CtimeNS by now. Renaming a file, linking it
-	// or setting its mode does not change its content. The zero value is fine.
+	// Info identifies the file's content. With it, the file's CtimeNS may have changed: renaming, linking or changing the mode of
+	// a file keeps its content. The zero value is valid.
 	Info buildid.Info
-	// Path is where the file is in Root, for messages and for the folder of its debug link. "" is fine.
+	// Path is the path of the file in Root, for messages and for the folder of its debug link. It may be empty.
 	Path string
 	// Open opens the file. The Store closes it.
 	Open func() (*os.File, error)
-	// Address is one that will be looked up: the function there is read together with the file. 0 is fine.
+	// Address is an address that will be looked up. Its function is read with the file. It may be 0.
 	Address uint64
-	// Root opens the root folder of the process that has mapped the file (O_PATH is enough). Debug files are searched for there,
-	// if the file is from the same mount. The Store closes it. nil: there is none.
+	// Root opens the root folder of the process that has mapped the file (O_PATH suffices). Debug files are searched there, if
+	// they are on the mount of the file. The Store closes it. It may be nil.
 	Root func() (*os.File, error)
-	// Release is called exactly once, from any goroutine, after the last call of Open and Root. That holds even if this request
-	// does not read the file. nil is allowed.
+	// Release is called exactly once, from any goroutine, after the last call of Open and Root, even if this request does not
+	// read the file. It may be nil.
 	Release func()
-	// Stuck is called when reading what Open has opened does not end, and the function that it returns if it has ended
-	// after all. It does not wait. nil is fine.
+	// Stuck is called if a read of the opened file does not end, and ended if it ends later. Stuck does not block. It may be nil.
 	Stuck func() (ended func())
 }
 
@@ -95,12 +92,12 @@ const forgetEvery = time.Minute
 
 const maxQueue = 1024
 
-const maxWaiting = 256 // how many queued files are compared when the next one to read is chosen
+const maxWaiting = 256 // how many queued files are compared to choose the next one
 
-const entryBytes = 512 // of what is known of a file beside its table
+const entryBytes = 512 // memory of an entry besides its table
 
-// The goroutines that read may use burst of CPU time immediately. They earn a second of CPU time in every slowdown seconds. So
-// making files without pause makes them take at most a quarter of one CPU.
+// burst and slowdown bound the CPU time of reading: burst is available at once, and one second more every slowdown seconds. So a
+// workload that keeps making files uses at most a quarter of a CPU.
 const (
 	burst    = 4 * time.Second
 	slowdown = 4
@@ -109,14 +106,14 @@ const (
 // errChanged is the error if a file is not the requested one.
 var errChanged = errors.New("the file is not the one that was mapped")
 
-// Store knows the tables of files. Its methods may be called by any number of goroutines. Only
-// Wait and Close wait. Close ends its goroutines.
+// Store has the tables of files. Its methods are safe for concurrent use. Only Wait and Close block. Its goroutines run until
+// Close.
 type Store struct {
 	options Options
 
 	mu      sync.Mutex
 	entries map[symtab.FileID]*entry
-	recent  *list.List // of *entry, the one that was used last in front
+	recent  *list.List // of *entry, the most recently used first
 	bytes   int64
 	keep    time.Duration // see KeepFor
 	stats   Stats
@@ -131,42 +128,41 @@ type Store struct {
 	stopped sync.WaitGroup
 }
 
-// Stats are sums since the Store was made, and its current content.
+// Stats has counters since the Store was made, and its current content.
 type Stats struct {
-	Files, Bytes    int64                   // that are held
-	Read, Forgotten uint64                  // files; one that is read again counts again
-	Failed          [symtab.NumStates]int64 // reads of files that have no table, by State
-	Fetched         uint64                  // debug files that Options.Fetch has found
-	Stuck           uint64                  // files whose reading was given up because it did not end
-	Lost            uint64                  // files that were not read because Options.Reader was not there, or ended meanwhile
-	NotFetched      uint64                  // debug files that it has not found, or that were of no use
-	// Last is the error of the last file that could not be read; nil if there is none. Files without symbols
-	// do not count.
+	Files, Bytes    int64                   // held now
+	Read, Forgotten uint64                  // files; each read counts
+	Failed          [symtab.NumStates]int64 // reads of files without a table, by State
+	Fetched         uint64                  // debug files that Options.Fetch found
+	Stuck           uint64                  // files whose reading was abandoned
+	Lost            uint64                  // files that were not read because Options.Reader was missing or ended
+	NotFetched      uint64                  // debug files that were not found or were useless
+	// Last is the error of the last file that could not be read, or nil. Files without symbols do not count.
 	Last error
 }
 
 // addresses are ELF virtual addresses of a file.
 type addresses map[uint64]struct{}
 
-// entry is the knowledge of a file. Under Store.mu.
+// entry is what the Store knows of a file. Store.mu guards it.
 type entry struct {
 	id      symtab.FileID
-	state   symtab.State // Pending, Named (there is a table), or why there is none
+	state   symtab.State // Pending, Named (it has a table), or why it has none
 	table   *symtab.Table
 	size    int64
 	request Request
-	done    chan struct{} // closed when it is no longer pending
-	queued  bool          // to be read, or to be read again
-	wanted  addresses     // addresses that were asked for and whose functions are not known
-	asked   int           // how often it was asked for since it was queued
-	retry   time.Time     // after a read that has failed: nothing more is read from the file before; zero: never, if there is no table
-	wait    time.Duration // how long before retry that read has ended
-	why     symtab.State  // why that read has failed
+	done    chan struct{} // closed when the file is no longer pending
+	queued  bool          // to be read or read again
+	wanted  addresses     // requested addresses without a known function
+	asked   int           // number of requests since it was queued
+	retry   time.Time     // after a failed read: not read before this time; zero without a table: never
+	wait    time.Duration // time between that read and retry
+	why     symtab.State  // why that read failed
 	fetched bool          // its debug file is being fetched
-	read    time.Time     // when it was read the last time
-	began   time.Time     // when the last read began that left nothing unread
+	read    time.Time     // time of the last read
+	began   time.Time     // start of the last complete read
 	cost    time.Duration // CPU time of the last read
-	used    time.Time     // when it was asked for the last time
+	used    time.Time     // time of the last request
 	recent  *list.Element
 }
 
@@ -197,8 +193,8 @@ func NewStore(o Options) *Store {
 	return s
 }
 
-// Close stops the Store and waits for its goroutines, up to two seconds. One that waits for a file system that does not answer
-// stays until that answers or is unmounted. Afterwards Lookup answers from its existing knowledge.
+// Close stops the Store and waits up to two seconds for its goroutines. A goroutine blocked by a file system stays until that
+// answers or is unmounted. Afterwards, Lookup still uses the existing tables.
 func (s *Store) Close() {
 	s.mu.Lock()
 	s.closed = true
@@ -208,8 +204,8 @@ func (s *Store) Close() {
 	s.options.Reader.Close()
 }
 
-// Lookup returns the function at an ELF virtual address of a file, or at an address of the process that a
-// perf map is of. With the State Unknown, it returns the function where only its lines are to be requested.
+// Lookup returns the function at an ELF virtual address of a file, or at a process address for a perf map. With the State
+// Unknown, it returns the function if only its lines must be requested.
 func (s *Store) Lookup(id symtab.FileID, addr uint64) (symtab.Symbol, symtab.State) {
 	t, state, more := s.table(id, addr)
 	if t == nil {
@@ -222,7 +218,7 @@ func (s *Store) Lookup(id symtab.FileID, addr uint64) (symtab.Symbol, symtab.Sta
 	return symbol, found
 }
 
-// lookup is Lookup where there is a table.
+// lookup is Lookup for a file with a table.
 func (s *Store) lookup(id symtab.FileID, t *symtab.Table, addr uint64, more bool) (symtab.Symbol, symtab.State) {
 	symbol, state := t.Lookup(addr)
 	switch {
@@ -234,7 +230,7 @@ func (s *Store) lookup(id symtab.FileID, t *symtab.Table, addr uint64, more bool
 	return symbol, state
 }
 
-// want notes an address without a read function. It returns Unknown if the file has to be requested for it.
+// want records an address whose function was not read. It returns Unknown if the caller has to request the file.
 func (s *Store) want(id symtab.FileID, addr uint64) symtab.State {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -252,11 +248,11 @@ func (s *Store) want(id symtab.FileID, addr uint64) symtab.State {
 	return symtab.Unknown
 }
 
-// want notes an address. Under Store.mu.
+// want records an address. The caller holds Store.mu.
 func (e *entry) want(addr uint64) {
 	e.asked++
 	if len(e.wanted) >= symtab.MaxWanted {
-		return // the next look-up asks again for the unknown ones
+		return // the next look-up records it again
 	}
 	if e.wanted == nil {
 		e.wanted = addresses{}
@@ -264,8 +260,8 @@ func (e *entry) want(addr uint64) {
 	e.wanted[addr] = struct{}{}
 }
 
-// table returns the data of a file. more reports that the file will be read, or its debug file fetched. If the file has
-// no table yet and is about to be read, addr is noted as wanted.
+// table returns the table of a file. more says that the file will be read again, or its debug file fetched. If the file has no
+// table yet and will be read, table records addr as wanted.
 func (s *Store) table(id symtab.FileID, addr uint64) (t *symtab.Table, state symtab.State, more bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -279,7 +275,7 @@ func (s *Store) table(id symtab.FileID, addr uint64) (t *symtab.Table, state sym
 		case e.queued:
 			e.want(addr)
 		case !e.retry.IsZero() && !now.Before(e.retry):
-			return nil, symtab.Unknown, false // so that the caller requests it again, from a process that has it now
+			return nil, symtab.Unknown, false // so that the caller requests it from a running process
 		}
 	}
 	if e.lacksLines() && !e.queued && !now.Before(e.retry) {
@@ -288,15 +284,15 @@ func (s *Store) table(id symtab.FileID, addr uint64) (t *symtab.Table, state sym
 	return e.table, e.state, e.queued || e.fetched
 }
 
-// Request requests the reading of a file, unless that was done. It returns Named if there is a table, Pending if the file is
+// Request requests the reading of a file, unless it was requested. It returns Named if there is a table, Pending if the file is
 // being read or waits, and Busy if too many others wait. Otherwise it returns why there is no table.
 //
-// A missing or unreadable file is read again with a later Request: after half a minute at first, and longer each time. Lookup
-// says Unknown then.
+// A later Request reads a missing or unreadable file again: after half a minute at first, and then less often. Until then, Lookup
+// returns the reason; afterwards Unknown.
 //
-// If only lines are missing, the file has its names, and stays Named while the lines are read.
+// If only lines are missing, the state stays Named while they are read.
 //
-// For a perf map, which grows, a Request reads the addition, unless the last read was a moment ago.
+// For a perf map, which grows, Request reads the new part unless it was just read.
 func (s *Store) Request(r Request) symtab.State {
 	state, taken := s.request(r)
 	if !taken && r.Release != nil {
@@ -305,7 +301,7 @@ func (s *Store) Request(r Request) symtab.State {
 	return state
 }
 
-// request is Request without Release. taken reports that the Store keeps r, and calls Release itself.
+// request is Request without Release. taken says that the Store keeps r and will call Release.
 func (s *Store) request(r Request) (state symtab.State, taken bool) {
 	if r.ID == symtab.VDSO {
 		r.Open, r.Root, r.Stuck = openVDSO, nil, nil
@@ -316,7 +312,7 @@ func (s *Store) request(r Request) (state symtab.State, taken bool) {
 	if e != nil {
 		now := s.use(e)
 		if e.lacksLines() {
-			defer func() { state = symtab.Named }() // whatever becomes of its lines
+			defer func() { state = symtab.Named }() // also without lines
 		}
 		if e.queued {
 			if r.Address != 0 {
@@ -327,7 +323,7 @@ func (s *Store) request(r Request) (state symtab.State, taken bool) {
 		if !e.more(now) {
 			return e.state, false
 		}
-		if e.table != nil && e.table.Fetched() { // its lines are in the debug file
+		if e.table != nil && e.table.Fetched() { // the debug file has its lines
 			s.wantFetch(e)
 			return e.state, false
 		}
@@ -339,7 +335,7 @@ func (s *Store) request(r Request) (state symtab.State, taken bool) {
 	if isNew {
 		e = &entry{id: r.ID, state: symtab.Pending, size: entryBytes}
 	}
-	// No lock is needed: until it is sent, nobody else knows e, and the reader takes s.mu before it uses it.
+	// No lock is needed: nobody else knows e until it is sent, and its reader takes s.mu first.
 	e.request, e.done, e.queued, e.asked = r, make(chan struct{}), true, 0
 	if r.Address != 0 {
 		e.want(r.Address)
@@ -363,7 +359,7 @@ func (s *Store) request(r Request) (state symtab.State, taken bool) {
 	return symtab.Pending, true
 }
 
-// ReadSince reports whether the last read of a file began after t, so that all that the file had at t was read.
+// ReadSince reports whether the last read of a file began after t, so that it includes all that the file had at t.
 func (s *Store) ReadSince(id symtab.FileID, t time.Time) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -371,7 +367,7 @@ func (s *Store) ReadSince(id symtab.FileID, t time.Time) bool {
 	return e != nil && e.began.After(t)
 }
 
-// Wait waits until none of the files is pending or the context ends, and returns whether none is.
+// Wait waits until none of the files is pending or ctx ends. It reports whether none is pending.
 func (s *Store) Wait(ctx context.Context, ids ...symtab.FileID) bool {
 	for _, id := range ids {
 		s.mu.Lock()
@@ -396,7 +392,7 @@ func (s *Store) Wait(ctx context.Context, ids ...symtab.FileID) bool {
 	return true
 }
 
-// Stats returns the Store's counts and its current content.
+// Stats returns the Store's counters and its current content.
 func (s *Store) Stats() Stats {
 	s.mu.Lock()
 	defer s.mu.Unlock()

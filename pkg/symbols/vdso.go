@@ -9,7 +9,7 @@ import (
 	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/procfs"
 )
 
-// openVDSO opens the code that the kernel has given this process, an ELF file, which is the same for all.
+// openVDSO opens the ELF file that the kernel maps into this process. It is the same for all processes.
 func openVDSO() (*os.File, error) {
 	content, err := procfs.VDSO()
 	if err != nil {

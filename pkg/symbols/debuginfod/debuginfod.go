@@ -1,8 +1,8 @@
-// Package debuginfod gets debug files from servers of the debuginfod protocol
-// (https://sourceware.org/elfutils/Debuginfod.html), by build ID, and keeps them on disk.
+// Package debuginfod downloads debug files by build ID from debuginfod servers (https://sourceware.org/elfutils/Debuginfod.html),
+// and keeps them on disk.
 //
-// The servers are the operator's choice, never a workload's. A workload decides which build IDs are requested. So answers are
-// bounded in bytes and time, a missing file is not requested again for a while, and a file with another build ID is thrown away.
+// The operator chooses the servers, but workloads choose which build IDs are requested. So answers are bounded in bytes and time,
+// a missing file is not requested again for a while, and a file with another build ID is discarded.
 package debuginfod
 
 import (
@@ -30,39 +30,40 @@ var ErrNotFound = errors.New("no debuginfod server has it")
 
 // Options are the settings of a Client.
 type Options struct {
-	// URLs are the servers, asked one after the other: https://debuginfod.debian.net.
+	// URLs are the servers, in the order of requests, for example https://debuginfod.debian.net.
 	URLs []string
-	// Dir is the folder for the files, which the Client makes. It is for Clients only; Clients of several processes can share it.
+	// Dir is the folder for the files. The Client makes it. Clients in several processes can share it, but nothing else may use
+	// it.
 	Dir string
-	// DirBytes bounds the files in Dir together; 0 means 1 GiB. The least recently used files are removed.
+	// DirBytes bounds the total size of the files in Dir; 0 means 1 GiB. The least recently used files are removed.
 	DirBytes int64
 	// FileBytes bounds one file; 0 means 256 MiB.
 	FileBytes int64
-	// Timeout bounds one request, with the answer; 0 means 60 seconds.
+	// Timeout bounds one request including its answer; 0 means 60 seconds.
 	Timeout time.Duration
-	// Retry is how long a file that no server has is not requested again; 0 means one hour. A server that does not answer is left
-	// alone for a tenth of it.
+	// Retry is how long a missing file is not requested again; 0 means one hour. A server that does not answer is not used for a
+	// tenth of that time.
 	Retry time.Duration
-	// Info identifies a file that came, which can be anything: symbols.Info.
+	// Info identifies a downloaded file, which can be anything. Use symbols.Info.
 	Info func(ctx context.Context, f *os.File) (buildid.Info, time.Duration, error)
-	// HTTP makes the requests; nil means http.DefaultTransport without cookies.
+	// HTTP sends the requests; nil means http.DefaultTransport without cookies.
 	HTTP http.RoundTripper
 }
 
-// Client gets files. It may be used by any number of goroutines.
+// Client downloads files. It is safe for concurrent use.
 type Client struct {
 	options Options
 	servers []upstream
 	http    http.Client
 
 	mu      sync.Mutex
-	missing map[string]time.Time // by build ID: until when it is not asked for; by a server's URL: until when that is not asked
+	missing map[string]time.Time // by build ID or server URL: not requested before that time
 }
 
 // maxMissing bounds the entries of Client.missing.
 const maxMissing = 16 << 10
 
-// New returns a Client, or an error for wrong settings.
+// New returns a Client, or an error for invalid settings.
 func New(o Options) (*Client, error) {
 	c := &Client{options: o, missing: map[string]time.Time{}}
 	set := func(n *int64, value int64) {
@@ -76,7 +77,7 @@ func New(o Options) (*Client, error) {
 	set((*int64)(&c.options.Retry), int64(time.Hour))
 	for i, text := range o.URLs {
 		u, err := url.Parse(text)
-		if err != nil { // not wrapped: it has the URL, in which a password may be
+		if err != nil { // not wrapped: the error has the URL, which may hold a password
 			return nil, fmt.Errorf("debuginfod server %d of %d: want a URL like https://debuginfod.example.org", i+1, len(o.URLs))
 		}
 		if u.Scheme != "http" && u.Scheme != "https" || u.Host == "" {
@@ -100,16 +101,15 @@ func New(o Options) (*Client, error) {
 const (
 	partial = "partial-"
 	suffix  = ".debug"
-	// leftover is the time without a write after which an ended process's partial file is removed. It is at least twice the
-	// Timeout.
+	// leftover is the age after which the partial file of an ended process is removed. It is at least twice the Timeout.
 	leftover = time.Hour
 )
 
-// buildID is the form of a build ID, which becomes part of a path and of a URL.
+// buildID matches build IDs, which become part of a path and of a URL.
 var buildID = regexp.MustCompile(`^[0-9a-f]{8,128}$`)
 
-// Fetch returns the debug file of a build ID, in lower-case hexadecimal, from the folder or from a server. The caller closes it.
-// The error is ErrNotFound if no server has it. A recent answer of a server counts, too.
+// Fetch returns the debug file of a build ID, in lower-case hexadecimal, from the folder or a server. The caller closes the file.
+// If no server has the file, now or in a recent answer, the error is ErrNotFound.
 func (c *Client) Fetch(ctx context.Context, id string) (*os.File, error) {
 	if !buildID.MatchString(id) {
 		return nil, fmt.Errorf("%w: %q is not a build ID", ErrNotFound, id)
@@ -117,7 +117,7 @@ func (c *Client) Fetch(ctx context.Context, id string) (*os.File, error) {
 	path := filepath.Join(c.options.Dir, id+suffix)
 	if f, err := os.Open(path); err == nil {
 		now := time.Now()
-		_ = os.Chtimes(path, now, now) // if it fails, the file only goes sooner
+		_ = os.Chtimes(path, now, now) // if it fails, the file is only removed sooner
 		return f, nil
 	}
 	if c.isMissing(id) {
@@ -165,7 +165,7 @@ func (c *Client) get(ctx context.Context, server upstream, id, path string) (*os
 	}
 	defer answer.Body.Close()
 	switch {
-	case answer.StatusCode == http.StatusNotFound || answer.StatusCode == http.StatusNotAcceptable: // 406: larger than asked for
+	case answer.StatusCode == http.StatusNotFound || answer.StatusCode == http.StatusNotAcceptable: // 406: larger than requested
 		return nil, ErrNotFound
 	case answer.StatusCode != http.StatusOK:
 		c.setMissing(server.url, c.options.Retry/10)
@@ -179,20 +179,19 @@ func (c *Client) get(ctx context.Context, server upstream, id, path string) (*os
 	}
 	if err := c.take(ctx, f, answer.Body, id, path); err != nil {
 		f.Close()
-		_ = os.Remove(f.Name()) // makeRoom removes what stays
+		_ = os.Remove(f.Name()) // if this fails, makeRoom removes the file
 		return nil, fmt.Errorf("downloading %s from %s: %w", id, server.name, err)
 	}
 	return f, nil
 }
 
-// upstream is one of the servers; name is what errors call it.
+// upstream is a server. Errors show its name.
 type upstream struct{ url, name string }
 
-// withoutSecrets returns a URL without what may be secret: user, password and query.
+// withoutSecrets returns a URL without user, password and query, which may be secret.
 func withoutSecrets(u *url.URL) string { return u.Scheme + "://" + u.Host + u.Path }
 
-// withoutURL returns an error of the HTTP client without the URL that the client puts in front, as that may hold
-// secrets.
+// withoutURL removes the URL from an error of the HTTP client, because it may hold secrets.
 func withoutURL(err error) error {
 	if e := (*url.Error)(nil); errors.As(err, &e) {
 		return e.Err
@@ -200,7 +199,7 @@ func withoutURL(err error) error {
 	return err
 }
 
-// take writes an answer to f, checks it, and renames f to path.
+// take writes an answer to f, checks the file, and renames it to path.
 func (c *Client) take(ctx context.Context, f *os.File, body io.Reader, id, path string) error {
 	size, err := io.Copy(f, io.LimitReader(body, c.options.FileBytes+1))
 	if err != nil {
@@ -220,8 +219,8 @@ func (c *Client) take(ctx context.Context, f *os.File, body io.Reader, id, path 
 	return os.Rename(f.Name(), path)
 }
 
-// makeRoom removes the least recently used files until size more bytes fit into DirBytes. It also removes unfinished files of
-// ended processes. Partial files of others do not count.
+// makeRoom removes the least recently used files until size more bytes fit into DirBytes. It also removes partial files of ended
+// processes. Other processes' partial files do not count.
 func (c *Client) makeRoom(size int64) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -239,7 +238,7 @@ func (c *Client) makeRoom(size int64) error {
 			files = append(files, info)
 			sum += info.Size()
 		case strings.HasPrefix(e.Name(), partial) && time.Since(info.ModTime()) > max(leftover, 2*c.options.Timeout):
-			_ = os.Remove(filepath.Join(c.options.Dir, e.Name())) // nothing depends on it
+			_ = os.Remove(filepath.Join(c.options.Dir, e.Name())) // nothing depends on its success
 		}
 	}
 	slices.SortFunc(files, func(a, b fs.FileInfo) int { return a.ModTime().Compare(b.ModTime()) })

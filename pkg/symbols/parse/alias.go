@@ -7,22 +7,22 @@ import (
 	"slices"
 )
 
-// aliasName is the length of a name that is compared to choose among several.
+// aliasName is the compared length of names when one of several aliases is chosen.
 const aliasName = 64
 
-// alias is one of several names of a function: where it is in the list of symbols, and in the table of names.
+// alias is one of several names of a function: its place in the list of symbols and in the string table.
 type alias struct {
 	at, name uint32
-	// The order: fewest leading underscores, then global before weak, then the shortest. A C++ name counts as without underscores.
+	// Fewer leading underscores come first, then global before weak, then shorter names. C++ names count as without underscores.
 	underscores, rank, length uint8
 }
 
-// preferPlain puts the name that users know first, among several names of a function with about the same rank. It prefers malloc
-// to __libc_malloc, free to cfree, and calloc to __libc_calloc, although calloc is weak. symbols are sorted by address. Nothing
-// is done about names that are local, as a file has one of those by its programmer's choice.
+// preferPlain puts the best-known name first among the exported names of a function. It prefers malloc to __libc_malloc, free to
+// cfree, and calloc to __libc_calloc, although calloc is weak. symbols are sorted by address. Local names stay as they are,
+// because the programmer chose them.
 func preferPlain(f *elfFile, symbols []symbol, strings *section) error {
 	var all []alias
-	var groups []int // where in all each function's names begin
+	var groups []int // start of each function's names in all
 	for i := 0; i < len(symbols); {
 		s := &symbols[i]
 		j := i + 1
@@ -40,11 +40,11 @@ func preferPlain(f *elfFile, symbols []symbol, strings *section) error {
 	if len(all) == 0 || strings.kind == elf.SHT_NOBITS {
 		return nil
 	}
-	const each = 4 * 16 // what is here of an alias, counting what was let go of as lists grew
+	const each = 4 * 16 // memory per alias, including the garbage of growing lists
 	if err := f.hold(each * int64(len(all))); err != nil {
 		return err
 	}
-	// In the order in which they are in the file, so that it is read once from front to end.
+	// Names are read in file order, so that the file is read once from front to end.
 	order := make([]uint32, len(all))
 	for i := range order {
 		order[i] = uint32(i)
@@ -76,10 +76,10 @@ func preferPlain(f *elfFile, symbols []symbol, strings *section) error {
 	return nil
 }
 
-// exported reports whether a rank belongs to a function that other files can call.
+// exported reports whether other files can call functions of a rank.
 func exported(rank uint8) bool { return rank == rankGlobal || rank == rankWeak }
 
-// describe looks at a name, which goes to the first 0 or @, the mark of a version.
+// describe rates a name, which ends at the first 0, or at the @ of a version.
 func (a *alias) describe(name []byte) {
 	if n := bytes.IndexAny(name, "\x00@"); n >= 0 {
 		name = name[:n]
@@ -90,7 +90,7 @@ func (a *alias) describe(name []byte) {
 	}
 	a.underscores = uint8(len(name) - len(bytes.TrimLeft(name, "_")))
 	mangled := a.underscores == 1 && len(name) > 1 && (name[1] == 'Z' || name[1] == 'R')
-	if mangled || bytes.HasPrefix(name, []byte("__vdso_")) { // the latter means that it is not the C library's function
+	if mangled || bytes.HasPrefix(name, []byte("__vdso_")) { // __vdso_ marks the kernel's function, not the C library's
 		a.underscores = 0
 	}
 }

@@ -17,10 +17,10 @@ import (
 	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/symbols/symtab"
 )
 
-// The prefixes of allocators that can be linked to a program under names of their own. _rjem_ is jemalloc in programs of Rust.
+// prefixes are those of allocators that are linked under their own names. _rjem_ is jemalloc in Rust programs.
 var prefixes = []string{"", "je_", "_rjem_", "tc_", "mi_"}
 
-// allocatorFunctions are those that every allocator has.
+// allocatorFunctions are the functions of all allocators.
 var allocatorFunctions = map[string]allocators.Program{
 	"malloc": allocators.SizeFirst, "valloc": allocators.SizeFirst, "pvalloc": allocators.SizeFirst,
 	"mallocx":       allocators.SizeFirst, // jemalloc
@@ -31,7 +31,7 @@ var allocatorFunctions = map[string]allocators.Program{
 	"free": allocators.Address, "cfree": allocators.Address, "dallocx": allocators.Address, "sdallocx": allocators.Address,
 }
 
-// operatorsOf are C++'s, in files that have a malloc of their own: libstdc++'s call malloc.
+// operatorsOf are the C++ operators of files with their own malloc. libstdc++'s operators call malloc.
 var operatorsOf = map[string]allocators.Program{
 	"_Znwm": allocators.Throws, "_Znam": allocators.Throws, "_ZnwmRKSt9nothrow_t": allocators.SizeFirst, "_ZnamRKSt9nothrow_t": allocators.SizeFirst,
 	"_ZnwmSt11align_val_t": allocators.Throws, "_ZnamSt11align_val_t": allocators.Throws,
@@ -42,19 +42,19 @@ var operatorsOf = map[string]allocators.Program{
 	"_ZdlPvmSt11align_val_t": allocators.Address, "_ZdaPvmSt11align_val_t": allocators.Address,
 }
 
-// allocatorLimits bound the data that is read for an allocator's functions: symbols and their names, mostly.
+// allocatorLimits bounds the reading of a file for its allocator's functions: mostly symbols and their names.
 var allocatorLimits = symtab.Limits{Read: 1 << 30, Memory: 8 << 20}
 
 const (
-	// maxMeant limits the checked symbols with names of an allocator's functions.
+	// maxMeant limits the checked symbols with names of allocators' functions.
 	maxMeant   = 4096
 	symbolSize = 24
 )
 
-// machine is this process's architecture. Programs of other architectures can be mapped, and 32-bit ones have other registers.
+// machine is this process's architecture. Programs of other architectures can be mapped, and 32-bit ones use other registers.
 var machine = map[string]elf.Machine{"amd64": elf.EM_X86_64, "arm64": elf.EM_AARCH64}[runtime.GOARCH]
 
-// hottest are the most called ones.
+// hottest are the most frequently called functions.
 var hottest = func() map[string]bool {
 	all := map[string]bool{"_Znwm": true}
 	for _, prefix := range prefixes {
@@ -63,7 +63,7 @@ var hottest = func() map[string]bool {
 	return all
 }()
 
-// readAllocator finds the functions of the allocator that is in a file.
+// readAllocator finds the allocator's functions in a file.
 func readAllocator(ctx context.Context, r io.ReaderAt, size int64) (any, error) {
 	found, exits, err := findAllocator(ctx, r, size)
 	if errors.Is(err, symtab.ErrTooLarge) && !errors.Is(err, symtab.ErrTooSlow) {
@@ -79,8 +79,8 @@ func readAllocator(ctx context.Context, r io.ReaderAt, size int64) (any, error) 
 	return all, err
 }
 
-// findAllocator returns the functions of the allocator in a file, the most called first. It also returns where throwing functions
-// return, see exits. Without an allocator it returns no error.
+// findAllocator returns the allocator's functions in a file, the hottest first. It also returns the exits of throwing functions,
+// see exits. It is not an error if there is no allocator.
 func findAllocator(ctx context.Context, r io.ReaderAt, size int64) (found []allocators.Function, ends map[uint64][]uint64, err error) {
 	f, err := openELF(newReader(ctx, r, size, symtab.Reading{Limits: allocatorLimits}))
 	if err != nil {
@@ -113,7 +113,7 @@ func findAllocator(ctx context.Context, r io.ReaderAt, size int64) (found []allo
 			}
 		}
 	}
-	// One function can have several names. If one of them throws, the function does.
+	// One function can have several names. If one name is that of a throwing function, the function throws.
 	slices.SortFunc(found, func(a, b allocators.Function) int {
 		return cmp.Or(cmp.Compare(a.Offset, b.Offset), -cmp.Compare(a.Program/allocators.Throws, b.Program/allocators.Throws), cmp.Compare(a.Program, b.Program))
 	})
@@ -148,8 +148,8 @@ type allocatorSymbol struct {
 	name string
 }
 
-// allocatorSymbols returns the functions with names of an allocator's functions. It reads the symbols piece by piece: a program
-// can have millions. A table that contradicts itself counts as missing.
+// allocatorSymbols returns the symbols with names of allocators' functions. It reads the symbols in pieces, because a program can
+// have millions. An inconsistent table counts as missing.
 func (f *elfFile) allocatorSymbols() (out []allocatorSymbol, err error) {
 	for i := range f.sections {
 		s := &f.sections[i]
@@ -171,7 +171,7 @@ func (f *elfFile) allocatorSymbols() (out []allocatorSymbol, err error) {
 	return out, nil
 }
 
-// appendSymbols appends the functions in a table with names at the places.
+// appendSymbols appends the functions of a table whose names are at the places.
 func (f *elfFile) appendSymbols(out []allocatorSymbol, table *section, places map[uint32]string) ([]allocatorSymbol, error) {
 	entries := f.stream(table)
 	var b [symbolSize]byte
@@ -193,7 +193,7 @@ func (f *elfFile) appendSymbols(out []allocatorSymbol, table *section, places ma
 	return out, nil
 }
 
-// allocatorNames are all names of allocators' functions. endings has the lengths of the names by their last byte.
+// allocatorNames are the names of all allocators' functions. endings has the lengths of the names by their last byte.
 var allocatorNames, endings = func() (map[string]string, [256][]int) {
 	all, endings := map[string]string{}, [256][]int{}
 	for name := range operatorsOf {
@@ -213,7 +213,7 @@ var allocatorNames, endings = func() (map[string]string, [256][]int) {
 	return all, endings
 }()
 
-// placesOf returns the places of allocators' function names in a table of names. A name can be the end of a longer one.
+// placesOf returns the places of allocators' function names in a string table. A name can be the end of a longer one.
 func placesOf(r io.Reader) (map[uint32]string, error) {
 	places := map[uint32]string{}
 	text := bufio.NewReader(r)
@@ -255,7 +255,7 @@ func programOf(name string, own bool) (allocators.Program, bool) {
 	return 0, false
 }
 
-// codeOffset returns where in the file the code at an address is.
+// codeOffset returns the file offset of the code at an address.
 func (f *elfFile) codeOffset(address uint64) (uint64, bool) {
 	for _, p := range f.loads() {
 		if p.flags&elf.PF_X != 0 && address >= p.addr && address-p.addr < p.fileSize {
@@ -266,7 +266,7 @@ func (f *elfFile) codeOffset(address uint64) (uint64, bool) {
 	return 0, false
 }
 
-// codeAddress returns the address in memory of an offset in the file, if that is code.
+// codeAddress returns the address of a file offset, if it is in code.
 func (f *elfFile) codeAddress(offset uint64) (uint64, bool) {
 	for _, p := range f.loads() {
 		if p.flags&elf.PF_X != 0 && offset >= p.offset && offset-p.offset < p.fileSize {

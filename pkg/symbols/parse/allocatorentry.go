@@ -9,8 +9,8 @@ import (
 	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/allocators"
 )
 
-// harmless are first instructions of functions that change nothing which the gadget's programs read: neither the first three
-// arguments nor the stack.
+// harmless are instructions at the start of functions that change neither the first three arguments nor the stack. The gadget's
+// programs read nothing else.
 var harmless = []struct {
 	code   []byte
 	length uint64
@@ -24,9 +24,9 @@ var harmless = []struct {
 	{[]byte{0x80, 0x3d}, 7},             // cmpb $number,distance(%rip)
 }
 
-// withQuickEntries moves probes to where they are cheap, if that is behind instructions that are harmless. Linux emulates a push,
-// a jump and a nop under a probe (arch/x86/kernel/uprobes.c). For most other instructions, the kernel single-steps the program,
-// which is a second trap. glibc's free begins with a test, and took 10 microseconds in a virtual machine instead of one.
+// withQuickEntries moves probes past harmless instructions to a place where they are cheap. Linux emulates a push, a jump and a
+// nop under a probe (arch/x86/kernel/uprobes.c). It single-steps most other instructions, which costs a second trap. glibc's free
+// begins with a test: its probe took 10 microseconds in a virtual machine instead of one.
 func withQuickEntries(r io.ReaderAt, found []allocators.Function, ends map[uint64][]uint64) {
 	for i := range found {
 		was := found[i].Offset
@@ -40,7 +40,8 @@ func withQuickEntries(r io.ReaderAt, found []allocators.Function, ends map[uint6
 	}
 }
 
-// quickEntry returns the distance from an offset to a cheap place for the probe. It is 0 if the probe is cheap there, or nowhere near.
+// quickEntry returns the distance from offset to a cheap place for the probe. It returns 0 if offset is cheap, or no place nearby
+// is.
 func quickEntry(r io.ReaderAt, offset uint64) uint64 {
 	if machine != elf.EM_X86_64 {
 		return 0
@@ -75,13 +76,14 @@ func quick(code []byte) bool {
 	switch {
 	case first >= 0x50 && first <= 0x57, first == 0x41 && second >= 0x50 && second <= 0x57: // push
 		return true
-	case first >= 0x70 && first <= 0x7f, first == 0x0f && second >= 0x80 && second <= 0x8f: // a jump on a condition
+	case first >= 0x70 && first <= 0x7f, first == 0x0f && second >= 0x80 && second <= 0x8f: // a conditional jump
 		return true
 	}
 	return first == 0x90 || first == 0xe9 || first == 0xeb // nop, a jump
 }
 
-// isEmulated reports whether the kernel emulates the instruction at an offset. It knows the usual first instructions of functions.
+// isEmulated reports whether the kernel emulates the instruction at an offset. It knows the usual first instructions of
+// functions.
 func isEmulated(r io.ReaderAt, offset uint64) bool {
 	if machine != elf.EM_X86_64 {
 		_, ok := jump(r, offset) // simulate-insn.c of Linux's arch/arm64/kernel/probes
@@ -92,8 +94,8 @@ func isEmulated(r io.ReaderAt, offset uint64) bool {
 	return quick(code[:n])
 }
 
-// withoutJumps leaves out functions that only jump to another one, where their calls count. C++'s operators jump
-// to another operator, or to malloc and free, even if only through the procedure linkage table. operators has their offsets.
+// withoutJumps removes functions that only jump to another one, because the other one counts their calls. C++ operators jump to
+// another operator, or to malloc and free, also through the procedure linkage table. operators has their offsets.
 func withoutJumps(r io.ReaderAt, found []allocators.Function, operators map[uint64]bool) []allocators.Function {
 	var out []allocators.Function
 	for _, fn := range found {
@@ -106,10 +108,10 @@ func withoutJumps(r io.ReaderAt, found []allocators.Function, operators map[uint
 	return out
 }
 
-// landing is the compiler's mark at the start of functions that are called by address.
+// landing is the compiler's mark at the start of functions that can be called by address.
 var landing = map[elf.Machine][]byte{elf.EM_X86_64: []byte(endbr64), elf.EM_AARCH64: {0x5f, 0x24, 0x03, 0xd5}}[machine]
 
-// jump returns where the code at an offset of a file of this machine jumps to, if it begins with that.
+// jump returns the target of the jump at an offset of a file for this machine, if there is a jump.
 func jump(r io.ReaderAt, offset uint64) (to uint64, ok bool) {
 	code := codeReader{r: r}
 	if bytes.HasPrefix(code.at(offset), landing) {

@@ -8,19 +8,19 @@ import (
 )
 
 const (
-	// mostInstructions limits the followed instructions of a function, including the functions in which it ends.
+	// mostInstructions limits the number of instructions to follow, including those of functions to which a function jumps.
 	mostInstructions = 4096
-	// mostRelocations limits the read relocations of a file.
+	// mostRelocations limits the number of relocations to read from a file.
 	mostRelocations = 1 << 20
 )
 
-// exits returns where throwing functions return to their caller, by their offset in a file; nothing if that is unknown.
+// exits returns, by file offset, where throwing functions return to their caller, if that is known.
 //
-// A probe for the return of a function puts an address of the kernel's in place of the one that is returned to. An exception
-// finds no way through it, and ends the program. So functions that throw have probes at the instructions that return.
+// A return probe replaces the return address by one of the kernel. An exception cannot unwind through it and ends the program. So
+// throwing functions have probes at their return instructions.
 //
-// Functions that call another of the functions are left out of the rest, if these calls count: C++'s operators call malloc unless
-// the allocator has its own.
+// rest omits throwing functions that call another of the functions whose calls count: C++'s operators call malloc unless the
+// allocator has its own.
 func exits(f *elfFile, functions []allocators.Function, sizes map[uint64]uint64) (rest []allocators.Function, found map[uint64][]uint64) {
 	found = map[uint64][]uint64{}
 	w := way{code: codeReader{r: f.r}, slots: slots{f, mostRelocations}}
@@ -41,17 +41,17 @@ func exits(f *elfFile, functions []allocators.Function, sizes map[uint64]uint64)
 	return rest, found
 }
 
-// way is the way through a function, and the memory for it.
+// way is the control flow of a function.
 type way struct {
 	code  codeReader
 	slots slots
-	exits []uint64        // where it returns to its caller, also by way of functions that it jumps to
-	calls map[uint64]bool // what it calls itself
+	exits []uint64        // where it returns to its caller, also in functions to which it jumps
+	calls map[uint64]bool // the functions that it calls
 }
 
-// follow follows the code of a function from an offset of the file on. The bytes after a call that does not return may belong to
-// another function. Then more exits are found than it has, which does no harm. It returns false if it cannot tell how the
-// function continues, and if instructions overlap. A probe in the middle of one would change what the program does.
+// follow follows the code of a function from a file offset. Bytes after a call that does not return may belong to another
+// function. The surplus exits of that function do no harm. It returns false if the function's path is unknown, or if instructions
+// overlap: a probe inside an instruction would change the program.
 func (w *way) follow(offset, size uint64) bool {
 	w.exits, w.calls = w.exits[:0], map[uint64]bool{}
 	seen, within := map[uint64]bool{}, map[uint64]bool{}
@@ -85,7 +85,7 @@ func (w *way) follow(offset, size uint64) bool {
 				if at-offset >= size {
 					break
 				}
-				// No code of the function follows, so it does not return.
+				// If no code of the function follows, the call does not return.
 				in.goesOn = at+in.length-offset < size
 				w.calls[in.to] = true
 				if stub := w.decode(in.to); stub.kind == branches && !stub.goesOn {
@@ -100,13 +100,13 @@ func (w *way) follow(offset, size uint64) bool {
 	return true
 }
 
-// decode returns the kind of the first instruction at an offset.
+// decode decodes the instruction at an offset.
 func (w *way) decode(at uint64) instruction {
 	in := decode(w.code.at(at), at)
 	if in.kind != slot {
 		return in
 	}
-	// Into the function there.
+	// The slot holds the address of a function.
 	address, ok := w.slots.f.codeAddress(at)
 	if !ok {
 		return instruction{}
@@ -115,7 +115,7 @@ func (w *way) decode(at uint64) instruction {
 	switch {
 	case !known:
 		return instruction{}
-	case to == 0: // such as what throws
+	case to == 0: // another file's function, such as one that throws
 		in.kind = leaves
 	default:
 		in.kind, in.to = branches, to
@@ -123,16 +123,15 @@ func (w *way) decode(at uint64) instruction {
 	return in
 }
 
-// slots maps places in a file to the functions whose addresses the dynamic linker writes there. A function that continues in
-// an exported one
+// slots resolves places to which the dynamic linker writes addresses of functions. A function that continues in an exported one
 // jumps to the address in its slot.
 type slots struct {
 	f    *elfFile
 	left int // relocations that may be read
 }
 
-// target returns the offset of the function with the address that the dynamic linker writes to a place in memory; 0 if it is in
-// another file. It returns false if the file does not describe the place.
+// target returns the offset of the function whose address the dynamic linker writes to an address, or 0 if it is in another file.
+// It returns false if the file does not describe the place.
 func (s *slots) target(address uint64) (uint64, bool) {
 	for i := range s.f.sections {
 		table := &s.f.sections[i]

@@ -12,18 +12,18 @@ import (
 	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/symbols/symtab"
 )
 
-// span is a part of the address space that one symbol names.
+// span is an address range that one symbol names.
 type span struct {
 	start, end uint64
 	symbol     int
 }
 
-// flatten turns symbols, sorted by address, into spans that do not overlap, sorted by address. If symbols overlap, the last one
-// to start counts, and among equal starts the one of the lowest rank. Symbols in a function's middle, as in assembly, name their
-// part, and the function the rest. The spans are made on demand: nested symbols have twice as many.
+// flatten turns symbols into spans that do not overlap. Both are sorted by address. If symbols overlap, the one that starts last
+// counts, and among equal starts the shortest with the lowest rank. So a symbol inside a function, as in assembly, names its
+// part, and the function names the rest. Spans are generated on demand, because nested symbols give twice as many.
 func flatten(symbols []symbol) iter.Seq[span] {
 	return func(yield func(span) bool) {
-		var last span // the next one may continue it
+		var last span // the next span may extend it
 		more := true
 		add := func(start, end uint64, symbol int) {
 			switch {
@@ -37,9 +37,9 @@ func flatten(symbols []symbol) iter.Seq[span] {
 				last = span{start, end, symbol}
 			}
 		}
-		var open []uint32 // symbols that cover the address at: the last one names it, those before it reach further
+		var open []uint32 // symbols that cover the address at: the last one names it, the others reach further
 		at := uint64(0)
-		// advance moves at forward and names the addresses in between, each by the last open symbol that covers it.
+		// advance moves at to the address to and names the range in between, each part by the last open symbol that covers it.
 		advance := func(to uint64) {
 			for len(open) > 0 && at < to {
 				top := open[len(open)-1]
@@ -56,15 +56,15 @@ func flatten(symbols []symbol) iter.Seq[span] {
 		for i := 0; i < len(symbols) && more; {
 			s := &symbols[i]
 			advance(s.addr)
-			// Those that start together: by size falling, so that the shortest is on top; of the same size the
-			// lowest rank.
+			// Symbols that start together are sorted by falling size, so that the shortest is on top. Among those of one size,
+			// the lowest rank comes first.
 			for j := i; j < len(symbols) && symbols[j].addr == s.addr; i, j = i+1, j+1 {
 				c := &symbols[j]
 				if c.size == 0 || c.addr+c.size < c.addr {
 					continue
 				}
 				if n := len(open); n > 0 && symbols[open[n-1]].addr == c.addr && symbols[open[n-1]].size == c.size {
-					continue // an alias of a higher rank
+					continue // an alias with a higher rank
 				}
 				open = append(open, uint32(j))
 			}
@@ -76,18 +76,18 @@ func flatten(symbols []symbol) iter.Seq[span] {
 	}
 }
 
-// addSymbols adds layers with the symbols, sorted by address. Their names are in the section strings.
+// addSymbols adds layers with the symbols, which are sorted by address. The section strings has their names.
 func addSymbols(t *symtab.Table, f *elfFile, symbols []symbol, strings *section, source symtab.Source, limits symtab.Limits) error {
 	if err := preferPlain(f, symbols, strings); err != nil {
 		return err
 	}
-	// From here on, memory holds both at the same time: some numbers for each symbol, and the names.
+	// From here on, memory holds some numbers for each symbol, and the names.
 	size := min(strings.size, uint64(limits.Names), uint64(f.size))
 	if err := f.hold(5*4*int64(len(symbols)) + int64(size)); err != nil {
 		return err
 	}
 	count := 0
-	numbers := make([]uint32, len(symbols)) // by symbol: the number of its name, from 1 on; 0: it has none
+	numbers := make([]uint32, len(symbols)) // by symbol: the number of its name from 1, or 0
 	var order []uint32
 	for s := range flatten(symbols) {
 		if count%checkSymbols == 0 {
@@ -103,8 +103,7 @@ func addSymbols(t *symtab.Table, f *elfFile, symbols []symbol, strings *section,
 	if count == 0 {
 		return nil
 	}
-	// Names are read in their order in the file. So the file is read once from front to end, and each name once, for any number
-	// of symbols.
+	// Names are read in file order. So the file is read once from front to end, and each name once for all its symbols.
 	slices.SortFunc(order, func(a, b uint32) int { return cmp.Compare(symbols[a].name, symbols[b].name) })
 	names := texts{b: make([]byte, 0, size)}
 	window := window{f: f, offset: strings.offset, size: strings.size}
@@ -130,7 +129,7 @@ func addSymbols(t *symtab.Table, f *elfFile, symbols []symbol, strings *section,
 		if len(names.b)+len(s) > limits.Names {
 			return fmt.Errorf("%w: more than %d bytes of names", symtab.ErrTooLarge, limits.Names)
 		}
-		if len(names.b)+len(s) > cap(names.b) { // they overlap
+		if len(names.b)+len(s) > cap(names.b) { // names overlap
 			if err := f.hold(2 * int64(cap(names.b))); err != nil {
 				return err
 			}
@@ -140,7 +139,7 @@ func addSymbols(t *symtab.Table, f *elfFile, symbols []symbol, strings *section,
 	return addSpans(t, f.reader, flatten(symbols), count, source, &names, numbers)
 }
 
-// texts are texts one after the other, by number from 1 on.
+// texts stores texts one after the other. They are numbered from 1.
 type texts struct {
 	ends []uint32 // in b
 	b    []byte
@@ -159,16 +158,16 @@ func (t *texts) get(n uint32) []byte {
 	return t.b[t.ends[n-2]:t.ends[n-1]]
 }
 
-// addSpans adds layers with those of the spans, sorted by address, that have a name. There are up to count of them. numbers has
-// the number of each symbol's name, 0 for none. Each name is kept once. A layer covers less than 4 GiB.
+// addSpans adds layers with the named spans, which are sorted by address. count is the maximum number of spans. numbers has the
+// number of each symbol's name, or 0. Each name is stored once. A layer covers less than 4 GiB.
 func addSpans(t *symtab.Table, r *reader, spans iter.Seq[span], count int, source symtab.Source, all *texts, numbers []uint32) error {
-	const ahead = 2 * binary.MaxVarintLen16 // of each text in names
+	const ahead = 2 * binary.MaxVarintLen16 // per text in names
 	room := len(all.b) + ahead*len(all.ends)
 	if err := r.hold(3*4*int64(count) + 4*int64(len(all.ends)) + 2*int64(room)); err != nil {
 		return err
 	}
 	names := symtab.Namer{Names: symtab.Names{Block: make([]byte, 0, room)}}
-	kept := make([]uint32, len(all.ends)) // by number in all: its number in names, from 1 on
+	kept := make([]uint32, len(all.ends)) // by number in all: the number in names, from 1
 	l := symtab.Layer{Source: source, Names: &names.Names}
 	starts, sizes, texts := make([]uint32, 0, count), make([]uint32, 0, count), make([]uint32, 0, count)
 	before, same := len(t.Layers), true
@@ -194,7 +193,7 @@ func addSpans(t *symtab.Table, r *reader, spans iter.Seq[span], count int, sourc
 				}
 			}
 			n := numbers[s.symbol]
-			if n == 0 || s.end-s.start > 1<<32-1 { // larger than any code: left out
+			if n == 0 || s.end-s.start > 1<<32-1 { // larger than any code
 				continue
 			}
 			if s.end-l.Base > 1<<32-1 {
@@ -226,16 +225,16 @@ func addSpans(t *symtab.Table, r *reader, spans iter.Seq[span], count int, sourc
 	return err
 }
 
-// window reads a part of a file in chunks. It is for offsets that mostly rise: a read outside of the present chunk
-// replaces it.
+// window reads a part of a file in chunks. It is efficient if offsets rise, because a read outside of the current chunk replaces
+// it.
 type window struct {
 	f            *elfFile
 	offset, size uint64
 	buf          []byte
-	from         uint64 // the offset of buf in the part
+	from         uint64 // the offset of buf within the part
 }
 
-// text returns the text at off, nil if it is too long or not there. It is valid until the next call.
+// text returns the text at off, or nil if it is too long or missing. It is valid until the next call.
 func (w *window) text(off uint64) ([]byte, error) {
 	if off >= w.size {
 		return nil, nil
@@ -255,8 +254,7 @@ func (w *window) text(off uint64) ([]byte, error) {
 	}
 }
 
-// bytes returns n bytes at off, n no more than chunk, and nil if they are not there. They are valid
-// until the next call.
+// bytes returns n bytes at off, or nil if they are missing or more than a chunk. They are valid until the next call.
 func (w *window) bytes(off, n uint64) ([]byte, error) {
 	if off > w.size || n > w.size-off || n > symtab.Chunk {
 		return nil, nil
@@ -269,7 +267,7 @@ func (w *window) bytes(off, n uint64) ([]byte, error) {
 	return w.buf[off-w.from:][:n], nil
 }
 
-// move fills buf with a chunk of the part from off on.
+// move fills buf with the chunk at off.
 func (w *window) move(off uint64) error {
 	if w.buf == nil {
 		w.buf = make([]byte, min(symtab.Chunk, w.size))

@@ -13,9 +13,8 @@ import (
 	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/symbols/symtab"
 )
 
-// findDebug opens the debug file of f with the build ID id. It returns its headers and the open file, which the caller closes.
-// Both are nil if there is none. It is found by build ID, which the debug file has as well, or by the name and the checksum in
-// .gnu_debuglink. The only error is that the time is up.
+// findDebug opens the debug file of f, by the build ID id, or by the name and checksum in .gnu_debuglink. It returns its headers
+// and the open file, which the caller closes. Both are nil if there is none. The only error is a timeout.
 func (f *elfFile) findDebug(d symtab.DebugFiles, id string) (*elfFile, *os.File, error) {
 	if d == nil {
 		return nil, nil, nil
@@ -36,7 +35,7 @@ func (f *elfFile) findDebug(d symtab.DebugFiles, id string) (*elfFile, *os.File,
 	return f.tryDebug(d, symtab.DebugKey{Link: name}, func(r io.ReaderAt, size int64) bool { return f.checksum(r, size) == sum })
 }
 
-// tryDebug returns the first candidate that right accepts as the debug file.
+// tryDebug returns the first candidate that right accepts.
 func (f *elfFile) tryDebug(d symtab.DebugFiles, by symtab.DebugKey, right func(io.ReaderAt, int64) bool) (*elfFile, *os.File, error) {
 	if !by.Valid() {
 		return nil, nil, nil
@@ -58,7 +57,7 @@ func (f *elfFile) tryDebug(d symtab.DebugFiles, by symtab.DebugKey, right func(i
 	return nil, nil, nil
 }
 
-// checksum returns the sum of a whole file, 0 if there is too much to read.
+// checksum returns the checksum of a whole file, or 0 if there is too much to read.
 func (f *elfFile) checksum(r io.ReaderAt, size int64) uint32 {
 	in := &reader{ctx: f.ctx, r: r, size: size, left: f.left}
 	buf := make([]byte, symtab.Chunk)
@@ -73,7 +72,7 @@ func (f *elfFile) checksum(r io.ReaderAt, size int64) uint32 {
 	return sum
 }
 
-// debugLink returns what .gnu_debuglink says: a name without folder, padded to four bytes, and a checksum.
+// debugLink reads .gnu_debuglink: a file name without folder, padded to four bytes, and a checksum.
 func (f *elfFile) debugLink() (name string, sum uint32) {
 	s := f.sectionNamed(".gnu_debuglink")
 	if s == nil || s.size > 4096 {
@@ -91,15 +90,15 @@ func (f *elfFile) debugLink() (name string, sum uint32) {
 	return string(b[:n]), f.order.Uint32(b[at:])
 }
 
-// Bounds of .gnu_debugdata.
+// These bound .gnu_debugdata.
 const (
-	maxMiniDebug = 64 << 20 // bytes that it unpacks to
+	maxMiniDebug = 64 << 20 // uncompressed bytes
 	maxXZWindow  = 16 << 20 // "xz -7"
 )
 
-// miniDebug unpacks .gnu_debugdata, an ELF file with the symbols of functions that .dynsym does not have
-// (https://sourceware.org/gdb/current/onlinedocs/gdb.html/MiniDebugInfo.html). It is nil if there is none, or
-// if it is damaged: then the file has its other names.
+// miniDebug decompresses .gnu_debugdata, an ELF file with symbols that .dynsym does not have
+// (https://sourceware.org/gdb/current/onlinedocs/gdb.html/MiniDebugInfo.html). It returns nil if the section is missing or
+// damaged.
 func (f *elfFile) miniDebug() (*elfFile, error) {
 	s := f.sectionNamed(".gnu_debugdata")
 	if s == nil || s.size > maxMiniDebug {
@@ -140,7 +139,7 @@ func (f *elfFile) miniDebug() (*elfFile, error) {
 	return mini, nil
 }
 
-// pieces is the unpacked data, each piece but the last with chunk bytes: one growing slice would be copied repeatedly.
+// pieces is decompressed data in chunks. One growing slice would be copied repeatedly.
 type pieces [][]byte
 
 func (p pieces) size() int64 { return int64(len(p)-1)*symtab.Chunk + int64(len(p[len(p)-1])) }

@@ -16,39 +16,39 @@ import (
 	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/symbols/symtab"
 )
 
-// dwarfReader reads the debug information of a file. Package dwarf bounds neither the memory nor the time that one call takes: what
-// lies can end the process.
+// dwarfReader reads the debug information of a file. Package dwarf does not bound the memory or the time of a call, so hostile
+// data can end the process.
 type dwarfReader struct {
 	*elfFile
 	data   *dwarf.Data
 	limits symtab.Limits
-	zstd   *zstd.Decoder // of all sections that want it
+	zstd   *zstd.Decoder // shared by all compressed sections
 	out    symtab.Positions
-	over   bool // the time is up, or the memory
+	over   bool // the time or the memory is used up
 
 	files       symtab.Namer
 	fileNumbers map[string]uint32
-	fileBytes   int // of the keys of fileNumbers
+	fileBytes   int // in the keys of fileNumbers
 	rows        int
 	sequence    []lineRow
 	names       symtab.Namer
-	nameNumbers map[dwarf.Offset]uint32 // the number of a function's name, by the offset of its description
-	found       []symbol                // ranges of inlined calls; name is the number of the call
+	nameNumbers map[dwarf.Offset]uint32 // the number of a function's name, by the offset of its entry
+	found       []symbol                // ranges of inlined calls; name is the call's number
 }
 
-// debugSections are the sections that are read.
+// debugSections are the sections to read.
 var debugSections = []string{
 	".debug_info", ".debug_abbrev", ".debug_line", ".debug_str", ".debug_line_str", ".debug_ranges", ".debug_rnglists", ".debug_addr", ".debug_str_offsets",
 }
 
-// readPositions reads the debug information, nil if there is none or it is more than the limits allow. What comes after something
-// damaged, or after the time is up, is left out.
+// readPositions reads the debug information. It returns nil if there is none or if it exceeds the limits. It omits everything
+// after damaged data or a timeout.
 func (f *elfFile) readPositions(base uint64, limits symtab.Limits) (p *symtab.Positions) {
 	d := &dwarfReader{elfFile: f, limits: limits, fileNumbers: map[string]uint32{}, nameNumbers: map[dwarf.Offset]uint32{}}
 	d.out.Base = base
 	defer func() {
 		if recover() != nil {
-			p = nil // the file has its names
+			p = nil // the file keeps its names
 		}
 	}()
 	defer func() {
@@ -87,10 +87,10 @@ func (f *elfFile) readPositions(base uint64, limits symtab.Limits) (p *symtab.Po
 	return d.finish()
 }
 
-// maxZstdWindow is how far back zstd may look: as far as with its level 19.
+// maxZstdWindow is the largest window of zstd, as of its level 19.
 const maxZstdWindow = 8 << 20
 
-// content returns a section's unpacked content.
+// content returns a section's uncompressed content.
 func (d *dwarfReader) content(s *section, limit int64) ([]byte, error) {
 	size, in := s.size, d.stream(s)
 	if s.flags&elf.SHF_COMPRESSED != 0 {
@@ -123,10 +123,10 @@ func (d *dwarfReader) content(s *section, limit int64) ([]byte, error) {
 	if err != nil && !errors.Is(err, io.EOF) && !errors.Is(err, io.ErrUnexpectedEOF) {
 		return nil, fmt.Errorf("%w: %s: %w", symtab.ErrMalformed, s.name, err)
 	}
-	return b[:n], nil // maybe less than the file claims
+	return b[:n], nil // maybe less than the header says
 }
 
-// unpack returns what unpacks a section.
+// unpack returns a decompressor for a section.
 func (d *dwarfReader) unpack(kind elf.CompressionType, in io.Reader) (io.Reader, error) {
 	switch kind {
 	case elf.COMPRESS_ZLIB:
@@ -145,7 +145,7 @@ func (d *dwarfReader) unpack(kind elf.CompressionType, in io.Reader) (io.Reader,
 	return nil, errors.New("its compression is unknown")
 }
 
-// contextReader ends when its context does.
+// contextReader fails after its context has ended.
 type contextReader struct {
 	ctx context.Context
 	r   io.Reader
@@ -158,21 +158,21 @@ func (c contextReader) Read(b []byte) (int, error) {
 	return c.r.Read(b)
 }
 
-// late reports whether the time is up, or the memory.
+// late reports whether the time or the memory is used up.
 func (d *dwarfReader) late() bool {
 	d.over = d.over || d.ctx.Err() != nil
 	return d.over
 }
 
-// keep is called for n bytes more that are kept until the end. Lists grow, which leaves copies behind, and are copied in
-// the end: they count for three times their size. Past the limit it is as if the time was up.
+// keep accounts for n more bytes that stay until the end. They count three times, because growing lists leave garbage and are
+// copied at the end. Beyond the limit, late returns true.
 func (d *dwarfReader) keep(n int) {
 	if !d.over && d.hold(3*int64(n)) != nil {
 		d.over = true
 	}
 }
 
-// finish sorts what was found.
+// finish sorts the results.
 func (d *dwarfReader) finish() *symtab.Positions {
 	p := &d.out
 	slices.SortStableFunc(p.Pieces, func(a, b symtab.Piece) int { return cmp.Compare(a.Start, b.Start) })

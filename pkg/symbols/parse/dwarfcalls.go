@@ -7,18 +7,18 @@ import (
 	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/symbols/symtab"
 )
 
-// maxNesting bounds how deep descriptions are nested.
+// maxNesting bounds the nesting of entries.
 const maxNesting = 512
 
 // attrMIPSLinkageName is the linkage name before DWARF 4.
 const attrMIPSLinkageName = dwarf.Attr(0x2007)
 
-// readEntries reads all descriptions: the lines of each unit, and the inlined calls in it.
+// readEntries reads all entries: the lines and the inlined calls of each unit.
 func (d *dwarfReader) readEntries() {
-	tables := map[int64]bool{} // that were read, by offset: units can share one
+	tables := map[int64]bool{} // tables that were read, by offset, because units can share one
 	names := d.data.Reader()
 	var files unitFiles
-	var parents []uint32 // by level of nesting: the inlined call around the descriptions that are read
+	var parents []uint32 // by level: the inlined call around the current entries
 	for entries := d.data.Reader(); !d.late(); {
 		e, err := entries.Next()
 		if err != nil || e == nil {
@@ -48,7 +48,7 @@ func (d *dwarfReader) readEntries() {
 		case dwarf.TagInlinedSubroutine:
 			parent = d.takeCall(e, parent, names, &files, len(parents))
 		case dwarf.TagArrayType, dwarf.TagClassType, dwarf.TagEnumerationType, dwarf.TagPointerType, dwarf.TagStructType, dwarf.TagSubroutineType, dwarf.TagUnionType:
-			// No code is in types.
+			// Type units have no code.
 			if next, ok := e.Val(dwarf.AttrSibling).(dwarf.Offset); ok && e.Children && next > e.Offset {
 				entries.Seek(next)
 				continue
@@ -63,12 +63,12 @@ func (d *dwarfReader) readEntries() {
 	}
 }
 
-// takeCall adds an inlined call and returns its number; parent if the call is not of use or there are too many.
+// takeCall adds an inlined call and returns its number. It returns parent if the call is useless or there are too many.
 func (d *dwarfReader) takeCall(e *dwarf.Entry, parent uint32, names *dwarf.Reader, files *unitFiles, depth int) uint32 {
 	o := &d.out
 	ranges, err := d.data.Ranges(e)
 	ranges = slices.DeleteFunc(ranges, func(r [2]uint64) bool {
-		return r[0] == 0 || r[0] < o.Base || r[1] <= r[0] || r[1]-o.Base > 1<<32-1 // code at 0 was left out by the linker
+		return r[0] == 0 || r[0] < o.Base || r[1] <= r[0] || r[1]-o.Base > 1<<32-1 // the linker removed code at 0
 	})
 	origin, ok := e.Val(dwarf.AttrAbstractOrigin).(dwarf.Offset)
 	if err != nil || !ok || len(ranges) == 0 || len(o.Inlined) >= d.limits.Symbols || len(d.found)+len(ranges) > d.limits.Symbols {
@@ -87,15 +87,14 @@ func (d *dwarfReader) takeCall(e *dwarf.Entry, parent uint32, names *dwarf.Reade
 	number := uint32(len(o.Inlined))
 	d.keep(16 + len(ranges)*2*24)
 	o.Inlined = append(o.Inlined, call)
-	rank := uint8(255 - min(depth, 255)) // of those with the same range the innermost counts
+	rank := uint8(255 - min(depth, 255)) // among equal ranges, the innermost call counts
 	for _, r := range ranges {
 		d.found = append(d.found, symbol{addr: r[0], size: r[1] - r[0], name: number, rank: rank})
 	}
 	return number
 }
 
-// nameOf returns the number in d.names of the name of the function that is described at an offset. ok is false if it
-// has none.
+// nameOf returns the number in d.names of the function whose entry is at an offset. ok is false if it has no name.
 func (d *dwarfReader) nameOf(off dwarf.Offset, entries *dwarf.Reader) (uint32, bool) {
 	if n, ok := d.nameNumbers[off]; ok {
 		return n, n != symtab.NoCall
@@ -108,13 +107,13 @@ func (d *dwarfReader) nameOf(off dwarf.Offset, entries *dwarf.Reader) (uint32, b
 	}
 	if number != symtab.NoCall || len(d.nameNumbers) < d.limits.Symbols {
 		d.nameNumbers[off] = number
-		d.keep(16) // as an entry of the map
+		d.keep(16) // for the entry of the map
 	}
 	return number, number != symtab.NoCall
 }
 
-// functionName returns the name of the function that is described at an offset, following references to the
-// descriptions that have more of it. The linkage name is preferred, because symbol tables have that one, too.
+// functionName returns the name of the function whose entry is at an offset. It follows references to other entries of the
+// function. It prefers the linkage name, because symbol tables have that one, too.
 func functionName(off dwarf.Offset, entries *dwarf.Reader) (name string) {
 	for range 8 {
 		entries.Seek(off)

@@ -11,22 +11,22 @@ import (
 	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/symbols/symtab"
 )
 
-// Bounds of the tables of lines of a file.
+// These bound the line tables of a file.
 const (
-	maxSequence = 1 << 20 // rows of a sequence, of 24 bytes each
+	maxSequence = 1 << 20 // rows of a sequence, 24 bytes each
 	maxRows     = 16 << 20
-	maxRowBytes = 64 << 20 // bytes of all rows, as they are kept
+	maxRowBytes = 64 << 20 // bytes of all stored rows
 )
 
 // unitFiles are the source files of a unit.
 type unitFiles struct {
-	folder string // where it was compiled
-	main   string // its own path, as it says
+	folder string // the compilation folder
+	main   string // the path of the unit's own file
 	all    []*dwarf.LineFile
 }
 
-// path is the path of a file. Package dwarf leaves paths of DWARF 5 relative to the unit's folder. It joins the folder with the
-// path of the unit's own file even if that is absolute, as clang writes it.
+// path returns the path of a file. Package dwarf leaves paths of DWARF 5 relative to the unit's folder. It also prefixes the
+// folder to the path of the unit's own file, even if that is absolute, as clang writes it.
 func (u *unitFiles) path(f *dwarf.LineFile) string {
 	switch {
 	case u.folder == "":
@@ -38,8 +38,8 @@ func (u *unitFiles) path(f *dwarf.LineFile) string {
 	return path.Clean(f.Name)
 }
 
-// fileNumber returns the number of a source file in positions.files, and adds the file if it is new; 0 if its name
-// cannot be kept.
+// fileNumber returns the number of a source file in Positions.Files, and adds new files. It returns 0 if the name cannot be
+// stored.
 func (d *dwarfReader) fileNumber(f *dwarf.LineFile, of *unitFiles) uint32 {
 	if f == nil || f.Name == "" || len(of.folder)+1+max(len(f.Name), len(of.main)) > symtab.MaxPath {
 		return 0
@@ -47,7 +47,7 @@ func (d *dwarfReader) fileNumber(f *dwarf.LineFile, of *unitFiles) uint32 {
 	name := of.path(f)
 	n, ok := d.fileNumbers[name]
 	if !ok {
-		const entry = 64 // what an entry of the map takes, in bytes
+		const entry = 64 // bytes of an entry of the map
 		if d.fileBytes += entry + len(name); d.fileBytes > d.limits.Names {
 			return 0
 		}
@@ -59,14 +59,14 @@ func (d *dwarfReader) fileNumber(f *dwarf.LineFile, of *unitFiles) uint32 {
 	return n
 }
 
-// lineRow is one row of a table of lines.
+// lineRow is a row of a line table.
 type lineRow struct {
 	addr uint64
 	file uint32
 	line int64
 }
 
-// readLines keeps the rows of the table of a unit.
+// readLines stores the line table of a unit.
 func (d *dwarfReader) readLines(table *dwarf.LineReader, files *unitFiles) {
 	rows := d.sequence[:0]
 	defer func() { d.sequence = rows[:0] }()
@@ -86,7 +86,7 @@ func (d *dwarfReader) readLines(table *dwarf.LineReader, files *unitFiles) {
 			file, number = e.File, d.fileNumber(e.File, files)
 		}
 		row := lineRow{addr: e.Address, file: number, line: int64(e.Line)}
-		// Of rows at the same address the last one counts; a row of the same line as the one before adds nothing.
+		// Among rows with one address, the last one counts. A row with the same line as the row before adds nothing.
 		switch n := len(rows); {
 		case n > 0 && rows[n-1].addr == row.addr:
 			rows[n-1] = row
@@ -100,8 +100,8 @@ func (d *dwarfReader) readLines(table *dwarf.LineReader, files *unitFiles) {
 	}
 }
 
-// takeRows keeps a sequence of rows in order of their addresses, which ends before the address end. The sequence of a
-// function that the linker has left out begins at 0, or somewhere else without code, and is dropped.
+// takeRows stores a sequence of rows, sorted by address, that ends before the address end. The linker leaves sequences of removed
+// functions at 0, or at other addresses without code. These are dropped.
 func (d *dwarfReader) takeRows(rows []lineRow, end uint64) {
 	if len(rows) == 0 || rows[0].addr < d.out.Base || end <= rows[0].addr || end-d.out.Base > 1<<32-1 || !d.isCode(elf.SHN_LORESERVE, rows[0].addr) {
 		return
@@ -129,7 +129,7 @@ func (d *dwarfReader) takeRows(rows []lineRow, end uint64) {
 			o.Rows = binary.AppendVarint(o.Rows, r.line-before.line)
 			before = r
 		}
-		// A distance beyond every address ends the piece, for one that has less than pieceRows rows.
+		// In a piece with less than PieceRows rows, a distance beyond every address marks the end.
 		o.Rows = binary.AppendUvarint(o.Rows, 1<<40)
 	}
 }

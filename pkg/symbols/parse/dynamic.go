@@ -6,13 +6,13 @@ import (
 	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/symbols/symtab"
 )
 
-// relocations say which values the dynamic linker writes to which addresses.
+// relocations has the values that the dynamic linker writes, and where.
 type relocations struct {
 	f     *elfFile
-	parts []place // their place in the file; addr is their size in bytes here
+	parts []place // in the file; addr is their size in bytes here
 }
 
-// relative returns the relocations that DT_RELA of the dynamic section leads to, if there are any.
+// relative returns the relocations of DT_RELA in the dynamic section.
 func (f *elfFile) relative() (*relocations, error) {
 	r := &relocations{f: f}
 	if f.class != elf.ELFCLASS64 {
@@ -63,8 +63,8 @@ func (f *elfFile) dynamic() (map[elf.DynTag]uint64, error) {
 	return tags, nil
 }
 
-// each calls visit for each relocation until it returns false. It passes the place, the kind (in the lower half) and symbol (in
-// the upper half), and the addend.
+// each calls visit for each relocation until it returns false. visit gets the place, the kind (lower half) with the symbol (upper
+// half), and the addend.
 func (r *relocations) each(visit func(at, info, addend uint64) bool) error {
 	const width = 24
 	largest := uint64(0)
@@ -89,7 +89,7 @@ func (r *relocations) each(visit func(at, info, addend uint64) bool) error {
 	return nil
 }
 
-// eachAddress is each for the relative relocations only: their value is an address in this file.
+// eachAddress is each for relative relocations only: their value is an address in this file.
 func (r *relocations) eachAddress(visit func(at, value uint64) bool) error {
 	var kind uint32
 	switch r.f.machine {
@@ -103,8 +103,8 @@ func (r *relocations) eachAddress(visit func(at, value uint64) bool) error {
 	return r.each(func(at, info, addend uint64) bool { return uint32(info) != kind || visit(at, addend) })
 }
 
-// dynamicSymbols returns the table of symbols that the dynamic section leads to, and its strings, for a file
-// without section headers. They are nil if there are none.
+// dynamicSymbols returns the symbol table of the dynamic section and its strings, for a file without section headers. They are
+// nil if there are none.
 func (f *elfFile) dynamicSymbols() (table, strings *section, err error) {
 	tags, err := f.dynamic()
 	if err != nil {
@@ -127,8 +127,8 @@ func (f *elfFile) dynamicSymbols() (table, strings *section, err error) {
 		&section{kind: elf.SHT_STRTAB, offset: text, size: min(textSize, tags[elf.DT_STRSZ])}, nil
 }
 
-// hashed returns how many symbols there are, which only the hash tables tell: DT_HASH in its second word,
-// DT_GNU_HASH by the end of its last chain (https://flapenguin.me/elf-dt-gnu-hash).
+// hashed returns the number of symbols, which only the hash tables have: DT_HASH in its second word, DT_GNU_HASH at the end of
+// its last chain (https://flapenguin.me/elf-dt-gnu-hash).
 func (f *elfFile) hashed(tags map[elf.DynTag]uint64) (uint64, error) {
 	if off, _, ok := f.fileRange(tags[elf.DT_HASH]); ok && tags[elf.DT_HASH] != 0 && f.machine != elf.EM_S390 {
 		var b [8]byte

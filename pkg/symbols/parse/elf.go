@@ -1,5 +1,5 @@
-// Package parse reads the functions of workloads' files: ELF, debug information, tables of Go, perf maps, build IDs, allocators. The files
-// are hostile: it is for a process that has no rights and a limit of its memory, and no daemon imports it.
+// Package parse reads functions from workloads' files: ELF, debug information, Go's tables, perf maps, build IDs and allocators.
+// The files are hostile. So only a process without rights and with limited memory may use it, and no daemon imports it.
 package parse
 
 import (
@@ -19,7 +19,7 @@ const maxSections = 32 << 10
 
 const maxNames = 4 << 20 // bytes, of the sections' names
 
-// reader reads a file within bounds: of bytes, of memory, and of the context's time.
+// reader reads a file within bounds of bytes, memory and time.
 type reader struct {
 	ctx  context.Context
 	r    io.ReaderAt
@@ -27,7 +27,7 @@ type reader struct {
 	left *symtab.Budget // shared by all readers of one request
 }
 
-// hold is called before n bytes of memory are used for reading. The number comes from the file, so it may be a lie.
+// hold accounts for n bytes of memory before they are used. n comes from the file, so it may be wrong.
 func (r *reader) hold(n int64) error {
 	if n < 0 || n > r.left.Memory {
 		return fmt.Errorf("%w: too much to hold in memory", symtab.ErrTooLarge)
@@ -36,7 +36,7 @@ func (r *reader) hold(n int64) error {
 	return nil
 }
 
-// ReadAt is like at, for callers that read a part of the file from front to end.
+// ReadAt implements io.ReaderAt by at, for callers that read a part of the file sequentially.
 func (r *reader) ReadAt(b []byte, off int64) (int, error) {
 	if err := r.at(b, uint64(off)); err != nil {
 		return 0, err
@@ -44,12 +44,12 @@ func (r *reader) ReadAt(b []byte, off int64) (int, error) {
 	return len(b), nil
 }
 
-// stream reads a section from front to end.
+// stream reads a section sequentially.
 func (r *reader) stream(s *section) io.Reader {
 	return bufio.NewReaderSize(io.NewSectionReader(r, int64(s.offset), int64(s.size)), 64<<10)
 }
 
-// expired returns an error once the context has ended.
+// expired returns an error if the context has ended.
 func (r *reader) expired() error {
 	if r.ctx.Err() != nil {
 		return symtab.ErrTooSlow
@@ -57,7 +57,7 @@ func (r *reader) expired() error {
 	return nil
 }
 
-// at fills b with the bytes at off.
+// at reads len(b) bytes at off into b.
 func (r *reader) at(b []byte, off uint64) error {
 	if err := r.expired(); err != nil {
 		return err
@@ -69,12 +69,12 @@ func (r *reader) at(b []byte, off uint64) error {
 		return fmt.Errorf("%w: too much to read", symtab.ErrTooLarge)
 	}
 	if _, err := r.r.ReadAt(b, int64(off)); err != nil {
-		return fmt.Errorf("reading at %#x: %w", off, err) // io.EOF where it was truncated
+		return fmt.Errorf("reading at %#x: %w", off, err) // io.EOF if the file was truncated
 	}
 	return nil
 }
 
-// elfFile is an ELF file: its headers, and the reader for the rest.
+// elfFile has the headers of an ELF file, and a reader for the rest.
 type elfFile struct {
 	*reader
 	order    binary.ByteOrder
@@ -100,7 +100,7 @@ type section struct {
 	align, entry       uint64
 }
 
-// end is the first address after the section.
+// end returns the first address after the section.
 func (s *section) end() uint64 { return s.addr + s.size }
 
 func openELF(r *reader) (*elfFile, error) {
@@ -145,14 +145,14 @@ func openELF(r *reader) (*elfFile, error) {
 	if err := f.readSegments(h.Phoff, h.Phnum, h.Phentsize); err != nil {
 		return nil, err
 	}
-	// A file without its sections, or with damaged ones, can still run, and its segments lead to names.
+	// A file without sections, or with damaged ones, can still run. Its segments lead to symbols.
 	if err := f.readSections(h.Shoff, h.Shnum, h.Shentsize, h.Shstrndx); err != nil && !errors.Is(err, symtab.ErrMalformed) {
 		return nil, err
 	}
 	return f, nil
 }
 
-// read decodes what is at off.
+// read decodes v from the bytes at off.
 func (f *elfFile) read(v any, off uint64) error {
 	b := make([]byte, binary.Size(v))
 	if err := f.at(b, off); err != nil {
@@ -212,7 +212,7 @@ func (f *elfFile) readSections(off uint64, count16, entry, names uint16) error {
 	}
 	zero := f.section(first)
 	count, nameSection := uint64(count16), uint32(names)
-	if count == 0 { // more than the header can count: the first section header has the number
+	if count == 0 { // too many for the header: the first section header has the number
 		count = zero.size
 	}
 	if nameSection == uint32(elf.SHN_XINDEX) {
@@ -258,7 +258,7 @@ func (f *elfFile) section(b []byte) section {
 	}
 }
 
-// cString returns the text at off that ends with a zero byte, "" if it is longer than limit.
+// cString returns the zero-terminated text at off, or "" if it is longer than limit.
 func cString(b []byte, off uint32, limit int) string {
 	if uint64(off) >= uint64(len(b)) {
 		return ""
@@ -271,7 +271,7 @@ func cString(b []byte, off uint32, limit int) string {
 	return string(b[:n])
 }
 
-// sectionOf returns the first section of that type, nil if there is none.
+// sectionOf returns the first section of a type, or nil.
 func (f *elfFile) sectionOf(kind elf.SectionType) *section {
 	for i := range f.sections {
 		if f.sections[i].kind == kind {
@@ -281,7 +281,7 @@ func (f *elfFile) sectionOf(kind elf.SectionType) *section {
 	return nil
 }
 
-// sectionNamed returns the first section of that name that has content, nil if there is none.
+// sectionNamed returns the first section with a name that has content, or nil.
 func (f *elfFile) sectionNamed(name string) *section {
 	for i := range f.sections {
 		if s := &f.sections[i]; s.name == name && s.kind != elf.SHT_NOBITS {
@@ -291,7 +291,7 @@ func (f *elfFile) sectionNamed(name string) *section {
 	return nil
 }
 
-// loads returns the segments that are mapped, to execute or not.
+// loads returns the segments that are loaded into memory.
 func (f *elfFile) loads() []segment {
 	var loads []segment
 	for _, s := range f.segments {

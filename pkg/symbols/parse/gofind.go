@@ -8,13 +8,13 @@ import (
 	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/symbols/symtab"
 )
 
-// place is an offset in a file with its ELF virtual address.
+// place is a file offset with its ELF virtual address.
 type place struct{ offset, addr uint64 }
 
-// findGo returns where the function table of a Go program begins and how many bytes it has at most.
+// findGo returns the place of a Go program's function table, and its maximum size.
 //
-// Linkers that Go's own linker calls (with cgo) can put it among other read-only data, and strip can remove the list of sections.
-// Then it is searched for.
+// External linkers (with cgo) can put the table among other read-only data, and strip can remove the section headers. Then findGo
+// searches for it.
 func (f *elfFile) findGo() (at place, size uint64, ok bool, err error) {
 	for _, name := range []string{".gopclntab", ".data.rel.ro.gopclntab"} {
 		if s := f.sectionNamed(name); s != nil {
@@ -22,14 +22,14 @@ func (f *elfFile) findGo() (at place, size uint64, ok bool, err error) {
 		}
 	}
 	if len(f.sections) > 0 && f.sectionNamed(".go.buildinfo") == nil {
-		// llvm-strip mixes up the section names of older Go programs, but leaves their Go build ID: without that it
-		// is no Go program.
+		// llvm-strip mixes up the section names of older Go programs, but keeps their Go build ID. A file without one is not a Go
+		// program.
 		var info buildid.Info
 		if f.addIDs(&info); info.Go == "" {
 			return place{}, 0, false, f.expired()
 		}
 	}
-	// First the segments without code: only old linkers put the table into one with code.
+	// Segments without code come first: only old linkers put the table into one with code.
 	for _, code := range []bool{false, true} {
 		for _, s := range f.loads() {
 			if s.flags&elf.PF_X != 0 != code {
@@ -43,9 +43,9 @@ func (f *elfFile) findGo() (at place, size uint64, ok bool, err error) {
 	return place{}, 0, false, nil
 }
 
-// scanGo returns where in a segment there is what looks like the header of a function table.
+// scanGo returns the offset in a segment of something like a function table's header.
 func (f *elfFile) scanGo(s segment) (uint64, bool, error) {
-	// Bytes 1 to 5 of a table in little-endian order. Tables of big-endian machines are not found.
+	// The pattern is bytes 1 to 5 of a little-endian table. Big-endian tables are not found.
 	pattern := []byte{0xff, 0xff, 0xff, 0, 0}
 	buf := make([]byte, symtab.Chunk+goHeaderSize)
 	for off := uint64(0); off < s.fileSize; off += symtab.Chunk {
@@ -69,13 +69,13 @@ func (f *elfFile) scanGo(s segment) (uint64, bool, error) {
 	return 0, false, nil
 }
 
-// goModule is the needed part of runtime.firstmoduledata, 0 if unknown.
+// goModule is the needed part of runtime.firstmoduledata. Unknown values are 0.
 type goModule struct {
-	text uint64 // the address of the code, to which the functions' starts are relative
-	data uint64 // the address of go:func.*, to which the offsets of the trees of inlined calls are relative
+	text uint64 // the address of the code, the base of functions' starts
+	data uint64 // the address of go:func.*, the base of offsets of inlining trees
 }
 
-// inlined returns where in the file the trees of inlined calls are, and how many bytes they have at most.
+// inlined returns the file offset of the inlining trees, and their maximum size.
 func (m goModule) inlined(f *elfFile) (offset, size uint64, ok bool) {
 	if m.data == 0 {
 		return 0, 0, false
@@ -83,7 +83,7 @@ func (m goModule) inlined(f *elfFile) (offset, size uint64, ok bool) {
 	return f.fileRange(m.data)
 }
 
-// fileRange returns where in the file an address is, and how many bytes follow in the same segment.
+// fileRange returns the file offset of an address, and the number of bytes after it in the same segment.
 func (f *elfFile) fileRange(addr uint64) (offset, size uint64, ok bool) {
 	for _, s := range f.loads() {
 		if addr >= s.addr && addr-s.addr < s.fileSize {
@@ -93,12 +93,11 @@ func (f *elfFile) fileRange(addr uint64) (offset, size uint64, ok bool) {
 	return 0, 0, false
 }
 
-// moduleWords is how many words of the structure are read.
+// moduleWords is the number of words to read.
 const moduleWords = 41
 
-// findModule looks for runtime.firstmoduledata, which begins with the address of the function table,
-// followed by that of the functions' names. In a program that can be loaded anywhere the linker may
-// have left these addresses to relocations.
+// findModule searches for runtime.firstmoduledata, which begins with the addresses of the function table and of the functions'
+// names. In a position-independent program, relocations may hold these addresses.
 func (f *elfFile) findModule(table uint64, h symtab.GoHeader) (goModule, error) {
 	relocations, err := f.relative()
 	if err != nil {
@@ -172,8 +171,8 @@ func (f *elfFile) findModule(table uint64, h symtab.GoHeader) (goModule, error) 
 	return goModule{}, nil
 }
 
-// module reads the structure from its first words, if they can be those of the program with this table. See type
-// moduledata in src/runtime/symtab.go of each release of Go.
+// module decodes the structure if its words match this function table. See type moduledata in src/runtime/symtab.go of each
+// release of Go.
 func (f *elfFile) module(words []uint64, table uint64, h symtab.GoHeader) (m goModule, ok bool) {
 	const (
 		funcNames = 1

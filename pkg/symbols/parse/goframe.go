@@ -10,24 +10,24 @@ import (
 	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/symbols/symtab"
 )
 
-// GoLeaves are the functions of a Go program that make no frame on the stack, as they call nothing. Unwinding by frame pointers
-// misses their callers.
+// GoLeaves are the functions of a Go program without a stack frame, because they call nothing. Unwinding by frame pointers misses
+// their callers.
 type GoLeaves struct {
 	Functions []GoLeaf
-	// Assembly is where the table of files has one in assembly.
+	// Assembly is the index of a file in assembly in the file table.
 	Assembly uint32
 	Order    binary.ByteOrder
 }
 
-// GoLeaf is one of GoLeaves.
+// GoLeaf is a function of GoLeaves.
 type GoLeaf struct {
-	// UnitAt is an offset in the file where the table of functions has four bytes. They say where the files of the function's
-	// compilation unit begin in the table of files. File is the number there of the function's first file.
+	// UnitAt is the file offset of four bytes in the function table. They hold the index in the file table at which the files of
+	// the function's compilation unit begin. File is the number there of the function's first file.
 	UnitAt uint64
 	File   int32
 }
 
-// ReadGoLeaves reads a file of that size in bytes. A file that is no Go program, or one without assembly, has none.
+// ReadGoLeaves reads a file of size bytes. It returns none if the file is no Go program, or has no assembly.
 func ReadGoLeaves(ctx context.Context, r io.ReaderAt, size int64, limits symtab.Limits) (leaves GoLeaves, err error) {
 	f, err := openELF(newReader(ctx, r, size, symtab.Reading{Limits: limits}))
 	if err != nil {
@@ -48,7 +48,7 @@ func ReadGoLeaves(ctx context.Context, r io.ReaderAt, size int64, limits symtab.
 		return GoLeaves{}, err
 	}
 	leaves.Order = t.Endian
-	all.left = &symtab.Budget{Read: limits.Read, Memory: limits.Memory} // of memory alone, from here on
+	all.left = &symtab.Budget{Read: limits.Read, Memory: limits.Memory} // only memory from here on
 	for i := range len(t.Start) - 1 {
 		leaf, ok, err := g.leaf(uint64(i))
 		if err != nil && !errors.Is(err, errGoFunc) && !errors.Is(err, symtab.ErrMalformed) {
@@ -61,7 +61,7 @@ func ReadGoLeaves(ctx context.Context, r io.ReaderAt, size int64, limits symtab.
 	return leaves, nil
 }
 
-// assembly returns where the table of files has the first file in assembly, 0 if it has none.
+// assembly returns the index of the first file in assembly in the file table, or 0.
 func (r *goReader) assembly() (uint32, error) {
 	for i := uint64(1); 4*i < r.FileNames-r.Units; i++ {
 		b, err := r.some(r.Units, r.FileNames, 4*i, 4)
@@ -70,7 +70,7 @@ func (r *goReader) assembly() (uint32, error) {
 		}
 		at := r.Endian.Uint32(b)
 		if at == 1<<32-1 {
-			continue // of no use to any function
+			continue // no function uses it
 		}
 		name, err := r.text(r.FileNames, r.Pctab, uint64(at), symtab.MaxPath)
 		if errors.Is(err, errGoFunc) {
@@ -83,7 +83,7 @@ func (r *goReader) assembly() (uint32, error) {
 	return 0, nil
 }
 
-// leaf reads as much of the i-th function as is needed to know whether it is a leaf.
+// leaf reads the i-th function until it is known whether it is a leaf.
 func (r *goReader) leaf(i uint64) (leaf GoLeaf, ok bool, err error) {
 	table := r.End - r.Offset
 	b, err := r.some(r.Program, table, (2*i+1)*4, 4)
@@ -110,7 +110,7 @@ func (r *goReader) leaf(i uint64) (leaf GoLeaf, ok bool, err error) {
 	return GoLeaf{UnitAt: r.Offset + r.Program + at + 4*8, File: first[0]}, true, nil
 }
 
-// first returns up to n of the first values of a table.
+// first returns up to the first n values of a table.
 func (r *goReader) first(off uint32, n int) (values []int32, err error) {
 	b, err := r.some(r.Pctab, r.Program, uint64(off), 20*n)
 	if err != nil {

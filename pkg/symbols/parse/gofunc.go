@@ -13,14 +13,14 @@ import (
 // errGoFunc is the error for an unreadable function.
 var errGoFunc = errors.New("a function is inconsistent")
 
-// loadAll is loadFunctions for all functions.
+// loadAll loads all functions.
 func loadAll(t *symtab.GoTable, f *reader, inlined bool, limits symtab.Limits) (*symtab.GoTable, error) {
 	wanted := make([]symtab.GoRange, len(t.Start)-1)
 	for i := range wanted {
 		wanted[i] = symtab.GoRange{Number: uint32(i), Size: t.Start[i+1] - t.Start[i]}
 	}
 	all := *f
-	if size := t.End - t.Offset; size <= uint64(limits.Names) { // one large read in place of a dozen for each of a hundred thousand functions
+	if size := t.End - t.Offset; size <= uint64(limits.Names) { // one large read instead of a dozen per function
 		b := make([]byte, size)
 		if err := f.at(b, t.Offset); err != nil {
 			return nil, err
@@ -30,7 +30,7 @@ func loadAll(t *symtab.GoTable, f *reader, inlined bool, limits symtab.Limits) (
 	return loadFunctions(t, &all, wanted, inlined, limits)
 }
 
-// inMemory is a file with the part from offset at on in memory.
+// inMemory is a file whose part from offset at is in memory.
 type inMemory struct {
 	io.ReaderAt
 	at   int64
@@ -44,8 +44,8 @@ func (m inMemory) ReadAt(b []byte, off int64) (int, error) {
 	return m.ReaderAt.ReadAt(b, off)
 }
 
-// loadFunctions returns a table that has more functions. Invalid ones get no name. An error comes from reading, or is ErrTooLarge
-// where the functions are too many.
+// loadFunctions returns a table with more functions. Invalid ones get no name. Its errors are those of reading, and ErrTooLarge
+// if there are too many functions.
 func loadFunctions(t *symtab.GoTable, f *reader, wanted []symtab.GoRange, inlined bool, limits symtab.Limits) (*symtab.GoTable, error) {
 	if len(wanted) == 0 {
 		return t, nil
@@ -71,17 +71,17 @@ func loadFunctions(t *symtab.GoTable, f *reader, wanted []symtab.GoRange, inline
 	return &more, nil
 }
 
-// goReader reads functions of a table.
+// goReader reads functions of a Go function table.
 type goReader struct {
 	*reader
 	*symtab.GoPlace
-	inlined bool              // names of inlined functions are wanted
-	paths   map[uint64]string // by their offset in fileNames
+	inlined bool              // names of inlined functions are requested
+	paths   map[uint64]string // by offset in FileNames
 	names   map[uint32]string
 	buf     []byte
 }
 
-// some reads up to n bytes at an offset in the part from begin to end of the table. They are valid until the next call.
+// some reads up to n bytes at off in the part of the table from begin to end. They are valid until the next call.
 func (r *goReader) some(begin, end, off uint64, n int) ([]byte, error) {
 	end = min(end, r.End-r.Offset)
 	if begin > end || off >= end-begin {
@@ -95,7 +95,7 @@ func (r *goReader) some(begin, end, off uint64, n int) ([]byte, error) {
 	return b, r.at(b, r.Offset+begin+off)
 }
 
-// text reads a text that ends with a zero byte, and returns "" for one that is longer than limit.
+// text reads a zero-terminated text. It returns "" if the text is longer than limit.
 func (r *goReader) text(begin, end, off uint64, limit int) (string, error) {
 	for n := 128; ; n *= 4 {
 		b, err := r.some(begin, end, off, min(n, limit+1))
@@ -111,7 +111,7 @@ func (r *goReader) text(begin, end, off uint64, limit int) (string, error) {
 	}
 }
 
-// values reads a table of values: an empty one if there is none.
+// values reads a table of values. The result is empty if there is none.
 func (r *goReader) values(off uint32) (symtab.GoPairs, error) {
 	if off == 0 {
 		return symtab.GoPairs{}, nil
@@ -126,13 +126,13 @@ func (r *goReader) values(off uint32) (symtab.GoPairs, error) {
 			return newGoPairs(b[:used], uint32(r.Quantum)), nil
 		}
 		if len(b) < n {
-			return newGoPairs(b, uint32(r.Quantum)), nil // it is cut off
+			return newGoPairs(b, uint32(r.Quantum)), nil // the table is truncated
 		}
 	}
 	return symtab.GoPairs{}, errGoFunc
 }
 
-// function reads the i-th function, with that many bytes of code.
+// function reads the i-th function, which has size bytes of code.
 func (r *goReader) function(i, size uint32) (*symtab.GoFunc, error) {
 	table := r.End - r.Offset
 	width := width(&r.GoHeader)
@@ -215,7 +215,7 @@ func (r *goReader) name(off uint32) (string, error) {
 	return name, err
 }
 
-// readFiles reads the paths of the files that a function has code of.
+// readFiles reads the paths of a function's source files.
 func (r *goReader) readFiles(f *symtab.GoFunc, unit uint32) error {
 	f.Files = map[int32]string{}
 	numbers := map[int32]struct{}{}
@@ -245,8 +245,7 @@ func (r *goReader) readFiles(f *symtab.GoFunc, unit uint32) error {
 	return nil
 }
 
-// readCalls reads the tree of a function's inlined calls at r.calls, which is outside .gopclntab. size is the size of the
-// function's code in bytes.
+// readCalls reads a function's inlining tree at r.Calls, outside .gopclntab. size is the size of the function's code in bytes.
 func (r *goReader) readCalls(f *symtab.GoFunc, tree, size uint32) error {
 	entry, nameAt, callAt := 16, 4, 8
 	if r.Version == symtab.Go118 {
@@ -274,7 +273,7 @@ func (r *goReader) readCalls(f *symtab.GoFunc, tree, size uint32) error {
 		if err != nil {
 			return err
 		}
-		if !ok || c.At >= size { // this is not a tree: noCalls stays
+		if !ok || c.At >= size { // not an inlining tree: NoCalls stays set
 			return nil
 		}
 		calls = append(calls, c)
@@ -283,11 +282,11 @@ func (r *goReader) readCalls(f *symtab.GoFunc, tree, size uint32) error {
 	return nil
 }
 
-// startLine returns the first line of a function, 0 if it has none.
+// startLine returns the first line of a function, or 0.
 func startLine(n uint32) int { return int(max(int32(n), 0)) }
 
-// isName reports whether a name begins at off, right after the end of another one. It sets name if names of inlined
-// functions are wanted.
+// isName reports whether a name begins at off, right after the end of another one. It sets name if names of inlined functions are
+// requested.
 func (r *goReader) isName(off uint32, name *string) (bool, error) {
 	text, known := r.names[off]
 	if !known {

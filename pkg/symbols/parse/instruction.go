@@ -10,10 +10,10 @@ import (
 	"golang.org/x/arch/x86/x86asm"
 )
 
-// codeWindow is the amount of code in one read.
+// codeWindow is the size of one read.
 const codeWindow = 512
 
-// codeReader reads the code of a file in pieces.
+// codeReader reads the code of a file in chunks.
 type codeReader struct {
 	r    io.ReaderAt
 	from uint64
@@ -21,7 +21,7 @@ type codeReader struct {
 	buf  [codeWindow]byte
 }
 
-// at returns the bytes at an offset: enough for an instruction, unless the file ends there.
+// at returns the bytes at an offset: enough for an instruction unless the file ends.
 func (p *codeReader) at(offset uint64) []byte {
 	const longest = 20 // four instructions on arm64
 	if at := offset - p.from; offset < p.from || at+longest > uint64(len(p.b)) {
@@ -31,11 +31,11 @@ func (p *codeReader) at(offset uint64) []byte {
 	return p.b[offset-p.from:]
 }
 
-// instruction is the effect of an instruction on the way through a function.
+// instruction is the effect of an instruction on the control flow.
 type instruction struct {
 	kind   kind
-	goesOn bool   // to the one behind it
-	to     uint64 // an offset in the file; for a slot, its offset if the whole file were mapped like its code
+	goesOn bool   // to the next instruction
+	to     uint64 // a file offset; for a slot, its offset if the whole file were mapped like its code
 	length uint64
 }
 
@@ -47,11 +47,11 @@ const (
 	branches
 	calls
 	returns
-	leaves // for good
-	slot   // it jumps to an address in memory, at a distance that the instruction has
+	leaves // does not come back
+	slot   // jumps to an address in memory, at a distance in the instruction
 )
 
-// decode decodes an instruction of this machine.
+// decode decodes an instruction for this machine.
 func decode(code []byte, at uint64) instruction {
 	switch machine {
 	case elf.EM_X86_64:
@@ -109,7 +109,7 @@ func decodeARM64(code []byte, at uint64) instruction {
 	}
 	word := binary.LittleEndian.Uint32(code)
 	out := instruction{kind: plain, goesOn: true, length: length}
-	// to is the target of a branch with a distance in instructions of so many bits, from a bit on.
+	// to returns the target of a branch. Its distance is a field of bits at bit from, in instructions.
 	to := func(from, bits uint) uint64 {
 		distance := int32(word>>from<<(32-bits)) >> (32 - bits)
 		return at + uint64(int64(distance)*length)
@@ -118,7 +118,7 @@ func decodeARM64(code []byte, at uint64) instruction {
 		return instruction{kind: slot, to: to, length: length}
 	}
 	switch {
-	case word == 0xd65f03c0, word == 0xd65f0bff, word == 0xd65f0fff: // ret, and with an address that is signed
+	case word == 0xd65f03c0, word == 0xd65f0bff, word == 0xd65f0fff: // ret, also with a signed address
 		out.kind, out.goesOn = returns, false
 	case word&0xfc000000 == 0x14000000: // b
 		out.kind, out.goesOn, out.to = branches, false, to(0, 26)
@@ -129,7 +129,7 @@ func decodeARM64(code []byte, at uint64) instruction {
 	case word&0x7e000000 == 0x36000000: // tbz and tbnz
 		out.kind, out.to = branches, to(5, 14)
 	case word&0xfffffc1f == 0xd63f0000, word&0xfe000000 == 0xd6000000 && word>>21&0xf == 1, word&0xfefff800 == 0xd63f0800: // blr
-	case word&0xfe000000 == 0xd6000000: // br and its like
+	case word&0xfe000000 == 0xd6000000: // br and its variants
 		return instruction{}
 	case word&0xffe00000 == 0xd4200000, word>>16 == 0: // brk, udf
 		out.kind, out.goesOn = leaves, false
@@ -137,8 +137,8 @@ func decodeARM64(code []byte, at uint64) instruction {
 	return out
 }
 
-// linkage returns the place with the jump's target in an entry of arm64's procedure linkage table: adrp x16, page; ldr x17, [x16,
-// #place]; add x16, x16, #place; br x17.
+// linkage returns the slot of an entry in arm64's procedure linkage table: adrp x16, page; ldr x17, [x16, #place]; add x16, x16,
+// #place; br x17.
 func linkage(code []byte, at uint64) (uint64, bool) {
 	if len(code) < 16 || binary.LittleEndian.Uint32(code[12:]) != brX17 {
 		return 0, false
@@ -148,7 +148,7 @@ func linkage(code []byte, at uint64) (uint64, bool) {
 
 const brX17 = 0xd61f0220
 
-// adrpSlot returns the place that adrp x16, page; ldr x17, [x16, #place] read.
+// adrpSlot returns the slot that adrp x16, page; ldr x17, [x16, #place] read.
 func adrpSlot(code []byte, at uint64) (uint64, bool) {
 	adrp, ldr := binary.LittleEndian.Uint32(code), binary.LittleEndian.Uint32(code[4:])
 	if adrp&0x9f00001f != 0x90000010 || ldr&0xffc003ff != 0xf9400211 {

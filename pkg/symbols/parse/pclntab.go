@@ -10,7 +10,7 @@ import (
 	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/symbols/symtab"
 )
 
-// parseGoHeader reads a header, and reports false for all that cannot be one.
+// parseGoHeader decodes a header. It returns false for anything else.
 func parseGoHeader(b []byte) (h symtab.GoHeader, ok bool) {
 	if len(b) < 8 {
 		return h, false
@@ -59,10 +59,10 @@ func parseGoHeader(b []byte) (h symtab.GoHeader, ok bool) {
 	return h, false
 }
 
-// goHeaderSize is the size of the largest header, in bytes.
+// goHeaderSize is the size of the largest header in bytes.
 const goHeaderSize = 8 + 8*8
 
-// readGo reads where the functions of a Go program begin, nil if the file is none.
+// readGo reads the starts of a Go program's functions. It returns nil if the file is not a Go program.
 func (f *elfFile) readGo(limits symtab.Limits) (*symtab.GoTable, error) {
 	at, size, ok, err := f.findGo()
 	if err != nil || !ok {
@@ -74,7 +74,7 @@ func (f *elfFile) readGo(limits symtab.Limits) (*symtab.GoTable, error) {
 	}
 	h, ok := parseGoHeader(b)
 	if !ok {
-		return nil, nil // the layout of an older release of Go, or of a future one
+		return nil, nil // a layout older or newer than the known ones
 	}
 	if h.Program >= size {
 		return nil, fmt.Errorf("%w: .gopclntab ends before its functions begin", symtab.ErrMalformed)
@@ -97,7 +97,7 @@ func (f *elfFile) readGo(limits symtab.Limits) (*symtab.GoTable, error) {
 	return t, nil
 }
 
-// width is how many bytes a word of the list of functions has.
+// width returns the size of a word in the list of functions, in bytes.
 func width(h *symtab.GoHeader) uint64 {
 	if h.Version == symtab.Go116 {
 		return h.Pointer
@@ -112,7 +112,7 @@ func word(h *symtab.GoHeader, b []byte) uint64 {
 	return uint64(h.Endian.Uint32(b))
 }
 
-// readStarts reads where functions begin.
+// readStarts reads the starts of functions.
 func readStarts(t *symtab.GoTable, f *elfFile) error {
 	width, n := width(&t.GoHeader), t.Functions
 	if t.Program+(2*n+1)*width > t.End-t.Offset {
@@ -129,12 +129,12 @@ func readStarts(t *symtab.GoTable, f *elfFile) error {
 		if i == 0 {
 			switch t.Text = t.GoPlace.Text; {
 			case t.Version == symtab.Go116:
-				t.Text = at // starts are addresses in this layout
+				t.Text = at // in this layout, starts are addresses
 			case t.Text == 0:
 				t.Text = t.TextStart
 			}
 			if t.Text == 0 {
-				return nil // without the base no address can be told
+				return nil // without the base, addresses are unknown
 			}
 		}
 		if t.Version == symtab.Go116 {
@@ -149,7 +149,7 @@ func readStarts(t *symtab.GoTable, f *elfFile) error {
 	return nil
 }
 
-// newGoPairs returns a table with the places where decoding can begin.
+// newGoPairs returns a table with its resume points.
 func newGoPairs(b []byte, quantum uint32) symtab.GoPairs {
 	p := symtab.GoPairs{B: bytes.Clone(b)}
 	steps := 0
@@ -163,8 +163,7 @@ func newGoPairs(b []byte, quantum uint32) symtab.GoPairs {
 	return p
 }
 
-// coversAll reports whether all code of a file is that of its Go functions. After the last function a section may have
-// padding, up to alignment.
+// coversAll reports whether all code of a file belongs to its Go functions. A section may have padding after the last function.
 func coversAll(t *symtab.GoTable, f *elfFile) bool {
 	const alignment = 64
 	code := false

@@ -9,13 +9,13 @@ import (
 	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/symbols/symtab"
 )
 
-// edges are the first and the last bytes, up to perfEdge each, of the read part of a perf map. A JVM rewrites its map on each
-// request, in the same file, and then has other content at the same offset.
+// edges are the first and last bytes, up to perfEdge each, of the read part of a perf map. They detect rewrites: a JVM rewrites
+// its map on request, in the same file.
 type edges struct{ head, tail []byte }
 
 const perfEdge = 4 << 10
 
-// add appends new data to the existing data.
+// add appends data that was read.
 func (e *edges) add(b []byte) {
 	e.head = append(e.head, b[:min(perfEdge-len(e.head), len(b))]...)
 	e.tail = append(e.tail, b[max(0, len(b)-perfEdge):]...)
@@ -34,7 +34,7 @@ func (e *edges) sum() uint64 {
 	return h.Sum64()
 }
 
-// read takes the edges of the read data into a table. It returns false, and takes nothing, if the file has others now.
+// read reads the edges of old's part of the file. It returns false, and changes nothing, if they differ now.
 func (e *edges) read(ctx context.Context, r io.ReaderAt, size int64, old *symtab.Table) (bool, error) {
 	if old.Read > size {
 		return false, nil
@@ -48,7 +48,7 @@ func (e *edges) read(ctx context.Context, r io.ReaderAt, size int64, old *symtab
 		err = in.at(now.tail, uint64(old.Read-n))
 	}
 	switch {
-	case errors.Is(err, io.EOF): // it was truncated a moment ago
+	case errors.Is(err, io.EOF): // the file was just truncated
 		return false, nil
 	case err != nil:
 		return false, err

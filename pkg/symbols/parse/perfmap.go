@@ -18,24 +18,22 @@ import (
 	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/symbols/symtab"
 )
 
-// Bounds of a perf map. Past them, the oldest pieces of code are dropped. Dropped code may lose its name, but no address keeps
-// the name of earlier code.
+// These bound a perf map. Beyond them, the oldest pieces of code are dropped. Dropped code may lose its name, but no address
+// keeps the name of earlier code.
 const (
 	maxPerfEntries = 512 << 10
 	maxPerfNames   = 32 << 20
 	maxPerfLine    = 8 << 10
-	maxPerfSize    = 64 << 20 // of one piece of code
-	maxPerfRead    = 64 << 20 // bytes at a time; the next read goes on from there
+	maxPerfSize    = 64 << 20 // of a piece of code
+	maxPerfRead    = 64 << 20 // bytes per call; the next call continues
 )
 
-// ReadPerfMap reads a perf map of a JIT compiler
+// ReadPerfMap reads a JIT compiler's perf map
 // (https://github.com/torvalds/linux/blob/master/tools/perf/Documentation/jit-interface.txt). Each piece of code has a line
-// "START SIZE name" in hexadecimal, with the process's addresses. Of overlapping pieces, the last one counts: the others are
-// replaced.
+// "START SIZE name", in hexadecimal, with addresses of the process. Later pieces replace earlier ones that they overlap.
 //
-// old is nil, or the Table of an earlier call: then only the added part is read, unless the file was rewritten.
-// The file's last line may not be complete yet: it is left to the next call, and so is everything above
-// maxPerfRead.
+// old is nil, or the Table of an earlier call. Then only the new part is read, unless the file was rewritten. An incomplete last
+// line, and everything beyond maxPerfRead, is left to the next call.
 func ReadPerfMap(ctx context.Context, r io.ReaderAt, size int64, old *symtab.Table, limits symtab.Limits) (*symtab.Table, error) {
 	m := perfMap{limits: limits}
 	from := int64(0)
@@ -57,14 +55,14 @@ func ReadPerfMap(ctx context.Context, r io.ReaderAt, size int64, old *symtab.Tab
 		return old, nil
 	}
 	t := &symtab.Table{Read: read, Edges: m.edges.sum(), Cut: m.cut}
-	// ErrTooSlow is an ErrTooLarge, too: then the rest goes without names.
+	// ErrTooSlow is an ErrTooLarge, too: the rest has no names.
 	if err := m.addTo(ctx, t); err != nil && !errors.Is(err, symtab.ErrTooLarge) {
 		return nil, err
 	}
 	return t, nil
 }
 
-// addTo adds the pieces that are there still to a table.
+// addTo adds the remaining pieces to a table.
 func (m *perfMap) addTo(ctx context.Context, t *symtab.Table) error {
 	m.sort()
 	numbers := make([]uint32, len(m.entries))
@@ -79,14 +77,14 @@ func (m *perfMap) addTo(ctx context.Context, t *symtab.Table) error {
 	return addSpans(t, &reader{ctx: ctx, left: &left}, m.flatten(), count, symtab.SourcePerfMap, &m.names, numbers)
 }
 
-// perfMap is the pieces of code in the order in which they were written.
+// perfMap has the pieces of code in the order of their lines.
 type perfMap struct {
 	limits  symtab.Limits
 	entries []perfEntry
-	names   texts    // both rests of a piece that others split have one name
+	names   texts    // the parts of a split piece share one name
 	order   []uint32 // see sort
 	edges   edges
-	cut     bool // not all was read
+	cut     bool // the map was not read completely
 }
 
 type perfEntry struct {
@@ -94,11 +92,11 @@ type perfEntry struct {
 	name       uint32 // in names
 }
 
-// take adds the pieces that a table has.
+// take adds the pieces of a table.
 func (m *perfMap) take(t *symtab.Table) {
 	for i := range t.Layers {
 		l := &t.Layers[i]
-		if i == 0 { // all layers have the same
+		if i == 0 { // all layers share them
 			for n := range l.Names.Count {
 				m.names.add([]byte(l.Names.Get(n)))
 			}
@@ -113,12 +111,12 @@ func (m *perfMap) take(t *symtab.Table) {
 	}
 }
 
-// bounds limits the kept pieces and the bytes of their names.
+// bounds returns the limits for pieces and for the bytes of names.
 func (m *perfMap) bounds() (entries, text int) {
 	return min(maxPerfEntries, m.limits.Symbols), min(maxPerfNames, m.limits.Names)
 }
 
-// add takes a piece of code. One without a name only ends the earlier piece.
+// add adds a piece of code. A piece without a name only ends earlier pieces.
 func (m *perfMap) add(start, size uint64, name []byte) {
 	if size == 0 || size > maxPerfSize || start+size < start {
 		return
@@ -133,8 +131,7 @@ func (m *perfMap) add(start, size uint64, name []byte) {
 	m.entries = append(m.entries, perfEntry{start, start + size, m.names.add(name)})
 }
 
-// makeRoom drops the pieces that later ones have replaced. Then it drops the oldest, until at most entries of them remain, with
-// text bytes of names.
+// makeRoom drops replaced pieces. Then it drops the oldest, until at most entries pieces with text bytes of names remain.
 func (m *perfMap) makeRoom(entries, text int) {
 	m.sort()
 	there := make([]bool, len(m.entries))
@@ -154,7 +151,7 @@ func (m *perfMap) makeRoom(entries, text int) {
 			entries--
 		}
 	}
-	// Names move to the front, in the order in which they are.
+	// Names move to the front in their order.
 	moved := make([]uint32, len(used))
 	names := texts{m.names.ends[:0], m.names.b[:0]}
 	from := uint32(0)
@@ -174,8 +171,7 @@ func (m *perfMap) makeRoom(entries, text int) {
 	m.entries, m.names = kept, names
 }
 
-// read takes the lines from the offset from on, and returns the offset of the first line that is not complete, or was
-// not read.
+// read reads lines from an offset. It returns the offset of the first line that is incomplete or was not read.
 func (m *perfMap) read(ctx context.Context, r io.ReaderAt, from, size int64) (int64, error) {
 	left := symtab.Budget{Read: min(m.limits.Read, maxPerfRead)}
 	in := &reader{ctx: ctx, r: r, size: size, left: &left}
@@ -184,7 +180,7 @@ func (m *perfMap) read(ctx context.Context, r io.ReaderAt, from, size int64) (in
 		b := buf[:min(symtab.Chunk, size-from, left.Read)]
 		err := in.at(b, uint64(from))
 		switch {
-		case len(b) == 0, errors.Is(err, symtab.ErrTooSlow), errors.Is(err, io.EOF): // io.EOF: it was truncated a moment ago
+		case len(b) == 0, errors.Is(err, symtab.ErrTooSlow), errors.Is(err, io.EOF): // io.EOF: the file was just truncated
 			m.cut = true
 			return from, nil
 		case err != nil:
@@ -196,7 +192,7 @@ func (m *perfMap) read(ctx context.Context, r io.ReaderAt, from, size int64) (in
 				m.cut = left.Read == 0
 				break
 			}
-			end = len(b) // nonsense
+			end = len(b) // not a line
 		}
 		m.edges.add(b[:end])
 		for line := range bytes.Lines(b[:end]) {
@@ -212,8 +208,8 @@ func (m *perfMap) read(ctx context.Context, r io.ReaderAt, from, size int64) (in
 	return from, nil
 }
 
-// holeAt returns the length of the hole that a file has at an offset. The file was extended, or its writer continued at the old
-// offset after a truncation. To read a hole takes as long as to read data.
+// holeAt returns the length of the hole at an offset of the file. A hole is left if the file was extended, or if its writer
+// continued at the old offset after a truncation. Reading a hole takes as long as reading data.
 func holeAt(r io.ReaderAt, from, size int64) int64 {
 	f, ok := r.(*os.File)
 	if !ok || from >= size {
@@ -221,9 +217,9 @@ func holeAt(r io.ReaderAt, from, size int64) int64 {
 	}
 	next, err := unix.Seek(int(f.Fd()), from, unix.SEEK_DATA)
 	switch {
-	case errors.Is(err, unix.ENXIO): // there is none
+	case errors.Is(err, unix.ENXIO): // no hole
 		next = size
-	case err != nil: // the file system does not tell
+	case err != nil: // the file system does not support it
 		return 0
 	}
 	return max(0, min(next, size)-from)
@@ -246,7 +242,7 @@ func (m *perfMap) line(b []byte) {
 	}
 }
 
-// sort puts the addresses where a piece begins or ends in order: twice the number of the piece, and one more for its end.
+// sort sorts the starts and ends of pieces by address. Each is twice the number of its piece, plus one for an end.
 func (m *perfMap) sort() {
 	m.order = m.order[:0]
 	for i := range 2 * len(m.entries) {
@@ -262,11 +258,9 @@ func (m *perfMap) edge(n uint32) uint64 {
 	return m.entries[n/2].end
 }
 
-// flatten returns the spans that pieces still name where later ones have not replaced them, by address. It is to be
-// called after sort.
+// flatten returns the spans that each piece still names, by address. Call sort first.
 func (m *perfMap) flatten() iter.Seq[span] {
-	// From each address where a piece begins or ends up to the next one, the newest piece that is open gives the
-	// name.
+	// The newest open piece names the addresses from one start or end to the next.
 	return func(yield func(span) bool) {
 		var open newest
 		var last span
@@ -301,7 +295,7 @@ func (m *perfMap) flatten() iter.Seq[span] {
 	}
 }
 
-// newest is a heap of numbers, the largest first, for package heap.
+// newest is a heap for package heap, with the largest number first.
 type newest struct{ sort.IntSlice }
 
 // Less implements sort.Interface.
@@ -310,7 +304,7 @@ func (h newest) Less(i, j int) bool { return h.IntSlice[i] > h.IntSlice[j] }
 // Push implements heap.Interface.
 func (h *newest) Push(n any) { h.IntSlice = append(h.IntSlice, n.(int)) }
 
-// Pop implements heap.Interface, except that it returns nothing.
+// Pop implements heap.Interface, but returns nil.
 func (h *newest) Pop() any {
 	h.IntSlice = h.IntSlice[:len(h.IntSlice)-1]
 	return nil

@@ -9,7 +9,7 @@ import (
 	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/symbols/symtab"
 )
 
-// These bound the data that is read for the stubs.
+// These bound the reading of stubs.
 const (
 	maxStubs   = 256 << 10
 	maxStubsOf = 8 << 20 // bytes of a section with stubs
@@ -21,8 +21,8 @@ type stub struct {
 	slot       uint64
 }
 
-// addStubs names the stubs through which a file calls functions of others. The code of a stub tells its slot, because linkers lay
-// stubs out in many ways. The relocations tell which function's address is in the slot.
+// addStubs names the stubs through which a file calls functions of others. The code of a stub has its slot, because the layouts
+// of linkers differ. The relocations have the function in the slot.
 func addStubs(t *symtab.Table, f *elfFile) error {
 	if f.class != elf.ELFCLASS64 || f.machine != elf.EM_X86_64 && f.machine != elf.EM_AARCH64 {
 		return nil
@@ -66,13 +66,13 @@ func addStubs(t *symtab.Table, f *elfFile) error {
 	return addSpans(t, f.reader, slices.Values(spans), len(spans), symtab.SourcePLT, &texts, numbers)
 }
 
-// stubsX86 reads entries of 8 or 16 bytes. All have a jump through a slot: jmp *slot(%rip), maybe with a prefix bnd, after
-// endbr64 or mov $n, %r11d.
+// stubsX86 reads entries of 8 or 16 bytes. Each jumps through a slot: jmp *slot(%rip), maybe with the prefix bnd, after endbr64
+// or mov $n, %r11d.
 func stubsX86(code []byte, addr, entry uint64) []stub {
 	if entry != 8 && entry != 16 {
 		entry = 16
 	}
-	const before = 2 // instructions at most
+	const before = 2 // maximum number of instructions
 	var stubs []stub
 	for i := uint64(0); i+entry <= uint64(len(code)); i += entry {
 		for at, n := i, 0; n <= before; n++ {
@@ -123,7 +123,7 @@ func stubsARM(code []byte, addr uint64) []stub {
 	return stubs
 }
 
-// slotNames returns, by slot, the names of the functions that the relocations put into the slots of the stubs.
+// slotNames returns the names of the functions that relocations put into the stubs' slots, by slot.
 func slotNames(t *symtab.Table, f *elfFile, stubs []stub) (map[uint64]string, error) {
 	wanted := make(map[uint64]bool, len(stubs))
 	for _, s := range stubs {
@@ -133,7 +133,7 @@ func slotNames(t *symtab.Table, f *elfFile, stubs []stub) (map[uint64]string, er
 	if f.machine == elf.EM_AARCH64 {
 		jump, data, indirect = uint32(elf.R_AARCH64_JUMP_SLOT), uint32(elf.R_AARCH64_GLOB_DAT), uint32(elf.R_AARCH64_IRELATIVE)
 	}
-	slots := map[uint64]uint32{} // by slot: the symbol's number in .dynsym
+	slots := map[uint64]uint32{} // by slot: the symbol's index in .dynsym
 	names := map[uint64]string{}
 	for i := range f.sections {
 		s := &f.sections[i]
@@ -146,7 +146,7 @@ func slotNames(t *symtab.Table, f *elfFile, stubs []stub) (map[uint64]string, er
 			case !wanted[at]:
 			case kind == jump || kind == data:
 				slots[at] = uint32(info >> 32)
-			case kind == indirect: // a function of this file that chooses another one
+			case kind == indirect: // a function of this file that chooses an implementation
 				if s, ok := t.Lookup(addend); ok == symtab.Named {
 					names[at] = s.Name
 				}
@@ -164,8 +164,8 @@ func slotNames(t *symtab.Table, f *elfFile, stubs []stub) (map[uint64]string, er
 	return names, f.addSlotNames(names, slots, table, &f.sections[table.link])
 }
 
-// addSlotNames adds the names of the symbols in slots, which are given by their numbers in a table. The table and its strings are
-// read in their order in the file, so each part is read once.
+// addSlotNames adds the names of symbols in slots, which have the symbols' indices in table. It reads the table and its strings
+// in file order, so each part is read once.
 func (f *elfFile) addSlotNames(names map[uint64]string, slots map[uint64]uint32, table, strings *section) error {
 	type named struct {
 		slot         uint64
@@ -184,7 +184,7 @@ func (f *elfFile) addSlotNames(names map[uint64]string, slots map[uint64]uint32,
 		if err != nil {
 			return err
 		}
-		if b == nil { // past the end of the table, as are all after it
+		if b == nil { // this and all later ones are past the end of the table
 			all = all[:i]
 			break
 		}

@@ -13,11 +13,11 @@ import (
 // symbol is a function's entry in a symbol table.
 type symbol struct {
 	addr, size uint64
-	name       uint32 // offset in the table of strings
-	rank       uint8  // of several that start at the same address, the lowest counts
+	name       uint32 // offset in the string table
+	rank       uint8  // of several symbols at one address, the lowest counts
 }
 
-// The parts of a rank.
+// These are the parts of a rank.
 const (
 	rankGlobal = iota
 	rankWeak
@@ -25,10 +25,10 @@ const (
 	rankNoType = 4 // added to one of the above
 )
 
-// readSymbols returns the symbols of functions in a section of that type, sorted by address.
+// readSymbols returns the symbols of functions in the section of a type, sorted by address.
 //
-// These count: functions, and untyped symbols with a size, in a section with code. A function without a size, as in assembly,
-// covers everything up to the next symbol of its section, if the table is .symtab. .dynsym does not have all symbols.
+// It returns functions, and untyped symbols with a size, in sections with code. In .symtab, a function without a size, as in
+// assembly, extends to the next symbol of its section. In .dynsym it does not, because symbols are missing there.
 func (f *elfFile) readSymbols(table *section, limits symtab.Limits) ([]symbol, error) {
 	size := uint64(24)
 	if f.class == elf.ELFCLASS32 {
@@ -42,7 +42,7 @@ func (f *elfFile) readSymbols(table *section, limits symtab.Limits) ([]symbol, e
 		return nil, err
 	}
 	found := make([]symbol, 0, count)
-	var others []uint64 // addresses in code where a symbol starts that is no function
+	var others []uint64 // addresses in code of symbols that are no functions
 	unsized := false
 	buf := make([]byte, min(symtab.Chunk, table.size)/size*size)
 	for off := uint64(0); off < table.size/size*size; off += uint64(len(buf)) {
@@ -83,7 +83,7 @@ func (f *elfFile) readSymbols(table *section, limits symtab.Limits) ([]symbol, e
 				s.rank |= rankLocal
 			}
 			if f.machine == elf.EM_ARM {
-				s.addr &^= 1 // the bit says which instruction set
+				s.addr &^= 1 // the bit selects the instruction set
 			}
 			unsized = unsized || s.size == 0
 			found = append(found, s)
@@ -112,7 +112,7 @@ func (f *elfFile) symbol(b []byte) (s symbol, index elf.SectionIndex, info uint8
 	return symbol{name: o.Uint32(b), addr: uint64(o.Uint32(b[4:])), size: uint64(o.Uint32(b[8:]))}, elf.SectionIndex(o.Uint16(b[14:])), b[12]
 }
 
-// isCode reports whether an address is in a section, or without sections in a segment, with code.
+// isCode reports whether an address is in a section with code, or without sections in such a segment.
 func (f *elfFile) isCode(index elf.SectionIndex, addr uint64) bool {
 	if int(index) < len(f.sections) {
 		s := &f.sections[index]
@@ -126,12 +126,12 @@ func (f *elfFile) isCode(index elf.SectionIndex, addr uint64) bool {
 	return false
 }
 
-// maxUnsized is how much a function without a size may cover. Functions in assembly are short.
+// maxUnsized limits the size of a function without a size. Functions in assembly are short.
 const maxUnsized = 64 << 10
 
-// sizeSymbols gives the functions that have no size all up to the next symbol or the end of their section. found is sorted by
-// address. It goes through each list once, from the back, where the next symbol is known. A file may have millions of functions
-// without a size at one address. The only error is that the time is up.
+// sizeSymbols extends functions without a size to the next symbol or the end of their section. found is sorted by address. It
+// goes through each list once, from the back, because a file may have millions of functions without a size at one address. The
+// only error is a timeout.
 func (f *elfFile) sizeSymbols(found []symbol, others []uint64) error {
 	slices.Sort(others)
 	var code []*section
@@ -153,13 +153,13 @@ func (f *elfFile) sizeSymbols(found []symbol, others []uint64) error {
 			next = found[i+1].addr
 		}
 		for n := len(others); n > 0 && others[n-1] > s.addr; n-- {
-			next, others = others[n-1], others[:n-1] // no function is between this one and it
+			next, others = others[n-1], others[:n-1] // no function is between it and this one
 		}
 		for n := len(code); n > 0 && code[n-1].addr > s.addr; n-- {
 			code = code[:n-1]
 		}
 		if s.size != 0 || len(code) == 0 {
-			continue // without a section its end is not known
+			continue // without a section, its end is unknown
 		}
 		c := code[len(code)-1]
 		if end := min(c.end(), next); s.addr-c.addr < c.size && end > s.addr && end-s.addr <= maxUnsized {
@@ -169,5 +169,5 @@ func (f *elfFile) sizeSymbols(found []symbol, others []uint64) error {
 	return nil
 }
 
-// checkSymbols is the number of symbols after which the time is checked.
+// checkSymbols is the number of symbols between checks of the time.
 const checkSymbols = 4096

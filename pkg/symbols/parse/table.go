@@ -11,8 +11,8 @@ import (
 	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/symbols/symtab"
 )
 
-// ReadTable reads a file of that size in bytes, without its debug files. The error is one of ErrNotELF,
-// ErrMalformed and ErrTooLarge, or what reading has returned. A file without symbols has a Table, too.
+// ReadTable reads a file of size bytes, without its debug files. A file without symbols has a Table, too. The error is ErrNotELF,
+// ErrMalformed or ErrTooLarge, or an error of reading.
 func ReadTable(ctx context.Context, r io.ReaderAt, size int64, o symtab.Reading) (*symtab.Table, error) {
 	t, err := readTable(ctx, r, size, o, nil)
 	if err == nil && t.Cut && o.Lines {
@@ -37,7 +37,7 @@ func newReader(ctx context.Context, r io.ReaderAt, size int64, o symtab.Reading)
 	return &reader{ctx: ctx, r: r, size: size, left: left}
 }
 
-// readTable reads a table without any of Go's functions.
+// readTable reads a table without Go's functions.
 func readTable(ctx context.Context, r io.ReaderAt, size int64, o symtab.Reading, debug symtab.DebugFiles) (*symtab.Table, error) {
 	f, err := openELF(newReader(ctx, r, size, o))
 	if err != nil {
@@ -47,7 +47,7 @@ func readTable(ctx context.Context, r io.ReaderAt, size int64, o symtab.Reading,
 	if t.Golang, err = f.readGo(o.Limits); err != nil {
 		return nil, err
 	}
-	if t.Golang != nil && coversAll(t.Golang, f) { // .symtab would name the same functions again
+	if t.Golang != nil && coversAll(t.Golang, f) { // .symtab has the same functions
 		return t, nil
 	}
 	if err := addTable(t, f, elf.SHT_SYMTAB, symtab.SourceSymtab, o.Limits); err != nil {
@@ -63,7 +63,7 @@ func readTable(ctx context.Context, r io.ReaderAt, size int64, o symtab.Reading,
 			return nil, err
 		}
 	}
-	// Stubs that are malformed, too large or come when the time is up cost only the names of stubs.
+	// If stubs are malformed, too large or too slow to read, only their names are missing.
 	if err := addStubs(t, f); err != nil && !errors.Is(err, symtab.ErrTooLarge) && !errors.Is(err, symtab.ErrMalformed) {
 		return nil, err
 	}
@@ -71,12 +71,12 @@ func readTable(ctx context.Context, r io.ReaderAt, size int64, o symtab.Reading,
 	return t, nil
 }
 
-// addCut adds whether f has debug information. Go's lines are known.
+// addCut sets Cut if f has debug information. Go programs have their lines already.
 func addCut(t *symtab.Table, f *elfFile) {
 	t.Cut = t.Cut || t.Golang == nil && len(t.Layers) > 0 && f.sectionNamed(".debug_info") != nil
 }
 
-// readLines reads the lines of the code from base on, in the debug information of a file or else of its debug file.
+// readLines reads the lines of code after base from the debug information of a file, or else of its debug file.
 func readLines(ctx context.Context, r io.ReaderAt, size int64, o symtab.Reading, debug symtab.DebugFiles, base uint64) (*symtab.Table, error) {
 	f, err := openELF(newReader(ctx, r, size, o))
 	if err != nil {
@@ -97,7 +97,7 @@ func readLines(ctx context.Context, r io.ReaderAt, size int64, o symtab.Reading,
 	return &symtab.Table{Lines: f.readPositions(base, o.Limits)}, nil
 }
 
-// addSeparate adds the symbols that are kept apart from the file's own.
+// addSeparate adds symbols from the debug file or .gnu_debugdata.
 func addSeparate(t *symtab.Table, f *elfFile, from symtab.DebugFiles, o symtab.Reading) error {
 	var info buildid.Info
 	f.addIDs(&info)
@@ -142,7 +142,7 @@ func readDebugTable(ctx context.Context, r io.ReaderAt, size int64, o symtab.Rea
 	return t, nil
 }
 
-// optional drops the error of a damaged debug file or .gnu_debugdata: it counts as not there.
+// optional drops the error of a damaged debug file or .gnu_debugdata, which counts as missing.
 func optional(err error) error {
 	if errors.Is(err, symtab.ErrMalformed) {
 		return nil
@@ -150,7 +150,7 @@ func optional(err error) error {
 	return err
 }
 
-// addTable adds the symbol table in the section of that kind, if there is one, for addresses that have no name yet.
+// addTable adds the symbol table in the section of a kind, for addresses without a name.
 func addTable(t *symtab.Table, f *elfFile, kind elf.SectionType, source symtab.Source, limits symtab.Limits) error {
 	var strings *section
 	table := f.sectionOf(kind)
@@ -172,7 +172,7 @@ func addTable(t *symtab.Table, f *elfFile, kind elf.SectionType, source symtab.S
 	return addSymbols(t, f, missing(t, symbols), strings, source, limits)
 }
 
-// missing drops, in place, the symbols with a name for both their first and last byte, and returns the others.
+// missing removes, in place, the symbols whose first and last byte have a name, and returns the others.
 func missing(t *symtab.Table, symbols []symbol) []symbol {
 	return slices.DeleteFunc(symbols, func(s symbol) bool {
 		return s.size > 0 && t.Covers(s.addr) && t.Covers(s.addr+s.size-1)

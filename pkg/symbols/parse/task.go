@@ -12,25 +12,26 @@ import (
 	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/symbols/symtab"
 )
 
-// heavy is how much memory reading a file may have taken, in bytes, that is left to the collector's own pace.
+// heavy is the memory of a read, in bytes, above which it is returned to the system at once.
 const heavy = 32 << 20
 
-// Here reads files in this process: for the program that has no rights, for tests, and for programs of a user's own.
+// Here reads files in this process: for the program without rights, for tests, and for a user's own programs.
 type Here struct{}
 
-// facts are the questions about a file beside its table, by name. Each returns something that has a form in JSON.
+// facts are functions that return facts about a file other than its table, as JSON values, by name.
 var facts = map[string]func(ctx context.Context, r io.ReaderAt, size int64) (any, error){
 	symtab.FactInfo: func(ctx context.Context, r io.ReaderAt, size int64) (any, error) { return ReadInfo(ctx, r, size) },
 	allocators.Fact: readAllocator,
 }
 
-// Serve reads files for the process at the other end of the socket, until that ends. Reading a file takes memory bytes for a time at
+// Serve reads files for the process at the other end of the socket, until that ends. Reading a file takes at most memory bytes.
+// decode answers Conn.Ask; if it is nil, nothing is decoded.
 // most. decode is what Conn.Ask asks for; nil: nothing is made of bytes.
 func (h Here) Serve(c *symtab.Conn, memory int64, decode func([]byte) []byte) error {
 	return c.Serve(memory, h.perform, decode)
 }
 
-// fact returns a table that has a fact.
+// fact returns a table with a fact.
 func fact(ctx context.Context, t *symtab.Task) (*symtab.Table, error) {
 	read := facts[t.Fact]
 	if read == nil {
@@ -58,7 +59,7 @@ func (h Here) perform(ctx context.Context, t *symtab.Task) (table *symtab.Table,
 	t.Left = &left
 	defer func() {
 		if t.Limits.Memory-left.Memory > heavy {
-			debug.FreeOSMemory() // before the next file takes as much: the collector lets the heap grow by what is in use now
+			debug.FreeOSMemory() // the collector would let the heap grow by what is in use now
 		}
 	}()
 	switch t.Kind {
@@ -88,14 +89,14 @@ func (h Here) perform(ctx context.Context, t *symtab.Task) (table *symtab.Table,
 	return table, err
 }
 
-// Read implements Reader.
+// Read implements symtab.Reader.
 func (h Here) Read(ctx context.Context, t *symtab.Task) (*symtab.Table, time.Duration, error) {
 	table, err := h.perform(ctx, t)
 	return table, 0, err
 }
 
-// Wait implements Reader.
+// Wait implements symtab.Reader.
 func (Here) Wait(context.Context) {}
 
-// Close implements Reader.
+// Close implements symtab.Reader.
 func (Here) Close() {}

@@ -13,13 +13,13 @@ import (
 // ErrCodec is the error for an invalid encoded Table.
 var ErrCodec = errors.New("the reader of files has sent invalid data")
 
-// Coder writes or reads: each of its methods does one or the other with its argument. After an error it does nothing.
+// Coder either writes or reads: its methods encode their argument or decode into it. After an error they do nothing.
 type Coder struct {
-	w    *bufio.Writer // nil: it reads
+	w    *bufio.Writer // nil when reading
 	R    *bufio.Reader
-	Left int64 // how many bytes of memory may still be taken by what is read
+	Left int64 // memory that decoded data may still take, in bytes
 	Err  error
-	// texts keeps texts that were read, so that equal ones are one.
+	// texts holds decoded texts, so that equal ones share memory.
 	texts map[string]string
 	buf   [4 << 10]byte
 }
@@ -32,14 +32,14 @@ func (c *Coder) fail(err error) {
 	}
 }
 
-// check fails unless the read value is right.
+// check fails unless a decoded value is valid.
 func (c *Coder) check(right bool, what string) {
 	if c.reads() && !right && c.Err == nil {
 		c.Err = fmt.Errorf("%w: %s", ErrCodec, what)
 	}
 }
 
-// raw is the bytes of b.
+// raw codes the bytes of b.
 func (c *Coder) raw(b []byte) {
 	var err error
 	switch {
@@ -64,7 +64,7 @@ func (c *Coder) u64(v *uint64) {
 	}
 }
 
-// Number is a number of any type that is not above most.
+// Number codes a number of any type, of at most most.
 func Number[T ~int | ~int32 | ~int64 | ~uint8 | ~uint32 | ~uint64](c *Coder, v *T, most uint64) {
 	n := uint64(*v)
 	c.u64(&n)
@@ -82,7 +82,7 @@ func (c *Coder) bool(v *bool) {
 	*v = n == 1
 }
 
-// take is called before n things of so many bytes are allocated for reading. It returns false if they may not be.
+// take accounts for n decoded items of each bytes before they are allocated. It returns false if the memory does not suffice.
 func (c *Coder) take(n, each int) bool {
 	if c.reads() && c.Err == nil {
 		if n < 0 || int64(n) > c.Left/int64(max(each, 1)) {
@@ -94,7 +94,7 @@ func (c *Coder) take(n, each int) bool {
 	return c.Err == nil
 }
 
-// items is the length of a list, at most most. Reading checks that there is memory for its items of size bytes each.
+// items codes the length of a list, of at most most. For reading, it also accounts for the items, of each bytes.
 func items[T any](c *Coder, l *[]T, most, each int) {
 	n := len(*l)
 	if Number(c, &n, uint64(most)); !c.take(n, each) || !c.reads() {
@@ -145,10 +145,10 @@ func (c *Coder) text(s *string, most int) {
 	*s = known
 }
 
-// maxOf is more than any list has.
+// maxOf is larger than any list.
 const maxOf = math.MaxInt32
 
-// table is a whole Table.
+// table codes a Table.
 func (c *Coder) table(t *Table) {
 	c.bool(&t.Inlined)
 	c.text(&t.Wanted, maxBuildID)
@@ -217,7 +217,7 @@ func (c *Coder) layers(t *Table) {
 	}
 }
 
-// below fails if one of the numbers that were read is not below n. The number none is allowed, too.
+// below fails if a decoded number is not below n. The numbers in none are also valid.
 func (c *Coder) below(numbers []uint32, n int, none ...uint32) {
 	if c.reads() && c.Err == nil {
 		c.check(!slices.ContainsFunc(numbers, func(v uint32) bool { return uint64(v) >= uint64(n) && !slices.Contains(none, v) }), "a reference")
@@ -233,15 +233,15 @@ func (c *Coder) names(n *Names) {
 	c.check(n.sound(), "names")
 }
 
-// maxText is how long a name can be in a Table: one of maxName bytes, and "@plt".
+// maxText is the maximum length of a name in a Table: MaxName bytes and "@plt".
 const maxText = MaxName + 16
 
-// sound reports whether get works for each text.
+// sound reports whether Get works for all texts.
 func (n *Names) sound() bool {
 	if len(n.groups) != (n.Count+nameGroup-1)/nameGroup {
 		return false
 	}
-	at, last := 0, 0 // last is how long the text before is
+	at, last := 0, 0 // last is the length of the previous text
 	for i := range n.Count {
 		if i%nameGroup == 0 {
 			if last = 0; n.groups[i/nameGroup] != uint32(at) {
@@ -299,7 +299,7 @@ func (c *Coder) positions(p *Positions) {
 	}
 }
 
-// golang is a table of Go's functions.
+// golang codes a table of Go's functions.
 func (c *Coder) golang(t *GoTable) {
 	c.goPlace(&t.GoPlace)
 	c.u64(&t.Text)
@@ -326,7 +326,7 @@ func (c *Coder) goPlace(p *GoPlace) {
 	c.check((p.Quantum == 1 || p.Quantum == 2 || p.Quantum == 4) && (p.Pointer == 4 || p.Pointer == 8), "a Go table's header")
 }
 
-// goFuncs is Go's functions by their number, and how many bytes they take.
+// goFuncs codes Go's functions by number, and their size in bytes.
 func (c *Coder) goFuncs(all *map[uint32]*GoFunc, size *int64) {
 	var numbers []uint32
 	for n := range *all {

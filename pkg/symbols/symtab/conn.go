@@ -20,23 +20,23 @@ import (
 )
 
 const (
-	// protocol is the first number of each request. It changes with the layout of messages, and of a Table.
+	// protocol is the first number of each request. It changes with the layout of messages or of a Table.
 	protocol = 5
 	// maxRequest bounds a request, in bytes.
 	maxRequest = 256 << 10
-	// maxAsks limits the debug files that may be requested while a file is read.
+	// maxAsks limits the requests for debug files during the read of a file.
 	maxAsks = 4 * MaxCandidates
-	// grace is the additional wait for an answer after its time limit.
+	// grace is the additional wait for an answer after the time limit.
 	grace = 2 * time.Second
 	// maxBytes and maxAnswer bound the bytes sent for decoding, and the bytes of the result.
 	maxBytes, maxAnswer = 128 << 10, 16 << 10
-	// maxReason limits the text of an error, in bytes.
+	// maxReason limits the text of an error in bytes.
 	maxReason = 300
-	// Slack is the memory in bytes that a Table may take while it is read, beyond Task.room.
+	// Slack is the memory in bytes that decoding a Table may take beyond Task.Room.
 	Slack = 8 << 20
 )
 
-// The answers.
+// These are the kinds of answers.
 const (
 	answerTable = iota
 	answerSame
@@ -47,10 +47,10 @@ const (
 	NumAnswers
 )
 
-// reasons are the errors that are distinguished.
+// reasons are the errors that keep their identity.
 var reasons = []error{nil, ErrNotELF, ErrNoSymbols, ErrMalformed, ErrTooSlow, ErrTooLarge}
 
-// readError is an error of the other process.
+// readError is an error from the other process.
 type readError struct {
 	reason error
 	text   string
@@ -60,14 +60,14 @@ func (e *readError) Error() string { return e.text }
 
 func (e *readError) Unwrap() error { return e.reason }
 
-// Conn is one end of the socket. It is for one goroutine.
+// Conn is one end of the socket. It is not safe for concurrent use.
 type Conn struct {
 	c *net.UnixConn
 	R *bufio.Reader
 	w *bufio.Writer
 }
 
-// NewConn returns the Conn of a socket of the type SOCK_STREAM, and closes f.
+// NewConn returns a Conn for a socket of type SOCK_STREAM and closes f.
 func NewConn(f *os.File) (*Conn, error) {
 	defer f.Close()
 	c, err := net.FileConn(f)
@@ -85,7 +85,7 @@ func NewConn(f *os.File) (*Conn, error) {
 // Close closes the socket.
 func (c *Conn) Close() { _ = c.c.Close() }
 
-// send sends a message, with a file if f is not nil.
+// send sends a message, and f with it if f is not nil.
 func (c *Conn) send(message []byte, f *os.File) error {
 	b := append(binary.LittleEndian.AppendUint32(nil, uint32(len(message))), message...)
 	var rights []byte
@@ -99,7 +99,7 @@ func (c *Conn) send(message []byte, f *os.File) error {
 	return err
 }
 
-// receive waits for a message. If it has a file, the caller closes it.
+// receive waits for a message. If a file comes with it, the caller closes the file.
 func (c *Conn) receive() ([]byte, *os.File, error) {
 	var head [4]byte
 	rights := make([]byte, unix.CmsgSpace(4))
@@ -134,7 +134,7 @@ func (c *Conn) receive() ([]byte, *os.File, error) {
 	return nil, nil, err
 }
 
-// request is the sent form of a Task.
+// request codes a Task.
 func (c *Coder) request(t *Task) {
 	version := uint64(protocol)
 	c.u64(&version)
@@ -180,20 +180,20 @@ func (c *Coder) request(t *Task) {
 	}
 }
 
-// same reports whether a perf map's table equals the old one.
+// same reports whether the table of a perf map equals the old one.
 func (t *Table) same(old *Table) bool {
 	return old != nil && t.Read == old.Read && t.Edges == old.Edges && t.Cut == old.Cut
 }
 
-// ask is a question for a debug file.
+// ask codes a request for a debug file.
 func (c *Coder) ask(by *DebugKey, n *int) {
 	c.text(&by.ID, maxBuildID)
 	c.text(&by.Link, MaxPath)
 	Number(c, n, MaxCandidates)
 }
 
-// Exchange has the other process perform a task, which it should end soon after ctx. It returns the CPU time that this has
-// taken there. After an ErrReader, the other process can no longer be used.
+// Exchange has the other process perform a task, which should end soon after ctx. It returns the task's CPU time there. After an
+// ErrReader, the other process is unusable.
 func (c *Conn) Exchange(ctx context.Context, t *Task) (*Table, time.Duration, error) {
 	sent := *t
 	stop, err := c.begin(ctx, &sent)
@@ -221,7 +221,7 @@ func (c *Conn) Exchange(ctx context.Context, t *Task) (*Table, time.Duration, er
 	return nil, 0, fmt.Errorf("%w: %w: it requests too many debug files", ErrReader, ErrCodec)
 }
 
-// begin sends a task and sets its timeout. The caller calls stop once it has the answer.
+// begin sends a task and sets its timeout. The caller calls stop after the answer.
 func (c *Conn) begin(ctx context.Context, t *Task) (stop func() bool, err error) {
 	switch {
 	case ctx.Err() != nil:
@@ -255,14 +255,14 @@ func (c *Conn) begin(ctx context.Context, t *Task) (stop func() bool, err error)
 	return stop, nil
 }
 
-// used reads the CPU time that a task has taken.
+// used codes the CPU time of a task.
 func (c *Coder) used(t *Task) (used time.Duration) {
-	Number(c, &used, uint64(max(t.timeout, 0)+grace)*16) // so many CPUs at most
+	Number(c, &used, uint64(max(t.timeout, 0)+grace)*16) // of at most 16 CPUs
 	return used
 }
 
-// Ask has the other process decode at most 128 KiB by the function that its Serve got. It returns the result, of at most 16 KiB.
-// Time and errors are those of Exchange.
+// Ask has the other process decode request, of at most 128 KiB, by the function given to Serve. The answer has at most 16 KiB.
+// The CPU time and errors are as for Exchange.
 func (c *Conn) Ask(ctx context.Context, request []byte) (answer []byte, used time.Duration, err error) {
 	t := Task{Kind: decodeBytes, bytes: request}
 	stop, err := c.begin(ctx, &t)
@@ -281,7 +281,7 @@ func (c *Conn) Ask(ctx context.Context, request []byte) (answer []byte, used tim
 	return answer, used, nil
 }
 
-// answer reads the answer to a task. The error is one of reading the file; that of reading the answer is in c.
+// answer decodes the answer to a task. It returns errors of reading the file; c has errors of decoding.
 func (c *Coder) answer(answer uint8, t *Task) (*Table, error) {
 	switch answer {
 	case answerTable:
@@ -319,7 +319,7 @@ func (c *Coder) answer(answer uint8, t *Task) (*Table, error) {
 	}
 }
 
-// and returns a table that has more functions, which take size bytes.
+// and returns a table with more functions, of size bytes.
 func (t *GoTable) and(loaded map[uint32]*GoFunc, size int64) *GoTable {
 	more := *t
 	more.Loaded = make(map[uint32]*GoFunc, len(t.Loaded)+len(loaded))
@@ -329,7 +329,7 @@ func (t *GoTable) and(loaded map[uint32]*GoFunc, size int64) *GoTable {
 	return &more
 }
 
-// AnswerAsk sends the debug file that the other process requests.
+// AnswerAsk sends the requested debug file to the other process.
 func (c *Conn) AnswerAsk(in *Coder, debug DebugFiles) error {
 	var by DebugKey
 	n := 0
@@ -351,10 +351,10 @@ func (c *Conn) AnswerAsk(in *Coder, debug DebugFiles) error {
 	return c.send(b, f)
 }
 
-// Asked are the debug files that the process has that started this one.
+// Asked requests debug files from the process that started this one.
 type Asked struct{ C *Conn }
 
-// Candidate implements debugFiles.
+// Candidate implements DebugFiles.
 func (a Asked) Candidate(by DebugKey, n int) (*os.File, int64, bool) {
 	out := Coder{w: a.C.w}
 	answer := uint8(answerAsk)
@@ -369,7 +369,7 @@ func (a Asked) Candidate(by DebugKey, n int) (*os.File, int64, bool) {
 	return f, int64(binary.LittleEndian.Uint64(b)), len(b) > 8
 }
 
-// noDebugFiles stands for asked in a Task that was received.
+// noDebugFiles is a placeholder for Asked in a received Task.
 type noDebugFiles struct{}
 
 func (noDebugFiles) Candidate(DebugKey, int) (*os.File, int64, bool) { return nil, 0, true }
@@ -377,8 +377,8 @@ func (noDebugFiles) Candidate(DebugKey, int) (*os.File, int64, bool) { return ni
 // Perform performs a task in this process.
 type Perform func(ctx context.Context, t *Task) (*Table, error)
 
-// Serve reads files for the process at the other end of the socket, until that ends. Reading a file takes at most memory bytes
-// for a time, and a quarter of that is kept of perf maps. perform reads a file. decode answers Ask; with nil, nothing is decoded.
+// Serve reads files for the process at the other end of the socket, until that ends. Reading a file takes at most memory bytes,
+// and a quarter of that is kept for perf maps. perform reads a file. decode answers Ask; if it is nil, nothing is decoded.
 func (c *Conn) Serve(memory int64, perform Perform, decode func([]byte) []byte) error {
 	kept := perfMaps{most: memory / 4}
 	for {
@@ -409,7 +409,7 @@ func (c *Conn) Serve(memory int64, perform Perform, decode func([]byte) []byte) 
 	}
 }
 
-// decode sends the result of a function for bytes, nothing if it panics.
+// decode sends the result of by, or nothing if it panics.
 func (c *Conn) decode(b []byte, by func([]byte) []byte) error {
 	begin := ProcessTime()
 	var made []byte
@@ -481,7 +481,7 @@ func (c *Conn) serve(t *Task, kept *perfMaps, memory int64, perform Perform) err
 	return c.w.Flush()
 }
 
-// perfMaps keeps tables of perf maps, to read on from there.
+// perfMaps keeps tables of perf maps, so that the next read continues from them.
 type perfMaps struct {
 	tables map[FileID]*Table
 	bytes  int64
@@ -498,7 +498,7 @@ func (m *perfMaps) keep(id FileID, t *Table) {
 	m.tables[id] = t
 }
 
-// ProcessTime is the CPU time of this process.
+// ProcessTime returns the CPU time of this process.
 func ProcessTime() time.Duration {
 	var t unix.Timespec
 	if unix.ClockGettime(unix.CLOCK_PROCESS_CPUTIME_ID, &t) != nil {

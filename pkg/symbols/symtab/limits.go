@@ -6,31 +6,31 @@ import (
 	"time"
 )
 
-// The errors of reading a file. package symbols turns each into a State.
+// These are the errors of reading a file. Package symbols turns each into a State.
 var (
 	ErrNotELF    = errors.New("not an ELF file")
 	ErrNoSymbols = errors.New("no symbols")
 	ErrMalformed = errors.New("the file is inconsistent")
 	ErrTooLarge  = errors.New("larger than the limits")
-	// ErrTooSlow is an ErrTooLarge that need not be one the next time.
+	// ErrTooSlow is an ErrTooLarge that may succeed the next time.
 	ErrTooSlow = fmt.Errorf("%w: reading takes too long", ErrTooLarge)
 )
 
-// These bound a Table, and the requests.
+// These bound a Table and the requests.
 const (
-	MaxSegments   = 256      // that are loaded of a file
-	MaxLayers     = 64       // only the code of a JIT compiler is further apart than 4 GiB
-	MaxName       = 16 << 10 // bytes; names of C++ can have some kilobytes
+	MaxSegments   = 256      // loaded segments of a file
+	MaxLayers     = 64       // only JIT compilers have code more than 4 GiB apart
+	MaxName       = 16 << 10 // bytes; C++ names can have some kilobytes
 	MaxPath       = 4096     // bytes
-	MaxCandidates = 8        // files that may be the debug file
+	MaxCandidates = 8        // candidates for the debug file
 	MaxWanted     = 4096     // addresses at a time
-	MaxGoValues   = 4 << 20  // bytes of one table of values of a Go function
+	MaxGoValues   = 4 << 20  // bytes of a table of values of a Go function
 	MaxGoFiles    = 1024     // of a Go function
 	MaxFact       = 64 << 10 // bytes of JSON
 )
 
-// Chunk is how many bytes of a table are read at once.
+// Chunk is the size of one read of a table.
 const Chunk = 256 << 10
 
-// DefaultTimeout is how long reading one file may take.
+// DefaultTimeout limits the time to read one file.
 const DefaultTimeout = 10 * time.Second

@@ -4,17 +4,17 @@ import (
 	"encoding/binary"
 )
 
-// Names holds texts by number. Each name is kept as the length of its common prefix with the one before, and the rest. Neighbours
-// in a program begin alike (package, class). This takes 0.4 of the memory for Go's names, and 0.7 for those of C++.
+// Names stores texts by number. Each is stored as the length of the prefix that it shares with the previous one, and the rest.
+// Neighbours in a program share package or class. This takes 0.4 of the memory for Go's names, and 0.7 for those of C++.
 type Names struct {
 	Block  []byte
-	groups []uint32 // where in block each group of nameGroup texts begins, the first of them in full
+	groups []uint32 // start in Block of each group of nameGroup texts, whose first one is complete
 	Count  int
 }
 
 const nameGroup = 16
 
-// Namer makes names.
+// Namer builds Names.
 type Namer struct {
 	Names
 	last []byte
@@ -37,7 +37,7 @@ func (n *Namer) Add(text []byte) {
 	n.Count++
 }
 
-// Finish returns the names, with no more room than they need.
+// Finish returns the names in slices of minimal size.
 func (n *Namer) Finish() *Names {
 	return &Names{Block: append([]byte(nil), n.Block...), groups: append([]uint32(nil), n.groups...), Count: n.Count}
 }

@@ -7,58 +7,56 @@ import (
 	"sort"
 )
 
-// GoTable is the functions of a Go program, as runtime.Callers and debug/gosym read them (golang.org/s/go12symtab and
-// src/runtime/symtab.go of each release). It omits data that only the garbage collector and the unwinder use.
+// GoTable has the functions of a Go program, as in golang.org/s/go12symtab and src/runtime/symtab.go of each release. It omits
+// data that only the garbage collector and the unwinder use.
 //
-// Programs have a hundred thousand functions, and some hundreds are ever requested. So the table has the starts
-// of all functions, and names, files and lines only of the requested ones (see load). A goTable does not
-// change.
+// Programs have up to a hundred thousand functions, but only some hundreds are requested. So the table has the starts of all
+// functions, but names, files and lines only of those in Loaded. A GoTable is immutable.
 type GoTable struct {
 	GoPlace
-	Text   uint64   // the address that starts are relative to
-	Start  []uint32 // one more than there are functions: each covers all up to the next
+	Text   uint64   // base address of starts
+	Start  []uint32 // one more than functions: each function extends to the next start
 	Loaded map[uint32]*GoFunc
-	Size   int64 // of loaded, in bytes
+	Size   int64 // of Loaded, in bytes
 }
 
-// GoPlace is where the parts of the table are in the file.
+// GoPlace has the places of the table's parts in the file.
 type GoPlace struct {
 	GoHeader
 	Offset, End uint64
-	Text        uint64 // the address that starts are relative to, as findModule has found it; 0 if the header has to tell
-	// Where the trees of inlined calls are, and how many bytes they have at most; 0 if that is not known.
+	Text        uint64 // base address of starts, as findModule found it; 0: see the header
+	// Calls and CallsSize are the place and the maximum size of the inlining trees, 0 if unknown.
 	Calls, CallsSize uint64
 }
 
-// GoFunc is a function. nil stands for one that cannot be read.
+// GoFunc is a function. nil means that it cannot be read.
 type GoFunc struct {
 	Name                string
-	Start               int // the line that it begins at, 0 if that is not known
+	Start               int // the first line, 0 if unknown
 	File, Line, Inlined GoPairs
-	Files               map[int32]string // by the values of the table file
+	Files               map[int32]string // by the values of the table File
 	Calls               []GoCall         // inlined ones
-	NoCalls             bool             // inlined calls are not known
+	NoCalls             bool             // inlined calls are unknown
 }
 
-// GoCall is a call that was inlined.
+// GoCall is an inlined call.
 type GoCall struct {
-	At    uint32 // an address that belongs to the place of the call, from the function's start
-	Start int    // the line that the inlined function begins at, 0 if that is not known
+	At    uint32 // an address at the call, relative to the function's start
+	Start int    // the first line of the inlined function, 0 if unknown
 	Name  string // if Options.Inlined
 }
 
 // goVersion is a layout of the table.
 type goVersion int
 
-// The layouts, by the release of Go that brought them.
+// These are the layouts, by the release of Go that introduced them.
 const (
 	Go116 goVersion = iota
 	Go118
 	Go120
 )
 
-// GoHeader is the header of a table. Its last five fields are the offsets of the table's parts from the table's
-// start.
+// GoHeader is the header of a table. Its last five fields are offsets of the table's parts from its start.
 type GoHeader struct {
 	Version                                     goVersion
 	Endian                                      binary.ByteOrder
@@ -68,22 +66,21 @@ type GoHeader struct {
 	FuncNames, Units, FileNames, Pctab, Program uint64
 }
 
-// GoPairs is a table of values by address, counted from a function's start. b has pairs of differences, of value and of address,
-// as the Go toolchain writes them. resume has the places where decoding can begin. So a look-up decodes resumeSteps pairs at
-// most, however long the table is.
+// GoPairs is a table of values by address, relative to a function's start. B has pairs of differences, of value and address, as
+// the Go toolchain writes them. Resume has states at which decoding can begin. So a look-up decodes at most ResumeSteps pairs.
 type GoPairs struct {
 	B      []byte
-	Resume []GoResume // after each resumeSteps pairs, except at the start
+	Resume []GoResume // after every ResumeSteps pairs
 }
 
 // GoResume is the state between two pairs.
 type GoResume struct {
 	at    uint32 // in the table
-	Pc    uint32 // where the last pair ends
+	Pc    uint32 // the end of the last pair
 	Value int32  // of the last pair
 }
 
-// ResumeSteps is after how many pairs of a table a GoResume is kept.
+// ResumeSteps is the number of pairs between two GoResumes.
 const ResumeSteps = 64
 
 const maxSteps = 1 << 17 // pairs of a table
@@ -91,8 +88,8 @@ const maxSteps = 1 << 17 // pairs of a table
 // GoStart is the state before the first pair.
 var GoStart = GoResume{Value: -1}
 
-// GoValues calls each for the pairs of a table from a state on, until it returns false: now.value holds for addresses
-// below now.pc. It returns how many bytes of the table it has read, and false if the table has no end.
+// GoValues calls each for the pairs of a table after the state from, until it returns false. now.Value is valid for addresses
+// below now.Pc. GoValues returns the number of bytes read, and false if the table has no end.
 func GoValues(b []byte, quantum uint32, from GoResume, each func(now GoResume) bool) (int, bool) {
 	now := from
 	rest := b[from.at:]
@@ -120,7 +117,7 @@ func GoValues(b []byte, quantum uint32, from GoResume, each func(now GoResume) b
 	return len(b) - len(rest), true
 }
 
-// From returns where decoding begins for an address.
+// From returns the state at which to begin decoding for an address.
 func (p *GoPairs) From(pc uint32) GoResume {
 	if i := sort.Search(len(p.Resume), func(i int) bool { return p.Resume[i].Pc > pc }); i > 0 {
 		return p.Resume[i-1]
@@ -128,7 +125,7 @@ func (p *GoPairs) From(pc uint32) GoResume {
 	return GoStart
 }
 
-// Value returns the value for an address, from the function's start, and -1 if there is none.
+// Value returns the value for an address relative to the function's start, or -1.
 func (t *GoTable) Value(p *GoPairs, pc uint32) int32 {
 	found, steps := int32(-1), 0
 	GoValues(p.B, uint32(t.Quantum), p.From(pc), func(now GoResume) bool {
@@ -137,23 +134,23 @@ func (t *GoTable) Value(p *GoPairs, pc uint32) int32 {
 			return false
 		}
 		steps++
-		return steps < ResumeSteps // the value is found by then, unless the table is damaged and addresses fall
+		return steps < ResumeSteps // by then the value is found, unless addresses fall in a damaged table
 	})
 	return found
 }
 
 func (p *GoPairs) bytes() int { return cap(p.B) + 12*cap(p.Resume) }
 
-// maxDepth is how many calls within one another are followed.
+// maxDepth limits the nesting of inlined calls.
 const maxDepth = 64
 
-// Function returns the number of the function at an address, false if there is none.
+// Function returns the number of the function at an address, or false.
 func (t *GoTable) Function(addr uint64) (uint32, bool) {
 	i, _ := lastFrom(addr, t.Text, len(t.Start), func(i int) uint32 { return t.Start[i] })
 	return uint32(i), i >= 0 && i < len(t.Start)-1
 }
 
-// lookup returns the function at an address. The State is Named, Outside, or Pending for one that was not loaded.
+// lookup returns the function at an address. The State is Named, Outside, or Pending if the function was not loaded.
 func (t *GoTable) lookup(addr uint64, inlined bool) (Symbol, State) {
 	i, ok := t.Function(addr)
 	if !ok {
@@ -170,7 +167,7 @@ func (t *GoTable) lookup(addr uint64, inlined bool) (Symbol, State) {
 	var chain []Symbol
 	call := t.Value(&f.Inlined, pc)
 	if call >= 0 && f.NoCalls {
-		// Which line of the function itself this is, is not known.
+		// The line in the function itself is unknown.
 		return Symbol{Name: f.Name, File: f.Files[t.Value(&f.File, 0)], StartLine: f.Start, Source: SourcePclntab}, Named
 	}
 	for depth := 0; call >= 0 && depth < maxDepth && int(call) < len(f.Calls); depth++ {
@@ -193,12 +190,12 @@ func (t *GoTable) lookup(addr uint64, inlined bool) (Symbol, State) {
 	return s, Named
 }
 
-// Covers reports whether an address is in the code of the functions.
+// Covers reports whether an address is in a function.
 func (t *GoTable) Covers(addr uint64) bool {
 	return addr >= t.Text && addr-t.Text < uint64(t.Start[len(t.Start)-1])
 }
 
-// position returns file and line of an address, from the function's start.
+// position returns the file and line of an address relative to the function's start.
 func (t *GoTable) position(f *GoFunc, pc uint32) Symbol {
 	s := Symbol{File: f.Files[t.Value(&f.File, pc)], Source: SourcePclntab}
 	if line := t.Value(&f.Line, pc); line > 0 && s.File != "" {
@@ -209,7 +206,7 @@ func (t *GoTable) position(f *GoFunc, pc uint32) Symbol {
 
 func (t *GoTable) bytes() int64 { return 512 + 4*int64(cap(t.Start)) + t.Size }
 
-// Missing returns the functions at addrs that were not loaded.
+// Missing returns the functions at addrs that are not loaded.
 func (t *GoTable) Missing(addrs []uint64) []GoRange {
 	var wanted []GoRange
 	for _, addr := range addrs {
@@ -223,7 +220,7 @@ func (t *GoTable) Missing(addrs []uint64) []GoRange {
 	return slices.Compact(wanted)
 }
 
-// Bytes is the memory of a function, without the strings that it shares with others.
+// Bytes returns the memory of a function, without shared strings.
 func (f *GoFunc) Bytes() int64 {
 	const entry = 48 // of the map of functions
 	if f == nil {

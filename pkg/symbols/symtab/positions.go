@@ -2,38 +2,37 @@ package symtab
 
 import "encoding/binary"
 
-// Positions are the source positions of a file, and which functions were inlined where, from its debug information
-// (https://dwarfstd.org). Package debug/dwarf reads that in a process of its own. The files may be hostile, the package trusts
-// their counts, and running out of memory ends the process.
+// Positions has the source positions and inlined calls of a file, from its debug information (https://dwarfstd.org). Package
+// debug/dwarf reads it in another process, because it trusts counts in the file, and a process that runs out of memory ends.
 type Positions struct {
 	Base  uint64
 	Files Names
-	// Pieces are runs of rows of the table of lines, sorted by address.
+	// Pieces are runs of rows of the line table, sorted by address.
 	Pieces []Piece
 	Rows   []byte
-	// By range, sorted by address: its start, its size and the number of the innermost call that was inlined there.
+	// These have a range each, sorted by address: its start, its size and the number of the innermost call inlined there.
 	Starts, Sizes, Calls []uint32
 	Inlined              []InlinedCall
 	Names                Names // of inlined functions
 }
 
-// Piece is up to pieceRows rows, for the addresses from start to end. Each row is three varints: how much address,
-// file and line differ from the row before; the first differs from start, 0 and 0.
+// Piece has up to PieceRows rows, for the addresses from Start to End. Each row is three varints: the differences of address,
+// file and line from the row before. The first row differs from Start, 0 and 0.
 type Piece struct {
 	Start, End uint32
-	At         uint32 // in rows
+	At         uint32 // in Rows
 }
 
-// InlinedCall is a call that was inlined: the function name is called at file and line, which are in parent.
+// InlinedCall is an inlined call of the function Name, at File and Line in Parent.
 type InlinedCall struct {
 	Name, File, Line uint32
-	Parent           uint32 // the call that this one is nested in; noCall: it stands in the function itself
+	Parent           uint32 // the call around this one; NoCall: the function itself
 }
 
-// NoCall stands for none of the inlined calls.
+// NoCall means no inlined call.
 const NoCall = 1<<32 - 1
 
-// position returns the file and the line of an address, "" and 0 if they are not known.
+// position returns the file and the line of an address, or "" and 0.
 func (p *Positions) position(addr uint64) (file string, line int) {
 	i, rel := lastFrom(addr, p.Base, len(p.Pieces), func(i int) uint32 { return p.Pieces[i].Start })
 	if i < 0 || rel >= p.Pieces[i].End {
@@ -64,7 +63,7 @@ func (p *Positions) position(addr uint64) (file string, line int) {
 	return p.file(uint32(number)), int(max(row, 0))
 }
 
-// file returns the name of a file by its number. Numbers begin with 1; 0 stands for unknown.
+// file returns the name of a file by its number. Numbers begin with 1; 0 means unknown.
 func (p *Positions) file(number uint32) string {
 	if number == 0 || int(number) > p.Files.Count {
 		return ""
@@ -72,8 +71,8 @@ func (p *Positions) file(number uint32) string {
 	return p.Files.Get(int(number) - 1)
 }
 
-// expand adds the source position of an address to s, the function that the address is in. With inlined, the result
-// is the function that is inlined there, with s last among its Callers.
+// expand adds the source position of an address to s, the function at the address. With inlined, it returns the innermost inlined
+// function, with s last among its Callers.
 func (p *Positions) expand(s Symbol, addr uint64, inlined bool) Symbol {
 	file, line := p.position(addr)
 	var chain []Symbol
@@ -97,7 +96,7 @@ func (p *Positions) expand(s Symbol, addr uint64, inlined bool) Symbol {
 	return s
 }
 
-// call returns the innermost inlined call at an address, noCall if there is none.
+// call returns the innermost inlined call at an address, or NoCall.
 func (p *Positions) call(addr uint64) uint32 {
 	i, rel := lastFrom(addr, p.Base, len(p.Starts), func(i int) uint32 { return p.Starts[i] })
 	if i < 0 || rel-p.Starts[i] >= p.Sizes[i] {
@@ -111,5 +110,5 @@ func (p *Positions) bytes() int64 {
 		4*int64(cap(p.Starts)+cap(p.Sizes)+cap(p.Calls)) + 16*int64(cap(p.Inlined))
 }
 
-// PieceRows is how many rows there are in a piece at most.
+// PieceRows is the maximum number of rows in a piece.
 const PieceRows = 64

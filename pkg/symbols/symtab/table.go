@@ -5,46 +5,46 @@ import (
 	"sort"
 )
 
-// Table is the kept data of one file: which function covers which addresses, compactly. It does not change once it is built, and
-// any number of goroutines may use it. Of Go's functions it can have some only.
+// Table stores compactly which function covers which addresses of a file. It is immutable and safe for concurrent use. It may
+// have only some of Go's functions.
 type Table struct {
-	Golang  *GoTable   // nil if the file is not written in Go; counts before layers
-	Layers  []Layer    // the first that covers an address names it
-	Lines   *Positions // source positions of the code in layers; nil if they are not known or not wanted
-	Inlined bool       // Symbol.Callers are wanted
-	// Wanted is the file's build ID if its debug file was not found and may be fetched, or was fetched; else "".
+	Golang  *GoTable   // nil if the file is not written in Go; used before Layers
+	Layers  []Layer    // the first layer that covers an address names it
+	Lines   *Positions // source positions of the code in Layers; nil if unknown or not requested
+	Inlined bool       // Symbol.Callers are requested
+	// Wanted is the file's build ID if its debug file is missing and may be fetched, or was fetched; otherwise "".
 	Wanted string
-	// Read is up to which offset a perf map was read into the table, and edges the sum of the edges of that.
+	// Read is the offset up to which a perf map was read, and Edges is the hash of that part's edges.
 	Read  int64
 	Edges uint64
-	// Fact is the answer to Task.Fact, in JSON.
+	// Fact is the answer for Task.Fact in JSON.
 	Fact []byte
-	Cut  bool // there is more to read in it: of a perf map, or debug information
+	Cut  bool // the rest of a perf map, or debug information, was not read
 }
 
-// Layer is the names of one source. Its ranges are sorted by address and do not overlap.
+// Layer has the names of one source. Its ranges are sorted by address and do not overlap.
 type Layer struct {
 	Source Source
-	Base   uint64   // addresses are kept as their distance from it
-	Starts []uint32 // one for each range, as are sizes and texts
+	Base   uint64   // base of the addresses
+	Starts []uint32 // one per range, like Sizes and Texts
 	Sizes  []uint32
-	Texts  []uint32 // numbers in names; nil: from first on, each its own
+	Texts  []uint32 // numbers in Names; nil: First and up, in order
 	First  int
-	Names  *Names // those of all layers of one source
+	Names  *Names // shared by all layers of a source
 }
 
-// Reading is how a file is read.
+// Reading says how to read a file.
 type Reading struct {
 	Limits Limits
-	// Inlined asks for Symbol.Callers.
+	// Inlined requests Symbol.Callers.
 	Inlined bool
-	// Lines asks ReadTable for lines and, with Inlined, for inlined functions of .debug_info.
+	// Lines requests that ReadTable reads lines and, with Inlined, inlined functions from .debug_info.
 	Lines bool
 
-	Left *Budget // of a file that is read in several steps; nil: all of Limits for each
+	Left *Budget // shared by several steps for one file; nil: Limits for each step
 }
 
-// Base is the first address that layers are counted from.
+// Base returns the lowest base of all layers.
 func (t *Table) Base() uint64 {
 	base := uint64(1<<64 - 1)
 	for _, l := range t.Layers {
@@ -53,7 +53,7 @@ func (t *Table) Base() uint64 {
 	return base
 }
 
-// WithDebug returns a table with the symbols of a debug file that was fetched before its own.
+// WithDebug returns a table with the symbols of a fetched debug file before those of t.
 func (t *Table) WithDebug(debug *Table) *Table {
 	return &Table{
 		Golang: t.Golang, Inlined: t.Inlined, Wanted: t.Wanted, Cut: debug.Cut,
@@ -61,13 +61,12 @@ func (t *Table) WithDebug(debug *Table) *Table {
 	}
 }
 
-// Fetched reports whether a fetched debug file is in the table.
+// Fetched reports whether the table has a fetched debug file.
 func (t *Table) Fetched() bool {
 	return t.Wanted != "" && len(t.Layers) > 0 && t.Layers[0].Source == SourceDebugFile
 }
 
-// Lookup returns the function at an address. The State is Named, Outside or NoSymbols, and Pending where the table
-// covers the address but does not have its function.
+// Lookup returns the function at an address. The State is Named, Outside or NoSymbols, or Pending if the function is not loaded.
 func (t *Table) Lookup(addr uint64) (Symbol, State) {
 	if t.Golang != nil {
 		if s, state := t.Golang.lookup(addr, t.Inlined); state != Outside {
@@ -95,7 +94,7 @@ func (t *Table) Covers(addr uint64) bool {
 	return t.Golang != nil && t.Golang.Covers(addr) || slices.ContainsFunc(t.Layers, func(l Layer) bool { return l.find(addr) >= 0 })
 }
 
-// Bytes is the memory that the table takes.
+// Bytes returns the memory of the table.
 func (t *Table) Bytes() int64 {
 	n := int64(256)
 	if t.Golang != nil {
@@ -114,7 +113,7 @@ func (t *Table) Bytes() int64 {
 	return n
 }
 
-// Within returns the table without its lines if it is larger than bytes with them. t may be nil.
+// Within returns the table without lines if it exceeds bytes with them. t may be nil.
 func (t *Table) Within(bytes int64) *Table {
 	if t == nil || t.Lines == nil || t.Bytes() <= bytes {
 		return t
@@ -124,7 +123,7 @@ func (t *Table) Within(bytes int64) *Table {
 	return &less
 }
 
-// Text is the number in names of a range's name.
+// Text returns the number in Names of a range's name.
 func (l *Layer) Text(i int) uint32 {
 	if l.Texts == nil {
 		return uint32(l.First + i)
@@ -132,7 +131,7 @@ func (l *Layer) Text(i int) uint32 {
 	return l.Texts[i]
 }
 
-// find returns the range that covers an address, -1 if none does.
+// find returns the range that covers an address, or -1.
 func (l *Layer) find(addr uint64) int {
 	i, rel := lastFrom(addr, l.Base, len(l.Starts), func(i int) uint32 { return l.Starts[i] })
 	if i < 0 || rel-l.Starts[i] >= l.Sizes[i] {
@@ -141,8 +140,8 @@ func (l *Layer) find(addr uint64) int {
 	return i
 }
 
-// lastFrom returns the last of n sorted starts that is not after an address, -1 if there is none. rel is the address as starts are:
-// counted from base.
+// lastFrom returns the index of the last of n sorted starts that is not after an address, or -1. rel is the address relative to
+// base, as starts are.
 func lastFrom(addr, base uint64, n int, start func(i int) uint32) (i int, rel uint32) {
 	if addr < base || addr-base > 1<<32-1 {
 		return -1, 0

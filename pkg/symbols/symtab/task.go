@@ -7,78 +7,78 @@ import (
 	"time"
 )
 
-// Reader reads files. A Store has one, which it closes.
+// Reader reads files. Its Store closes it.
 type Reader interface {
-	// Read performs a task. cpu is the CPU time that this has taken outside of the calling thread. It is called for one task after the
-	// other, and by two goroutines if Options.Fetch is set. It ends soon after ctx.
+	// Read performs a task and ends soon after ctx. cpu is its CPU time outside of the calling thread. One goroutine calls it for
+	// one task after the other, or two goroutines if Options.Fetch is set.
 	Read(ctx context.Context, t *Task) (table *Table, cpu time.Duration, err error)
-	// Wait waits until a task can be tried, or ctx ends.
+	// Wait waits until a task can be tried or ctx ends.
 	Wait(ctx context.Context)
 	Close()
 }
 
-// taskKind is the subject of a Task.
+// taskKind says what a Task reads.
 type taskKind uint8
 
-// The kinds of tasks.
+// These are the kinds of tasks.
 const (
-	readELF       taskKind = iota // a table without any of Go's functions
-	ReadFunctions                 // a table with some more of Go's functions than Old has
-	ReadPerfMap                   // a table that begins with Old
-	ReadDebugFile                 // the table of a debug file, without its lines
-	ReadLines                     // a table that has nothing but Lines
-	ReadFact                      // a table that has nothing but a Fact
-	decodeBytes                   // no file: what the other process makes of bytes, see Conn.Ask
+	readELF       taskKind = iota // a table without Go's functions
+	ReadFunctions                 // Old with more of Go's functions
+	ReadPerfMap                   // a table that continues Old
+	ReadDebugFile                 // the table of a debug file, without lines
+	ReadLines                     // a table with Lines only
+	ReadFact                      // a table with a Fact only
+	decodeBytes                   // decodes bytes, not a file: see Conn.Ask
 	numTaskKinds
 )
 
-// Task is one read of a file.
+// Task is a request to read a file.
 type Task struct {
 	Reading
 	Kind    taskKind
 	ID      FileID
 	Opened  *os.File
 	Size    int64
-	timeout time.Duration // set where the context does not come along
+	timeout time.Duration // replaces the context in the other process
 	Old     *Table
-	// Functions are wanted of Go's.
+	// Functions are the requested Go functions.
 	Functions []GoRange
-	// Base is the start of the code with the wanted lines.
+	// Base is the start of the code whose lines are requested.
 	Base  uint64
 	Debug DebugFiles // nil: there are none
-	Fact  string     // which one is read
+	Fact  string     // name of the requested fact
 	bytes []byte     // to decode
-	Room  int64      // what the table may take of memory, 0: anything; past it, it has no lines
+	Room  int64      // maximum memory of the table, 0: no limit; above it, lines are dropped
 }
 
-// FactInfo is the fact that identifies a file: a buildid.Info.
+// FactInfo is the fact that identifies a file, a buildid.Info.
 const FactInfo = "info"
 
-// File is the file to read: its identity tells which file is to blame if reading it ends the reader.
+// File returns the identity of the file, to blame it if reading ends the reader.
 func (t *Task) File() FileID { return t.ID }
 
 // Brief reports whether a task is short.
 func (t *Task) Brief() bool { return t.Kind == ReadFact }
 
-// GoRange is a Go function by its number, and how many bytes its code has.
+// GoRange is a Go function's number and code size in bytes.
 type GoRange struct{ Number, Size uint32 }
 
-// ErrReader says that a file could not be read because its reader ended, without a sign that the file is at fault.
+// ErrReader is the error if the reader ended without a sign that the file is at fault.
 var ErrReader = errors.New("the reader of files ended")
 
-// DebugFiles opens files that may be the debug file of another one.
+// DebugFiles opens candidates for a file's debug file.
 type DebugFiles interface {
-	// Candidate opens the n-th of them, and returns its size. Without a file there may be a next one, unless last is set.
+	// Candidate opens the n-th candidate and returns its size. If f is nil, there may be a next candidate, unless last is set.
 	Candidate(by DebugKey, n int) (f *os.File, size int64, last bool)
 }
 
-// DebugKey is how a debug file is found: by one of the two.
+// DebugKey identifies a debug file by one of its fields.
 type DebugKey struct {
 	ID   string // the build ID, in hexadecimal
-	Link string // the name in .gnu_debuglink, which has no folder
+	Link string // the file name in .gnu_debuglink, without folder
 }
 
-// Valid reports whether a key can be searched for.
+// Valid reports whether a key is safe to search for.
 func (k DebugKey) Valid() bool {
 	if k.ID != "" {
 		for _, c := range []byte(k.ID) {
@@ -99,5 +99,5 @@ func (k DebugKey) Valid() bool {
 	return true
 }
 
-// maxBuildID limits the length of a build ID, in hexadecimal digits.
+// maxBuildID limits the length of a build ID in hexadecimal digits.
 const maxBuildID = 128

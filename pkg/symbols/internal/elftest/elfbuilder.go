@@ -7,8 +7,7 @@ import (
 	"encoding/binary"
 )
 
-// TestELF is an ELF file in the making: small ones, as no compiler makes them. One segment holds all of it, at
-// testBase.
+// TestELF builds an ELF file, smaller than those of compilers. One segment holds all of it, at TestBase.
 type TestELF struct {
 	Machine  elf.Machine
 	Sections []TestSection
@@ -20,12 +19,12 @@ type TestSection struct {
 	Name   string
 	Kind   elf.SectionType
 	Flags  elf.SectionFlag
-	Addr   uint64 // 0: where it lies in the file
+	Addr   uint64 // 0: its place in the file
 	Data   []byte
 	Link   string
 	Entry  uint64
-	Size   uint64 // 0: that of data
-	Offset uint64 // 0: where it is put
+	Size   uint64 // 0: the size of its data
+	Offset uint64 // 0: chosen by Bytes
 }
 
 // TestBase is the address of a TestELF's first segment.
@@ -37,7 +36,7 @@ func (e *TestELF) Add(s TestSection) *TestELF {
 	return e
 }
 
-// Code adds a section of code at an address.
+// Code adds a section with code at an address.
 func (e *TestELF) Code(name string, addr uint64, data []byte) *TestELF {
 	return e.Add(TestSection{Name: name, Kind: elf.SHT_PROGBITS, Flags: elf.SHF_ALLOC | elf.SHF_EXECINSTR, Addr: addr, Data: data})
 }
@@ -47,11 +46,11 @@ type TestSymbol struct {
 	Name       string
 	Kind       elf.SymType
 	Bind       elf.SymBind
-	Section    uint16 // 1 is the first that was added
+	Section    uint16 // 1 is the first added section
 	Addr, Size uint64
 }
 
-// Symbols adds a table of symbols and its strings.
+// Symbols adds a symbol table and its strings.
 func (e *TestELF) Symbols(name string, kind elf.SectionType, all ...TestSymbol) *TestELF {
 	text := []byte{0}
 	var table bytes.Buffer
@@ -67,7 +66,7 @@ func (e *TestELF) Symbols(name string, kind elf.SectionType, all ...TestSymbol) 
 		Add(TestSection{Name: name + ".strings", Kind: elf.SHT_STRTAB, Data: text})
 }
 
-// Bytes lays the file out: headers, contents, section headers.
+// Bytes returns the file: headers, contents and section headers.
 func (e *TestELF) Bytes() []byte {
 	names := []byte{0}
 	all := append([]TestSection{{}}, e.Sections...)
@@ -129,7 +128,7 @@ func (e *TestELF) Bytes() []byte {
 	return out
 }
 
-// Named returns the section of that name.
+// Named returns the section with a name.
 func (e *TestELF) Named(name string) *TestSection {
 	for i := range e.Sections {
 		if e.Sections[i].Name == name {
@@ -139,7 +138,7 @@ func (e *TestELF) Named(name string) *TestSection {
 	panic("no section " + name)
 }
 
-// RawSymbols adds a table of n symbols that are written by at, and their strings.
+// RawSymbols adds a table of n symbols that at returns, and their strings.
 func (e *TestELF) RawSymbols(n int, strings []byte, at func(i int) elf.Sym64) *TestELF {
 	table := make([]byte, 0, 24*n)
 	le := binary.LittleEndian

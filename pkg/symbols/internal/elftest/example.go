@@ -14,20 +14,20 @@ import (
 	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/symbols/symtab"
 )
 
-// Mini is a packed ELF file, as .gnu_debugdata holds.
+// Mini is a compressed ELF file as in .gnu_debugdata.
 //
 //go:embed testdata/mini.xz
 var Mini []byte
 
-// Small are limits that hostile files reach soon.
+// Small are limits that hostile files soon exceed.
 var Small = symtab.Limits{Symbols: 4096, Names: 1 << 20, Read: 16 << 20, Debug: 1 << 20, Memory: 64 << 20}
 
-// Function is a global function in the first section.
+// Function returns a global function in the first section.
 func Function(name string, addr, size uint64) TestSymbol {
 	return TestSymbol{name, elf.STT_FUNC, elf.STB_GLOBAL, 1, addr, size}
 }
 
-// Example is a file with a bit of everything.
+// Example returns a file with most features.
 func Example() *TestELF {
 	code := make([]byte, 0x100)
 	copy(code[0x80:], []byte{0xff, 0x25, 0x10, 0, 0, 0}) // jmp *0x2096(%rip)
@@ -49,13 +49,13 @@ func Example() *TestELF {
 // NoteID is the build ID of WithNote.
 const NoteID = "00112233445566778899"
 
-// WithNote is a file with that build ID.
+// WithNote returns a file with the build ID NoteID.
 func WithNote() *TestELF {
 	note := append([]byte{4, 0, 0, 0, 10, 0, 0, 0, 3, 0, 0, 0, 'G', 'N', 'U', 0}, 0x00, 0x11, 0x22, 0x33, 0x44, 0x55, 0x66, 0x77, 0x88, 0x99, 0, 0)
 	return new(TestELF).Code(".text", 0x1000, make([]byte, 0x100)).Add(TestSection{Name: ".note.gnu.build-id", Kind: elf.SHT_NOTE, Flags: elf.SHF_ALLOC, Data: note})
 }
 
-// GoProgram builds a program and returns its path. The module's packages are at hand.
+// GoProgram builds a program and returns its path. The source may import this module's packages.
 func GoProgram(t *testing.T, source string, flags ...string) string {
 	t.Helper()
 	dir := t.TempDir()
@@ -67,7 +67,7 @@ func GoProgram(t *testing.T, source string, flags ...string) string {
 	return filepath.Join(dir, "program")
 }
 
-// Printing is a program.
+// Printing is the source of a program.
 const Printing = `package main
 
 func main() { println("hello") }

@@ -5,21 +5,22 @@ import (
 	"encoding/binary"
 )
 
-// The sizes of a header of a function table, in bytes, and of the part of runtime.firstmoduledata that is read, in words.
+// goHeaderSize is the size of a function table's header in bytes. moduleWords is the size of the read part of
+// runtime.firstmoduledata in words.
 const (
 	goHeaderSize = 8 + 8*8
 	moduleWords  = 41
 )
 
-// GoExampleTable is a .gopclntab of two functions in the layout of Go 1.20 and later. main.main is at 0x1000, with main.inner
-// inlined from 0x1004 to 0x1008, and main.last is at 0x1010.
+// GoExampleTable returns a .gopclntab in the layout of Go 1.20 and later. main.main is at 0x1000, with main.inner inlined from
+// 0x1004 to 0x1008. main.last is at 0x1010.
 func GoExampleTable() []byte {
 	le := binary.LittleEndian
 	names := []byte("\x00main.main\x00main.last\x00main.inner\x00")
 	files := []byte("/main.go\x00/inner.go\x00")
 	units := le.AppendUint32(le.AppendUint32(nil, 0), 9) // file 0, file 1
 	pctab := []byte{0}
-	values := func(pairs ...int) uint32 { // value, up to
+	values := func(pairs ...int) uint32 { // value and end of its range
 		at := uint32(len(pctab))
 		value, pc := -1, 0
 		for i := 0; i < len(pairs); i += 2 {
@@ -44,7 +45,7 @@ func GoExampleTable() []byte {
 		}
 		return b
 	}
-	functions := [][]byte{describe(0, 1, file, line, 9, inlined, 0), describe(16, 11, lastFile, lastLine, 1<<31, 0, 1<<32-1)} // the last begins at no line
+	functions := [][]byte{describe(0, 1, file, line, 9, inlined, 0), describe(16, 11, lastFile, lastLine, 1<<31, 0, 1<<32-1)} // the last one has no start line
 	head := uint32(4 * (2*len(functions) + 1))
 	var program []byte
 	for i, f := range functions {
@@ -69,15 +70,15 @@ func GoExampleTable() []byte {
 	return table
 }
 
-// GoExample is a program with such a table.
+// GoExample returns a program with this table.
 func GoExample(table []byte) *TestELF {
 	le := binary.LittleEndian
 	e := new(TestELF).Code(".text", 0, make([]byte, 0x40))
 	var tree []byte
-	for _, word := range []uint32{0, 21, 3, 90} { // main.inner, called where 0x1003 is
+	for _, word := range []uint32{0, 21, 3, 90} { // main.inner, called at 0x1003
 		tree = le.AppendUint32(tree, word)
 	}
-	// The one segment begins at testBase and these are the first sections after the headers of 176 bytes.
+	// The segment begins at TestBase, and these are the first sections after headers of 176 bytes.
 	const text, calls, module = TestBase + 176, TestBase + 176 + 0x40, TestBase + 176 + 0x40 + 16
 	e.Add(TestSection{Name: ".calls", Kind: elf.SHT_PROGBITS, Flags: elf.SHF_ALLOC, Data: tree})
 	words := make([]uint64, moduleWords)

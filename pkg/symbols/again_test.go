@@ -18,7 +18,7 @@ import (
 	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/symbols/symtab"
 )
 
-// pass lets so much time pass for a file whose read has failed.
+// pass pretends that d has passed since a file's read failed.
 func pass(s *Store, id symtab.FileID, d time.Duration) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -27,8 +27,8 @@ func pass(s *Store, id symtab.FileID, d time.Duration) {
 	}
 }
 
-// What made a read fail can pass: the next who asks after a while has the file read from where that one has it. The while
-// becomes longer each time, up to a bound.
+// The cause of a failed read may be temporary. After a wait, the next request reads the file by its own Open. The wait grows each
+// time, up to a bound.
 func TestStoreFailedReadIsNotForEver(t *testing.T) {
 	for name, c := range map[string]struct {
 		err  error
@@ -63,7 +63,7 @@ func TestStoreFailedReadIsNotForEver(t *testing.T) {
 	}
 }
 
-// While a file is read again it is pending.
+// A file is pending while it is read again.
 func TestStoreAgainIsPending(t *testing.T) {
 	s := newStore(t, Options{Limits: elftest.Small})
 	r := onDisk(t, elftest.Example().Bytes())
@@ -84,7 +84,7 @@ func TestStoreAgainIsPending(t *testing.T) {
 	require.Equal(t, symtab.Named, state)
 }
 
-// What is in a file does not pass.
+// An error in the content of a file is final.
 func TestStoreContentIsFinal(t *testing.T) {
 	s := newStore(t, Options{Limits: elftest.Small})
 	r := onDisk(t, []byte("#!/bin/sh\nexec something\n"))
@@ -95,7 +95,7 @@ func TestStoreContentIsFinal(t *testing.T) {
 	require.Equal(t, symtab.NotELF, s.Request(r))
 }
 
-// A file that was not read in time is not too large: on another day the machine is faster.
+// A file that was not read in time is not too large: the machine may be faster later.
 func TestStoreTooSlow(t *testing.T) {
 	s := newStore(t, Options{Limits: elftest.Small, Timeout: time.Nanosecond})
 	r := onDisk(t, elftest.Example().Bytes())
@@ -107,8 +107,8 @@ func TestStoreTooSlow(t *testing.T) {
 	require.Equal(t, symtab.Unreadable, stateOf(context.DeadlineExceeded))
 }
 
-// Who renames a running file, links it, or sets its mode changes its ctime only: it is still the file that was mapped.
-// One whose content has changed is not, even if it is as large as before and has the old time.
+// Renaming, linking or changing the mode of a running file changes only its ctime, so it is still the mapped file. A file whose
+// content has changed is not, even with the same size and time.
 func TestStoreChangedTimeOnly(t *testing.T) {
 	exe, err := os.Executable()
 	require.NoError(t, err)
@@ -122,7 +122,7 @@ func TestStoreChangedTimeOnly(t *testing.T) {
 	}{
 		"renamed": {func(t *testing.T, path string) {
 			require.NoError(t, os.Rename(path, path+".old"))
-			require.NoError(t, os.Symlink(path+".old", path)) // so that the test's Open finds the same file, as a mapping does
+			require.NoError(t, os.Symlink(path+".old", path)) // so that the test's Open finds the same file, like a mapping
 		}, symtab.Named},
 		"mode":   {func(t *testing.T, path string) { require.NoError(t, os.Chmod(path, 0o755)) }, symtab.Named},
 		"linked": {func(t *testing.T, path string) { require.NoError(t, os.Link(path, path+".link")) }, symtab.Named},
@@ -161,7 +161,7 @@ func TestStoreChangedTimeOnly(t *testing.T) {
 			_, state := s.Lookup(r.ID, addr(100))
 			require.Equal(t, symtab.Named, state)
 			c.change(t, r.Path)
-			for changed := r.ID; changed.CtimeNS == r.ID.CtimeNS; { // the clock of file systems is coarse
+			for changed := r.ID; changed.CtimeNS == r.ID.CtimeNS; { // file systems have a coarse clock
 				require.NoError(t, os.Chmod(r.Path, 0o755))
 				var st unix.Stat_t
 				require.NoError(t, unix.Stat(r.Path, &st))

@@ -28,7 +28,7 @@ func conns(t testing.TB) (here, there *symtab.Conn) {
 	return here, there
 }
 
-// apart is a Reader of files at the other end of a socket.
+// apart is a Reader at the other end of a socket.
 type apart struct {
 	c    *symtab.Conn
 	done chan error
@@ -56,7 +56,7 @@ func (a *apart) Close() {
 	}
 }
 
-// A debug file that the other process asks for is one of those that the finder would open, and no other.
+// The other process can only get debug files that the finder would open.
 func TestAskForDebugFile(t *testing.T) {
 	dir := t.TempDir()
 	id := "0123456789abcdef0123456789abcdef01234567"

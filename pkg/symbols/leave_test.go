@@ -17,8 +17,8 @@ import (
 	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/symbols/symtab"
 )
 
-// A file system that does not answer, not even one that has opened a file, keeps no other file from being read. What was
-// left behind ends when it answers after all.
+// A file system that hangs does not prevent reads of other files, even after it opened a file. Abandoned reads end when it
+// answers.
 func TestStoreDeafFileSystem(t *testing.T) {
 	if os.Getuid() != 0 {
 		t.Skip("only root can mount")
@@ -61,8 +61,7 @@ func TestStoreDeafFileSystem(t *testing.T) {
 	require.EqualValues(t, 1, released.Load())
 }
 
-// Opening a debug file does not ask its file system whether it can be polled: Go does that where nothing else in the
-// process can run, and a file system need not answer.
+// Opening a debug file does not poll its file system: a poll of a hanging file system blocks the whole Go process.
 func TestOpeningDoesNotPoll(t *testing.T) {
 	if os.Getuid() != 0 {
 		t.Skip("only root can mount")

@@ -17,12 +17,12 @@ import (
 	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/symbols/symtab"
 )
 
-// endedByLines is a Reader that ends, or is too slow, when it reads debug information.
+// endedByLines is a Reader that ends or is too slow when it reads debug information.
 type endedByLines struct {
 	parse.Here
 	ends  bool
 	slow  bool
-	tasks []bool // whether the ones so far wanted lines
+	tasks []bool // whether each task so far requested lines
 	costs time.Duration
 }
 
@@ -39,14 +39,14 @@ func (r *endedByLines) Read(ctx context.Context, t *symtab.Task) (*symtab.Table,
 	return table, r.costs, err
 }
 
-// withLines is a file with names and lines.
+// withLines returns a file with names and lines.
 func withLines() []byte {
 	content := elftest.WithDebug(elftest.DwarfExample(4)).Bytes()
 	binary.LittleEndian.PutUint64(content[64+16:], 0)
 	return content
 }
 
-// Debug information is read after the names, which stay where that ends what reads it.
+// Debug information is read after the names, which stay if it ends the reader.
 func TestLinesApart(t *testing.T) {
 	content := withLines()
 	for ends, want := range map[bool]string{true: "", false: "/src/main.c"} {
@@ -62,7 +62,7 @@ func TestLinesApart(t *testing.T) {
 	}
 }
 
-// Lines that the reader was not there for, or too slow, come later, and the names stay meanwhile.
+// If the reader was missing or too slow, lines come later. The names stay meanwhile.
 func TestLinesLater(t *testing.T) {
 	content := withLines()
 	for _, reader := range []*endedByLines{{ends: true}, {slow: true}} {
@@ -96,7 +96,7 @@ func TestLinesLater(t *testing.T) {
 	}
 }
 
-// So it is with a debug file that was fetched: its lines come later, and are all that is read of it then.
+// The lines of a fetched debug file also come later, and only they are read then.
 func TestLinesOfFetched(t *testing.T) {
 	debug := onDisk(t, withLines())
 	for _, reader := range []*endedByLines{{}, {ends: true}, {slow: true}} {
@@ -145,7 +145,7 @@ func TestLinesOfFetched(t *testing.T) {
 	}
 }
 
-// What it takes to read debug files that are fetched counts as that of other files does.
+// Reading fetched debug files costs CPU time like reading other files.
 func TestFetchedCounts(t *testing.T) {
 	debug := onDisk(t, withLines())
 	reader := &endedByLines{costs: burst}

@@ -16,16 +16,16 @@ import (
 	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/symbols/symtab"
 )
 
-// heap is how much memory is in use, in bytes.
+// heap returns the memory in use, in bytes.
 func heap() int64 {
 	var m runtime.MemStats
 	runtime.GC()
-	runtime.GC() // what pools have kept
+	runtime.GC() // a second time for the content of pools
 	runtime.ReadMemStats(&m)
 	return int64(m.HeapAlloc)
 }
 
-// changing is a file that is another one each time.
+// changing is a path with another file each time.
 type changing struct {
 	path string
 	time time.Time
@@ -46,8 +46,8 @@ func (c *changing) next(t *testing.T, content []byte) Request {
 	return Request{ID: id, Path: c.path, Open: func() (*os.File, error) { return os.Open(c.path) }}
 }
 
-// On a machine that compiles, programs come, are asked for and are gone: with names and without, in C and in Go, and some
-// are gone before they can be read. What is kept of them stays level and within the bound, and goes once nobody asks.
+// On a machine that compiles, programs appear, are requested and disappear: with and without names, in C and in Go. Some
+// disappear before they are read. The Store's memory stays level and within the bound, and is freed after the last request.
 func TestStoreMemory(t *testing.T) {
 	const bound = 2 << 20
 	s := newStore(t, Options{Bytes: bound})
@@ -78,10 +78,10 @@ func TestStoreMemory(t *testing.T) {
 			}
 			s.Request(r) // the functions
 			s.Wait(t.Context(), r.ID)
-			golang.next(t, nil) // gone before more is asked for
+			golang.next(t, nil) // removed before more is requested
 			s.Lookup(r.ID, all.Golang.Text+uint64(starts[i]))
 		case 1, 11:
-			c.next(t, content) // gone before it is read
+			c.next(t, content) // removed before it is read
 		}
 		s.Request(r)
 		s.Wait(t.Context(), r.ID)
@@ -109,7 +109,7 @@ func TestStoreMemory(t *testing.T) {
 	require.Less(t, heap()-before, int64(bound/2))
 }
 
-// tableOf reads a file.
+// tableOf returns the table of a file.
 func tableOf(t *testing.T, path string) *symtab.Table {
 	t.Helper()
 	f, err := os.Open(path)

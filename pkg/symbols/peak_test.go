@@ -24,22 +24,21 @@ import (
 	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/symbols/symtab"
 )
 
-// readerBound is how much memory a process may have taken, in bytes, that has read files made to take much: all that one
-// file may cost, and what the test itself takes. storeBound is that of the process that has had them read, and keeps little of
-// these files.
+// readerBound is the bound in bytes for the memory of a process that reads hostile files: the cost of one file, and that of the
+// test itself. storeBound is the bound for the process that requests the reads and stores little of the files.
 const (
 	readerBound = 256 << 20
 	storeBound  = 64 << 20
 )
 
-// readerEnv is the files that the test's own program has read in a process of its own, so that their peak is not that of others;
-// served stands for the process that reads them.
+// readerEnv has the files that the test binary reads in another process, so that peaks are separate. served marks the process
+// that reads them.
 const (
 	readerEnv = "SYMBOLS_TEST_READ"
 	served    = "served"
 )
 
-// TestPeakServed reads files that come by the socket at descriptor 3. It is the child of TestPeakReader.
+// TestPeakServed reads files that arrive on the socket at descriptor 3. It is the child of TestPeakReader.
 func TestPeakServed(t *testing.T) {
 	if os.Getenv(readerEnv) != served {
 		t.Skip("it is the child of TestPeakReader")
@@ -50,7 +49,7 @@ func TestPeakServed(t *testing.T) {
 	fmt.Printf("reader's peak %d kB\n", peak(t))
 }
 
-// peak is the most memory that this process has had, in kilobytes.
+// peak returns the peak memory of this process in kilobytes.
 func peak(t *testing.T) int {
 	status, err := os.ReadFile("/proc/self/status")
 	require.NoError(t, err)
@@ -59,7 +58,7 @@ func peak(t *testing.T) int {
 	return kb
 }
 
-// servedApart is a Reader in another process.
+// servedApart returns a Reader in another process.
 func servedApart(t *testing.T) symtab.Reader {
 	fds, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
 	require.NoError(t, err)
@@ -76,8 +75,8 @@ func servedApart(t *testing.T) symtab.Reader {
 	return a
 }
 
-// TestPeakReader has the files of readerEnv read through a Store, one after the other, and reports the names at their
-// addresses and the peaks of both processes. It is the child of TestPeak.
+// TestPeakReader reads the files of readerEnv through a Store, one at a time. It reports the names at their addresses, and the
+// peaks of both processes. It is the child of TestPeak.
 func TestPeakReader(t *testing.T) {
 	files, ok := os.LookupEnv(readerEnv)
 	if !ok || files == served {
@@ -104,17 +103,17 @@ func TestPeakReader(t *testing.T) {
 	fmt.Printf("store's peak %d kB\n", peak(t))
 }
 
-// Files that are small, or say little that is true, and name much: each takes no more memory than the bound, and two
-// names that alternate are kept as two names.
+// Hostile files are small but claim much. Each takes no more memory than the bound, and two alternating names are stored once
+// each.
 func TestPeak(t *testing.T) {
 	if testing.Short() {
 		t.Skip("it writes and reads some hundred megabytes")
 	}
 	global := elf.ST_INFO(elf.STB_GLOBAL, elf.STT_FUNC)
 	code := elftest.TestSection{Name: ".text", Kind: elf.SHT_PROGBITS, Flags: elf.SHF_ALLOC | elf.SHF_EXECINSTR, Addr: 0x1000, Size: 1 << 31}
-	long := strings.Repeat // strings is a section below
+	long := strings.Repeat // a later variable is named strings
 	for name, c := range map[string]struct {
-		files map[string]func(t *testing.T) []byte // by name and the address that is looked up
+		files map[string]func(t *testing.T) []byte // by name and looked-up address
 		want  []string
 	}{
 		"two long names in turn": {
@@ -181,8 +180,8 @@ func TestPeak(t *testing.T) {
 	}
 }
 
-// lyingDebug is a file of some hundred kilobytes that says that its debug information has 240 MiB, in two sections. It unpacks
-// to some more than half of that.
+// lyingDebug returns a file of some hundred kilobytes that claims 240 MiB of debug information in two sections. They decompress
+// to a bit more than half of that.
 func lyingDebug(t *testing.T) []byte {
 	e := new(elftest.TestELF).Code(".text", 0x1000, make([]byte, 0x100)).Symbols(".symtab", elf.SHT_SYMTAB, elftest.Function("main", 0x1000, 0x10))
 	for _, name := range []string{".debug_info", ".debug_line"} {

@@ -15,7 +15,7 @@ import (
 	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/symbols/symtab"
 )
 
-// A Store reads what was added when it is asked, and until then says that more may come.
+// On a request, a Store reads the new part. Until then it reports that more may come.
 func TestStorePerfMap(t *testing.T) {
 	s := NewStore(Options{Reader: parse.Here{}})
 	defer s.Close()
@@ -65,7 +65,7 @@ func TestVDSO(t *testing.T) {
 	require.Condition(t, func() bool { return names["__vdso_clock_gettime"] || names["__kernel_clock_gettime"] }, "%v", names)
 }
 
-// The more the last read of a perf map took, the longer it is left alone, and the longer it waits beside others.
+// The more a read of a perf map costs, the longer its next read waits, by itself and behind others.
 func TestPerfMapCost(t *testing.T) {
 	now := time.Now()
 	e := entry{id: symtab.FileID{Process: 1}, table: &symtab.Table{}, read: now}
@@ -77,7 +77,7 @@ func TestPerfMapCost(t *testing.T) {
 	require.False(t, e.more(now.Add(perfRest*time.Second-1)))
 	require.True(t, e.more(now.Add(perfRest*time.Second)))
 	require.Less(t, e.urgency(), program.urgency())
-	// A Store notes it.
+	// A Store records the cost.
 	s := newStore(t, Options{})
 	path := filepath.Join(t.TempDir(), "perf-1.map")
 	var text bytes.Buffer
@@ -98,7 +98,7 @@ func TestPerfMapCost(t *testing.T) {
 	require.Positive(t, s.entries[id].cost)
 }
 
-// As long as a part of a perf map was not read, nobody is told that it was.
+// A perf map does not count as read until all of its parts were read.
 func TestStorePerfMapInParts(t *testing.T) {
 	text := strings.Repeat("1000 10 function\n", 1000)
 	path := filepath.Join(t.TempDir(), "perf-1.map")

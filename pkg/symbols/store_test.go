@@ -27,7 +27,7 @@ import (
 	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/symbols/symtab"
 )
 
-// onDisk writes a file and returns what asks for it.
+// onDisk writes a file and returns a Request for it.
 func onDisk(t *testing.T, content []byte) Request {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), "file")
@@ -47,7 +47,7 @@ func newStore(t *testing.T, o Options) *Store {
 	return s
 }
 
-// stateAfter requests a file, waits for it, and returns what a look-up says then.
+// stateAfter requests a file, waits for it, and returns the state of a look-up.
 func stateAfter(t *testing.T, s *Store, r Request) symtab.State {
 	t.Helper()
 	s.Request(r)
@@ -56,7 +56,7 @@ func stateAfter(t *testing.T, s *Store, r Request) symtab.State {
 	return state
 }
 
-// Why a file has no names is told, and it is not read again.
+// A file without names gets the reason as its state, and is not read again.
 func TestStoreReasons(t *testing.T) {
 	s := newStore(t, Options{Limits: elftest.Small})
 	gone := onDisk(t, nil)
@@ -102,7 +102,7 @@ func TestStoreReasons(t *testing.T) {
 	}
 }
 
-// All tables together stay within the bound, and those that were used last stay.
+// All tables together stay within the bound, and the most recently used stay.
 func TestStoreBytes(t *testing.T) {
 	s := newStore(t, Options{Bytes: 100 << 10, Limits: elftest.Small})
 	manyNames := func(i int) []byte {
@@ -129,10 +129,10 @@ func TestStoreBytes(t *testing.T) {
 		sum += e.size
 	}
 	require.Equal(t, sum, stats.Bytes)
-	// A table that alone is larger than the bound is not kept, and a look-up says so.
+	// A table that exceeds the bound is not kept, and look-ups say so.
 	s = newStore(t, Options{Bytes: 2000, Limits: elftest.Small})
 	require.Equal(t, symtab.TooLarge, stateAfter(t, s, first))
-	// Nor is a table that fits alone, but not together with its entry.
+	// A table that fits only without its entry is not kept either.
 	content := manyNames(0)
 	table, err := parse.ReadTable(t.Context(), bytes.NewReader(content), int64(len(content)), symtab.Reading{Limits: elftest.Small})
 	require.NoError(t, err)
@@ -140,7 +140,7 @@ func TestStoreBytes(t *testing.T) {
 	require.Equal(t, symtab.TooLarge, stateAfter(t, s, first))
 }
 
-// Look-ups and requests never wait, however long a file takes.
+// Look-ups and requests never block, however long reading a file takes.
 func TestStoreBusy(t *testing.T) {
 	s := newStore(t, Options{Limits: elftest.Small})
 	stuck, began := make(chan struct{}), make(chan struct{})
@@ -168,7 +168,7 @@ func TestStoreBusy(t *testing.T) {
 	require.True(t, s.Wait(t.Context(), r.ID, symtab.FileID{Inode: maxQueue - 1}, symtab.FileID{Inode: 1 << 40}))
 }
 
-// What waits when a Store is closed is let go.
+// Closing a Store ends all waits.
 func TestStoreClose(t *testing.T) {
 	s := NewStore(Options{Reader: parse.Here{}})
 	released := make(chan struct{}, 10)
@@ -176,7 +176,7 @@ func TestStoreClose(t *testing.T) {
 	s.Request(Request{ID: symtab.FileID{Inode: 1}, Open: func() (*os.File, error) { close(began); <-stuck; return nil, os.ErrNotExist }, Release: func() { released <- struct{}{} }})
 	<-began
 	s.Request(Request{ID: symtab.FileID{Inode: 2}, Open: func() (*os.File, error) { return nil, os.ErrNotExist }, Release: func() { released <- struct{}{} }})
-	go func() { // once Close waits
+	go func() { // while Close waits
 		for closed := false; !closed; runtime.Gosched() {
 			s.mu.Lock()
 			closed = s.closed
@@ -192,7 +192,7 @@ func TestStoreClose(t *testing.T) {
 	require.Equal(t, symtab.Busy, s.Request(Request{ID: symtab.FileID{Inode: 3}}))
 }
 
-// Each file is read once, however many processes have it.
+// A file is read once for any number of processes.
 func TestStoreShortLived(t *testing.T) {
 	s := newStore(t, Options{Limits: elftest.Small})
 	r := onDisk(t, elftest.Example().Bytes())
@@ -207,7 +207,7 @@ func TestStoreShortLived(t *testing.T) {
 	require.EqualValues(t, 1, s.Stats().Files)
 }
 
-// A file whose debug file is on its way is not forgotten meanwhile, however long nobody asks for it.
+// A file is not forgotten while its debug file is fetched.
 func TestStoreKeepsWhatIsFetched(t *testing.T) {
 	began, goOn := make(chan struct{}), make(chan struct{})
 	s := newStore(t, Options{Limits: elftest.Small, Fetch: func(context.Context, string) (*os.File, error) {
@@ -225,7 +225,7 @@ func TestStoreKeepsWhatIsFetched(t *testing.T) {
 	require.Zero(t, s.Stats().Files)
 }
 
-// A file without symbols gets those of its debug file from a server, later.
+// A file without symbols later gets those of its debug file from a server.
 func TestStoreFetch(t *testing.T) {
 	debug := elftest.WithNote().Symbols(".symtab", elf.SHT_SYMTAB, elftest.Function("hidden", 0x1000, 0x10)).Bytes()
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -254,7 +254,7 @@ func TestStoreFetch(t *testing.T) {
 	s.forgetOld(time.Now().Add(2 * defaultKeep))
 	require.Zero(t, s.Stats().Bytes)
 
-	// Where the server has nothing, or nothing of use, it stays as it was.
+	// If the server has no useful file, the file stays as it was.
 	failing := newStore(t, Options{Limits: elftest.Small, Fetch: func(context.Context, string) (*os.File, error) { return nil, errors.New("no") }})
 	stateAfter(t, failing, r)
 	require.Eventually(t, func() bool { return failing.Stats().NotFetched == 1 }, 10*time.Second, time.Millisecond)
@@ -265,8 +265,7 @@ func TestStoreFetch(t *testing.T) {
 	require.Eventually(t, func() bool { return panicking.Stats().NotFetched == 1 }, 10*time.Second, time.Millisecond)
 }
 
-// Of a Go program only the functions that were asked for are read, those that are asked for later when they are, and
-// not from another file.
+// Only the requested functions of a Go program are read. Functions requested later are read later, but not from another file.
 func TestStoreGoFunctions(t *testing.T) {
 	exe, err := os.Executable()
 	require.NoError(t, err)
@@ -314,7 +313,7 @@ func TestStoreGoFunctions(t *testing.T) {
 	_, state = ask(100)
 	require.Equal(t, symtab.Named, state, "what was read stays")
 
-	// While the file is being read, another function of it is asked for.
+	// Another function is requested while the file is read.
 	s, opened, fail = newStore(t, Options{}), 0, false
 	asked := make(chan struct{})
 	open := r.Open
@@ -332,7 +331,7 @@ func TestStoreGoFunctions(t *testing.T) {
 	require.Equal(t, 1, opened)
 }
 
-// A read that fails was a read, too: nobody waits for the next one.
+// A failed read counts as a read, so that nobody waits for the next one.
 func TestStoreReadSince(t *testing.T) {
 	s, id, before := newStore(t, Options{}), symtab.FileID{Inode: 1, Process: 1}, time.Now()
 	require.False(t, s.ReadSince(id, before))
@@ -342,7 +341,7 @@ func TestStoreReadSince(t *testing.T) {
 	require.False(t, s.ReadSince(id, time.Now()))
 }
 
-// Lines that do not fit cost a file its lines, and not its names.
+// If lines do not fit, a file loses its lines but not its names.
 func TestStoreLinesTooLarge(t *testing.T) {
 	info, abbrev, line := elftest.DwarfExample(4)
 	content := elftest.WithDebug(info, abbrev, line).Bytes()

@@ -26,7 +26,7 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// file is an ELF file of that size with a build ID.
+// file returns an ELF file of size bytes with a build ID.
 func file(t *testing.T, id string, size int) []byte {
 	t.Helper()
 	raw, err := hex.DecodeString(id)
@@ -118,13 +118,13 @@ func TestFetch(t *testing.T) {
 	}
 	require.Equal(t, []string{one, two}, full.asked(), "each once: the rest is known")
 	require.Equal(t, []string{one, two}, empty.asked())
-	// Another process finds the files.
+	// Another Client finds the files in the folder.
 	f, err := client(t, Options{URLs: []string{empty.URL}, Dir: dir}).Fetch(t.Context(), one)
 	require.NoError(t, err)
 	f.Close()
 }
 
-// What cannot be a build ID becomes neither a path nor a request.
+// Text that cannot be a build ID becomes neither a path nor a request.
 func TestNoBuildID(t *testing.T) {
 	s := serve(t, func(http.ResponseWriter, string) {})
 	c := client(t, Options{URLs: []string{s.URL}})
@@ -135,7 +135,7 @@ func TestNoBuildID(t *testing.T) {
 	require.Empty(t, s.asked())
 }
 
-// Answers that are wrong, too large or endless leave nothing behind.
+// Answers that are wrong, too large or endless leave no files.
 func TestBadAnswers(t *testing.T) {
 	goOn := make(chan struct{})
 	for name, answer := range map[string]func(w http.ResponseWriter, id string){
@@ -176,8 +176,7 @@ func TestBadAnswers(t *testing.T) {
 	}
 }
 
-// A Client that starts leaves alone what another one is getting in the same folder, and removes what one has left behind
-// that ended meanwhile.
+// A new Client keeps the partial file of another running Client in the same folder. It removes the partial file of an ended one.
 func TestSharedFolder(t *testing.T) {
 	began, goOn := make(chan struct{}), make(chan struct{})
 	want := file(t, one, 1000)
@@ -249,7 +248,7 @@ func TestRoom(t *testing.T) {
 	require.ErrorIs(t, err, ErrNotFound)
 }
 
-// TestSecrets lets everything go wrong with a URL that has a password, which no error may show.
+// TestSecrets causes all errors of a URL with a password. No error may show the password.
 func TestSecrets(t *testing.T) {
 	for _, url := range []string{"ftp://u:s3cr3t@d.example.org?k=s3cr3t", "https://u:s3cr3t@d.example.org:port", "https://u:s3cr3t@%zz/"} {
 		_, err := New(Options{URLs: []string{url}, Dir: t.TempDir()})
@@ -257,7 +256,7 @@ func TestSecrets(t *testing.T) {
 		require.NotContains(t, err.Error(), "s3cr3t")
 	}
 	c := client(t, Options{URLs: []string{"http://u:s3cr3t@127.0.0.1:1/x?k=s3cr3t"}})
-	for range 2 { // the second time it is known to be away
+	for range 2 { // the second time, the server is known to be down
 		_, err := c.Fetch(t.Context(), strings.Repeat("ab", 20))
 		require.ErrorContains(t, err, "http://127.0.0.1:1/x")
 		require.NotContains(t, err.Error(), "s3cr3t")

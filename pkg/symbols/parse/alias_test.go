@@ -14,7 +14,7 @@ import (
 	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/symbols/symtab"
 )
 
-// Of a function's names the one counts that users know.
+// Among the names of a function, the one that users know counts.
 func TestAliases(t *testing.T) {
 	const global, weak, local = elf.STB_GLOBAL, elf.STB_WEAK, elf.STB_LOCAL
 	type name struct {
@@ -37,7 +37,7 @@ func TestAliases(t *testing.T) {
 		for turn := range names {
 			var all []elftest.TestSymbol
 			if slices.Contains([]string{"__first", "local_first"}, want) && turn > 0 {
-				continue // the first in the file counts
+				continue // the first name in the file counts
 			}
 			for _, n := range append(slices.Clone(names[turn:]), names[:turn]...) {
 				all = append(all, elftest.TestSymbol{Name: n.name, Kind: elf.STT_FUNC, Bind: n.bind, Section: 1, Addr: 0x1100, Size: 0x10})
@@ -55,7 +55,7 @@ func TestAliases(t *testing.T) {
 	}
 }
 
-// As many names for one function as a table can hold, long ones, and names behind the end of the table.
+// A function has as many long names as a table can hold. Some names are past the end of the table.
 func TestHostileAliases(t *testing.T) {
 	var all []elftest.TestSymbol
 	for i := range elftest.Small.Symbols {

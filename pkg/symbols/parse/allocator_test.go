@@ -20,7 +20,7 @@ import (
 	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/symbols/symtab"
 )
 
-// library opens a library of this machine, and skips the test if there is none.
+// library opens a library of this machine, or skips the test.
 func library(t *testing.T, pattern string) *os.File {
 	t.Helper()
 	for _, dir := range []string{"/lib/*-linux-gnu/", "/usr/lib/*-linux-gnu/", "/lib64/", "/usr/lib64/", "/usr/lib/"} {
@@ -35,7 +35,7 @@ func library(t *testing.T, pattern string) *os.File {
 	return nil
 }
 
-// told is what debug/elf says of a file's functions.
+// told returns the functions of a file according to debug/elf.
 func told(t *testing.T, r io.ReaderAt) map[string]uint64 {
 	t.Helper()
 	f, err := elf.NewFile(r)
@@ -53,7 +53,7 @@ func told(t *testing.T, r io.ReaderAt) map[string]uint64 {
 	return out
 }
 
-// find is findAllocator for a file whose size does not matter.
+// find is findAllocator with any size of the file.
 func find(t *testing.T, r io.ReaderAt) ([]allocators.Function, map[uint64][]uint64, error) {
 	return findAllocator(t.Context(), r, math.MaxInt64)
 }
@@ -102,7 +102,7 @@ func TestFindOthers(t *testing.T) {
 	}
 }
 
-// Allocators within programs have names of their own.
+// Allocators within programs have their own names.
 func TestFindPrefixed(t *testing.T) {
 	file := exampleFile{machine: machine, symbols: []exampleSymbol{
 		fn("je_malloc", 0x1000), fn("_rjem_malloc", 0x1010), fn("_rjem_mallocx", 0x1020), fn("_rjem_rallocx", 0x1030), fn("_rjem_sdallocx", 0x1040),
@@ -118,7 +118,7 @@ func TestFindPrefixed(t *testing.T) {
 	require.Equal(t, []allocators.Program{allocators.SizeFirst, allocators.SizeFirst, allocators.SizeFirst, allocators.CountSize, allocators.AddressSize, allocators.Address}, found)
 }
 
-// Of a file with more functions than get probes, those stay that programs call most, wherever they are in the file.
+// If a file has more functions than probes, the most frequently called functions get them, wherever they are in the file.
 func TestFindMostCalled(t *testing.T) {
 	var e exampleFile
 	for i := range uint64(2 * allocators.MaxFunctions) {
@@ -152,7 +152,7 @@ func static(t *testing.T, compiler, name, source string) *os.File {
 	return f
 }
 
-// A static program has its allocator's functions among its own symbols only.
+// A static program has its allocator's functions only in its own symbol table.
 func TestFindStatic(t *testing.T) {
 	f := static(t, "cc", "main.c", "#include <stdlib.h>\nint main(int n, char **v) { free(calloc(n, 10)); return v[0] == malloc(n); }\n")
 	found, _, err := find(t, f)
@@ -161,12 +161,12 @@ func TestFindStatic(t *testing.T) {
 	require.Contains(t, found, allocators.Function{Program: allocators.Address, Offset: told(t, f)["free"]})
 }
 
-// file is an ELF file of one executable segment, with symbols, made by hand.
+// exampleFile is an ELF file with one executable segment and symbols.
 type exampleFile struct {
 	machine elf.Machine
 	symbols []exampleSymbol
-	text    string                      // the names; of each symbol one is added
-	change  func(symbols, names []byte) // of the section headers
+	text    string                      // the names; each symbol adds one
+	change  func(symbols, names []byte) // changes the section headers
 	offset  uint64                      // of the segment
 }
 
@@ -266,7 +266,7 @@ func TestFindSymbols(t *testing.T) {
 	}
 }
 
-// The order in which probes come and go is by how much the functions are called.
+// Probes are added and removed in the order of how often functions are called.
 func TestDearestFirst(t *testing.T) {
 	file := exampleFile{symbols: []exampleSymbol{fn("pvalloc", 0x1010), fn("realloc", 0x1020), fn("_Znam", 0x1030), fn("_Znwm", 0x1040), fn("malloc", 0x1100), fn("free", 0x1200)}}
 	found, _, err := find(t, bytes.NewReader(file.bytes()))
@@ -275,7 +275,7 @@ func TestDearestFirst(t *testing.T) {
 	require.Equal(t, []allocators.Function{{Program: allocators.Throws, Offset: 0x40}, {Program: allocators.SizeFirst, Offset: 0x100}, {Program: allocators.SizeFirst, Offset: 0x10}, {Program: allocators.Throws, Offset: 0x30}, {Program: allocators.AddressSize, Offset: 0x20}, {Program: allocators.Address, Offset: 0x200}}, allocators.ByRank(found))
 }
 
-// What is in a file is up to the program that has mapped it.
+// The content of a file is up to the program that maps it.
 func TestFindHostile(t *testing.T) {
 	le := binary.LittleEndian
 	size := func(n uint64) func(symbols, names []byte) {
@@ -307,7 +307,7 @@ func TestFindHostile(t *testing.T) {
 	}
 }
 
-// endless is a file with a header, and whatever follows: a sparse file can have any size.
+// endless is a sparse file of any size with a header.
 type endless struct{ header []byte }
 
 func (e endless) ReadAt(to []byte, at int64) (int, error) {
@@ -318,16 +318,16 @@ func (e endless) ReadAt(to []byte, at int64) (int, error) {
 	return len(to), nil
 }
 
-// A file with as many sections as its header can say takes no more memory than any.
+// A file with the maximum number of sections takes no more memory than others.
 func TestFindMemory(t *testing.T) {
 	le := binary.LittleEndian
 	b := exampleFile{symbols: []exampleSymbol{fn("malloc", 0x1100)}}.bytes()
 	at := int(le.Uint64(b[40:]))
 	sections := slices.Clone(b)
-	le.PutUint16(sections[60:], 0) // the first section's size is how many there are
+	le.PutUint16(sections[60:], 0) // the first section's size is the number of sections
 	le.PutUint64(sections[at+32:], 1<<30)
 	names := slices.Clone(b)
-	le.PutUint64(names[at+3*64+32:], 1<<40) // of the names of sections
+	le.PutUint64(names[at+3*64+32:], 1<<40) // of the sections' names
 	symbols := slices.Clone(b)
 	le.PutUint64(symbols[at+64+32:], uint64(allocatorLimits.Read)/2)
 	le.PutUint64(symbols[at+64+24:], 1<<20)

@@ -12,7 +12,7 @@ import (
 	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/symbols/symtab"
 )
 
-// The operators of allocators throw where there is no memory: how each returns is known, or it gets no probe at its return.
+// Allocators' operators throw without memory. Either their exits are known, or they get no probe at their return.
 func TestExitsOfLibraries(t *testing.T) {
 	for _, pattern := range []string{"libjemalloc.so.2", "libtcmalloc_minimal.so.4", "libtcmalloc.so.4"} {
 		t.Run(pattern, func(t *testing.T) {
@@ -34,7 +34,7 @@ func TestExitsOfLibraries(t *testing.T) {
 	}
 }
 
-// The operators of a static program are libstdc++'s, which call malloc.
+// In a static program, the operators are libstdc++'s, which call malloc.
 func TestOperatorsThatCallMalloc(t *testing.T) {
 	f := static(t, "c++", "main.cc", "int main(int n, char **) { int *volatile p = new int[n]; delete[] p; return 0; }\n")
 	found, exits, err := find(t, f)
@@ -46,11 +46,11 @@ func TestOperatorsThatCallMalloc(t *testing.T) {
 	require.Empty(t, exits)
 }
 
-// codeOf puts code into an ELF file by offset.
+// codeOf returns an ELF file with code at offsets.
 func codeOf(parts map[uint64][]byte) *bytes.Reader {
 	b := make([]byte, 0x2000)
 	for i := range b {
-		b[i] = 0x06 // no instruction on x86; arm64 takes it for one that goes on
+		b[i] = 0x06 // no instruction on x86; a plain one on arm64
 	}
 	copy(b, exampleFile{}.bytes())
 	for at, code := range parts {
@@ -143,7 +143,7 @@ func TestDecodeARM64(t *testing.T) {
 	}
 }
 
-// What is in a file is up to the program that has mapped it.
+// The content of a file is up to the program that maps it.
 func FuzzFollow(f *testing.F) {
 	f.Add([]byte("\x74\x01\xc3\x90\xc3"))
 	f.Add([]byte("\xff\x25\x00\x01\x00\x00"))

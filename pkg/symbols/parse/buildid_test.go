@@ -14,7 +14,7 @@ import (
 	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/buildid"
 )
 
-// The test's own program has the build ID that the toolchain says.
+// The test's own program has the build ID that the toolchain reports.
 func TestReadGo(t *testing.T) {
 	path, err := os.Executable()
 	require.NoError(t, err)
@@ -41,7 +41,7 @@ func TestReadGo(t *testing.T) {
 	require.False(t, ok)
 }
 
-// image is a small ELF file with one segment of notes.
+// image returns a small ELF file with one segment of notes.
 func image(notes []byte) []byte {
 	b := make([]byte, 64+56)
 	copy(b, "\x7fELF\x02\x01\x01")
@@ -95,7 +95,7 @@ func TestReadInfoNotes(t *testing.T) {
 	}
 }
 
-// A file that claims more than it has is read within bounds.
+// A file with wrong sizes is read within bounds.
 func TestReadIsBounded(t *testing.T) {
 	b := image(note("GNU\x00", 3, "\xab"))
 	b[56], b[57] = 0xff, 0xff                           // e_phnum: more than any file has

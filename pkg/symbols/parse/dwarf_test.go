@@ -17,7 +17,7 @@ import (
 func TestPositions(t *testing.T) {
 	for _, version := range []uint16{4, 5} {
 		content := elftest.WithDebug(elftest.DwarfExample(version)).Bytes()
-		// Code is where segments say, too.
+		// The segment covers the code.
 		binary.LittleEndian.PutUint64(content[64+16:], 0)
 		table, err := readBytes(content)
 		require.NoError(t, err)
@@ -35,7 +35,7 @@ func TestPositions(t *testing.T) {
 	}
 }
 
-// Of inlined calls that have the same code the innermost counts, and all of them are callers.
+// Among inlined calls with the same code, the innermost is the symbol and the others are callers.
 func TestNestedCalls(t *testing.T) {
 	le := binary.LittleEndian
 	_, abbrev, line := elftest.DwarfExample(4)
@@ -59,7 +59,7 @@ func TestNestedCalls(t *testing.T) {
 	}}, got)
 }
 
-// Code at 0 is that of functions that a linker has left out.
+// Code at 0 belongs to functions that the linker removed.
 func TestRangesAtZero(t *testing.T) {
 	le := binary.LittleEndian
 	at := func(kind byte, addr uint64, rest ...byte) []byte {
@@ -71,7 +71,7 @@ func TestRangesAtZero(t *testing.T) {
 		at(5, 0, 4, 0, 8),                   // base_address, offset_pair
 		at(7, 0x1000, 8), []byte{0})         // start_length, end_of_list
 	body := []byte{5, 0, 1, 8, 0, 0, 0, 0, 1, 2, 'f', 0, 3, 12, 0, 0, 0, 10, 0, 0, 0, 0}
-	body[17] = byte(4 + 9) // what is inlined: the function f
+	body[17] = byte(4 + 9) // the inlined function is f
 	abbrev := []byte{1, 0x11, 1, 0, 0, 2, 0x2e, 0, 0x03, 0x08, 0, 0, 3, 0x1d, 0, 0x55, 0x17, 0x31, 0x13, 0, 0, 0}
 	p := positions(t.Context(), t, elftest.Small, map[string][]byte{".debug_info": unitOf(body), ".debug_abbrev": abbrev, ".debug_line": {0}, ".debug_rnglists": list})
 	require.Equal(t, []uint32{0}, p.Starts)
@@ -79,7 +79,7 @@ func TestRangesAtZero(t *testing.T) {
 	require.Equal(t, "f", p.Names.Get(0))
 }
 
-// Where names are known, lines are read without them: of the file, or of its debug file.
+// If names are known, only lines are read, from the file or its debug file.
 func TestLinesAlone(t *testing.T) {
 	content := elftest.WithDebug(elftest.DwarfExample(5)).Bytes()
 	binary.LittleEndian.PutUint64(content[64+16:], 0)
@@ -106,7 +106,7 @@ func TestLinesAlone(t *testing.T) {
 	}
 }
 
-// oneDebugFile is the path of a file that is offered as the one that a debug link names.
+// oneDebugFile is the path of the file that a debug link finds.
 type oneDebugFile string
 
 func (d oneDebugFile) Candidate(by symtab.DebugKey, n int) (*os.File, int64, bool) {
@@ -121,7 +121,7 @@ func (d oneDebugFile) Candidate(by symtab.DebugKey, n int) (*os.File, int64, boo
 	return f, st.Size(), err != nil
 }
 
-// More debug information than allowed costs the lines, not the names.
+// Too much debug information loses the lines, not the names.
 func TestPositionsTooLarge(t *testing.T) {
 	info, abbrev, line := elftest.DwarfExample(4)
 	table, err := readBytes(elftest.WithDebug(append(info, make([]byte, elftest.Small.Debug)...), abbrev, line).Bytes())
@@ -138,7 +138,7 @@ func FuzzPositions(f *testing.F) {
 	f.Fuzz(func(t *testing.T, info, abbrev, line []byte) {
 		content := elftest.WithDebug(info, abbrev, line).Bytes()
 		binary.LittleEndian.PutUint64(content[64+16:], 0)
-		// Not by way of survive: a panic counts.
+		// survive would hide a panic, so it is not used here.
 		table, err := readBytes(content)
 		require.NoError(t, err)
 		for addr := uint64(0xff0); addr < 0x1100; addr++ {

@@ -14,7 +14,7 @@ import (
 	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/symbols/symtab"
 )
 
-// positions reads sections of debug information of code at 0x1000.
+// positions reads sections of debug information for code at 0x1000.
 func positions(ctx context.Context, t *testing.T, limits symtab.Limits, sections map[string][]byte) *symtab.Positions {
 	e := elftest.WithDebug(sections[".debug_info"], sections[".debug_abbrev"], sections[".debug_line"])
 	for name, content := range sections {
@@ -24,20 +24,20 @@ func positions(ctx context.Context, t *testing.T, limits symtab.Limits, sections
 		e.Add(elftest.TestSection{Name: name, Kind: elf.SHT_PROGBITS, Data: content})
 	}
 	content := e.Bytes()
-	binary.LittleEndian.PutUint64(content[64+16:], 0) // code is where segments say
+	binary.LittleEndian.PutUint64(content[64+16:], 0) // the segment covers the code
 	f, err := openELF(newReader(t.Context(), bytes.NewReader(content), int64(len(content)), symtab.Reading{Limits: limits}))
 	require.NoError(t, err)
 	f.ctx = ctx
 	return f.readPositions(0x1000, limits)
 }
 
-// unitOf puts a length in front.
+// unitOf puts the length before body.
 func unitOf(body ...[]byte) []byte {
 	b := slices.Concat(body...)
 	return append(binary.LittleEndian.AppendUint32(nil, uint32(len(b))), b...)
 }
 
-// lineTable is a unit of DWARF 5 whose table of lines has those files and that program.
+// lineTable returns a DWARF 5 unit with a line table of these files and this program.
 func lineTable(program []byte, files ...string) map[string][]byte {
 	le := binary.LittleEndian
 	tail := []byte{1, 1, 1, 0xfb, 14, 13, 0, 1, 1, 1, 1, 0, 0, 0, 1, 0, 0, 1, 1, 1, 8, 1, '/', 0, 1, 1, 8}
@@ -54,28 +54,28 @@ func lineTable(program []byte, files ...string) map[string][]byte {
 
 const mib = 1 << 20
 
-// setAddress and endSequence are parts of the program of a table of lines.
+// setAddress and endSequence are operations of a line program.
 func setAddress(addr uint64) []byte {
 	return binary.LittleEndian.AppendUint64([]byte{0, 9, 2}, addr)
 }
 
 var endSequence = []byte{2, 1, 0, 1, 1}
 
-// A path of DWARF 5 that is not absolute is in the folder of the unit.
+// A relative path of DWARF 5 is in the unit's folder.
 func TestRelativePath(t *testing.T) {
 	p := positions(t.Context(), t, elftest.Small, lineTable(slices.Concat(setAddress(0x1000), []byte{4, 0, 1}, endSequence), "x/main.c"))
 	require.Equal(t, 1, p.Files.Count)
 	require.Equal(t, "/src/x/main.c", p.Files.Get(0))
 }
 
-// The names of files count in full: kept one after the other they take little.
+// File names count in full, though they take little when stored.
 func TestManyFiles(t *testing.T) {
 	var files []string
 	long := string(bytes.Repeat([]byte("x"), 4000))
 	program := setAddress(0x1000)
 	for i := range 1000 {
 		files = append(files, long+string(rune('a'+i%26))+string(rune(0x4e00+i)))
-		program = append(binary.AppendUvarint(append(program, 4), uint64(i)), 33) // another file, an address and a line further
+		program = append(binary.AppendUvarint(append(program, 4), uint64(i)), 33) // another file, the next address and line
 	}
 	limits := elftest.Small
 	limits.Debug *= 8
@@ -88,15 +88,15 @@ func TestManyFiles(t *testing.T) {
 	require.LessOrEqual(t, sum, limits.Names)
 }
 
-// A sequence of too many rows is left out, and what was there before it stays.
+// A sequence with too many rows is dropped. Earlier sequences stay.
 func TestManyRows(t *testing.T) {
-	many := bytes.Repeat([]byte{13 + 5 + 1 + 14}, 4*mib) // an address and a line further
+	many := bytes.Repeat([]byte{13 + 5 + 1 + 14}, 4*mib) // the next address and line
 	p := positions(t.Context(), t, symtab.DefaultLimits(), lineTable(slices.Concat(setAddress(0x1000), []byte{1}, endSequence, setAddress(0x1010), many, endSequence), "main.c"))
 	require.Len(t, p.Pieces, 1)
 	require.Equal(t, symtab.Piece{Start: 0, End: 1}, p.Pieces[0])
 }
 
-// inlinedCalls is a unit with n inlined calls, each of another function, of which there is no description.
+// inlinedCalls returns a unit with n inlined calls, each of a different function without an entry.
 func inlinedCalls(n int) map[string][]byte {
 	le := binary.LittleEndian
 	body := slices.Concat([]byte{4, 0}, []byte{0, 0, 0, 0, 8}, []byte{1, 2})
@@ -111,7 +111,7 @@ func inlinedCalls(n int) map[string][]byte {
 	}
 }
 
-// When the time is up nothing more is read, and what there was stays.
+// After a timeout nothing more is read, and earlier results stay.
 func TestDebugTime(t *testing.T) {
 	rows := lineTable(slices.Concat(setAddress(0x1000), endSequence, setAddress(0x1000), bytes.Repeat([]byte{33}, mib/2)), "main.c")
 	for name, sections := range map[string]map[string][]byte{"calls": inlinedCalls(10_000), "rows": rows} {

@@ -29,7 +29,7 @@ func TestGoExample(t *testing.T) {
 	}
 }
 
-// Where reading fails, no function is taken for one without a name: it is asked for again.
+// If reading fails, functions are not recorded as nameless: they are requested again.
 func TestGoReadingFails(t *testing.T) {
 	content := elftest.GoExample(elftest.GoExampleTable()).Bytes()
 	const text = elftest.TestBase + 176
@@ -56,7 +56,7 @@ func TestGoReadingFails(t *testing.T) {
 	require.ErrorIs(t, err, symtab.ErrTooLarge)
 }
 
-// with returns a table that has Go's functions at those addresses, too.
+// with returns a table that also has Go's functions at addrs.
 func with(ctx context.Context, t *symtab.Table, r io.ReaderAt, size int64, o symtab.Reading, addrs []uint64) (*symtab.Table, error) {
 	if t.Golang == nil {
 		return t, nil

@@ -24,7 +24,8 @@ func callsNothing(text string) (h uint32) {
 //go:noinline
 func callsOne(text string) uint32 { return callsNothing(text) + 1 }
 
-// Of this test's own program functions that call nothing are found, and no others; what is cut off or damaged has fewer, and harms nobody.
+// In this test's own program, exactly the functions that call nothing are found. Truncated or damaged copies have fewer, and do
+// no harm.
 func TestGoLeaves(t *testing.T) {
 	require.NotZero(t, callsOne("a"))
 	exe, err := os.Executable()
@@ -38,7 +39,7 @@ func TestGoLeaves(t *testing.T) {
 	require.NoError(t, err)
 	table, err := f.readGo(symtab.DefaultLimits())
 	require.NoError(t, err)
-	// isLeaf tells by the place of a function's description, which is in the list of functions.
+	// isLeaf finds a function by the place of its entry in the function list.
 	isLeaf := func(function any) bool {
 		i, ok := table.Function(uint64(reflect.ValueOf(function).Pointer()))
 		require.True(t, ok)
@@ -61,6 +62,6 @@ func TestGoLeaves(t *testing.T) {
 		for i := table.Offset + 64; i < table.End; i += 97 {
 			broken[i] = damage
 		}
-		_, _ = ReadGoLeaves(context.Background(), bytes.NewReader(broken), int64(len(broken)), symtab.DefaultLimits()) // it ends
+		_, _ = ReadGoLeaves(context.Background(), bytes.NewReader(broken), int64(len(broken)), symtab.DefaultLimits()) // must return
 	}
 }

@@ -17,7 +17,7 @@ import (
 	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/symbols/symtab"
 )
 
-// checkTable looks up around everything that a table says it has.
+// checkTable looks up addresses around all entries of a table.
 func checkTable(t *testing.T, table *symtab.Table) {
 	t.Helper()
 	table.Bytes()
@@ -50,7 +50,7 @@ func readBytes(b []byte) (*symtab.Table, error) {
 	return ReadTable(context.Background(), bytes.NewReader(b), int64(len(b)), symtab.Reading{Limits: elftest.Small, Inlined: true, Lines: true})
 }
 
-// survive reads a file that may be anything.
+// survive reads any content as a file.
 func survive(t *testing.T, b []byte) {
 	t.Helper()
 	begin := time.Now()
@@ -74,7 +74,7 @@ func TestExample(t *testing.T) {
 	}
 }
 
-// Of the symbols of a debug file those are of use that name a byte more than there are names for.
+// Symbols of a debug file are used if they name at least one byte without a name.
 func TestMissing(t *testing.T) {
 	table, err := readBytes(new(elftest.TestELF).Code(".text", 0x1000, make([]byte, 0x100)).Symbols(".symtab", elf.SHT_SYMTAB, elftest.Function("f", 0x1000, 0x20)).Bytes())
 	require.NoError(t, err)
@@ -83,7 +83,7 @@ func TestMissing(t *testing.T) {
 		missing(table, []symbol{{addr: 0x1000, size: 0x20}, longer, before, {addr: 0x101f, size: 1}, open, other}))
 }
 
-// A symbol that is not a function, not defined here, or not in the code gives no name.
+// Symbols are ignored if they are no functions, undefined, or outside of code.
 func TestWhatCounts(t *testing.T) {
 	e := new(elftest.TestELF).Code(".text", 0x1000, make([]byte, 0x1000)).Add(elftest.TestSection{Name: ".data", Kind: elf.SHT_PROGBITS, Flags: elf.SHF_ALLOC | elf.SHF_WRITE, Addr: 0x3000, Data: make([]byte, 16)})
 	symbol := func(name string, kind elf.SymType, bind elf.SymBind, section uint16, addr, size uint64) elftest.TestSymbol {
@@ -118,7 +118,7 @@ func TestWhatCounts(t *testing.T) {
 	}
 }
 
-// The exported symbols of a file without section headers.
+// A file without section headers has its exported symbols.
 func TestWithoutSectionHeaders(t *testing.T) {
 	e := new(elftest.TestELF).Code(".text", 0, make([]byte, 0x100))
 	e.Symbols(".dynsym", elf.SHT_DYNSYM, elftest.Function("exported", elftest.TestBase+0x100, 0x10), elftest.Function("another", elftest.TestBase+0x110, 0x10))
@@ -140,7 +140,7 @@ func TestWithoutSectionHeaders(t *testing.T) {
 	require.Equal(t, symtab.Symbol{Name: "another", Source: symtab.SourceDynsym}, got)
 }
 
-// Files that lie about themselves are refused, or give what is there, and quickly.
+// Files that lie about themselves are rejected or read in part, and quickly.
 func TestHostile(t *testing.T) {
 	text := func() *elftest.TestELF { return new(elftest.TestELF).Code(".text", 0x1000, make([]byte, 0x100)) }
 	many := make([]elftest.TestSymbol, elftest.Small.Symbols+1)
@@ -195,14 +195,14 @@ func TestHostile(t *testing.T) {
 		changed[n] ^= 0xff
 		survive(t, changed)
 	}
-	for i := range 64 + 2*56 { // of the headers every byte
+	for i := range 64 + 2*56 { // every byte of the headers
 		changed := bytes.Clone(whole)
 		changed[i] ^= 0xff
 		survive(t, changed)
 	}
 }
 
-// longNames are more bytes of names than small allows.
+// longNames returns symbols whose names exceed the limit of elftest.Small.
 func longNames() []elftest.TestSymbol {
 	var all []elftest.TestSymbol
 	for i := range elftest.Small.Names/symtab.MaxName + 2 {
@@ -218,7 +218,7 @@ func notTerminated() []byte {
 	return e.Bytes()
 }
 
-// cutting is a file that is truncated while it is read.
+// cutting is a file that is truncated during a read.
 type cutting struct {
 	io.ReaderAt
 	reads, after int

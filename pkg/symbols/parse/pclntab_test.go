@@ -32,7 +32,7 @@ func tableOf(t *testing.T, path string, inlined bool) *symtab.Table {
 	return table
 }
 
-// Every 31st address of this test's own program, next to what the Go runtime says of it.
+// Every 31st address of this test's own program has the same function as in the Go runtime.
 func TestGoRuntime(t *testing.T) {
 	exe, err := os.Executable()
 	require.NoError(t, err)
@@ -53,21 +53,21 @@ func TestGoRuntime(t *testing.T) {
 			continue
 		}
 		if next := runtime.FuncForPC(uintptr(pc + 1)); next != nil && uint64(next.Entry()) == pc+1 {
-			continue // no call returns to a function's first byte: CallersFrames takes it for an interrupt
+			continue // no call returns to a function's first byte: CallersFrames assumes an interrupt
 		}
-		if fn.Name() == "" { // for the runtime the first name, at offset 0, is none
+		if fn.Name() == "" { // the runtime treats the first name, at offset 0, as none
 			continue
 		}
-		// For an address that is not from runtime.Callers this is the inlined function alone.
+		// For an address that runtime.Callers did not return, this is only the inlined function.
 		frame, _ := runtime.CallersFrames([]uintptr{uintptr(pc + 1)}).Next()
 		if frame.Function == "" { // between functions
 			continue
 		}
-		// The runtime does not print what types are in brackets.
+		// The runtime does not print type parameters.
 		if from, to := strings.IndexByte(got.Name, '['), strings.LastIndexByte(got.Name, ']'); from >= 0 && from < to {
 			got.Name = got.Name[:from] + "[...]" + got.Name[to+1:]
 		}
-		start := int(reflect.ValueOf(frame).FieldByName("startLine").Int()) // what runtime/pprof writes
+		start := int(reflect.ValueOf(frame).FieldByName("startLine").Int()) // as runtime/pprof writes it
 		want := symtab.Symbol{Name: frame.Function, File: frame.File, Line: frame.Line, StartLine: start, Source: symtab.SourcePclntab, Callers: got.Callers}
 		if want.File == "?" || want.File == "" {
 			want.File, want.Line = "", 0
@@ -80,7 +80,7 @@ func TestGoRuntime(t *testing.T) {
 			got = got.Callers[n-1]
 			inlined++
 		} else {
-			got.Name = outer.Name // in full
+			got.Name = outer.Name // with type parameters
 		}
 		require.Equal(t, got, outer)
 		checked++
@@ -94,8 +94,7 @@ func TestGoRuntime(t *testing.T) {
 	require.Greater(t, begun, 50_000)
 }
 
-// All functions of programs that were built in different ways, next to what debug/gosym says of the same
-// program with its symbol table.
+// All functions of programs from different builds are the same as in debug/gosym, which reads the program with its symbol table.
 func TestGoPrograms(t *testing.T) {
 	for name, c := range map[string]struct {
 		arch  string
@@ -141,7 +140,7 @@ func TestGoPrograms(t *testing.T) {
 	}
 }
 
-// goFunctions reads the functions of a program with its symbol table, which says where the text begins.
+// goFunctions reads the functions of a program with its symbol table, which has the start of the text.
 func goFunctions(t *testing.T, path string) *gosym.Table {
 	t.Helper()
 	f, err := elf.Open(path)
@@ -173,7 +172,7 @@ func goFunctions(t *testing.T, path string) *gosym.Table {
 	return tab
 }
 
-// withoutSections copies a program without its list of sections.
+// withoutSections copies a program without its section headers.
 func withoutSections(t *testing.T, from, to string) {
 	t.Helper()
 	b, err := os.ReadFile(from)
@@ -183,7 +182,7 @@ func withoutSections(t *testing.T, from, to string) {
 	require.NoError(t, os.WriteFile(to, b, 0o700))
 }
 
-// withoutNames copies a program with sections that have no names.
+// withoutNames copies a program without section names.
 func withoutNames(t *testing.T, from, to string) {
 	t.Helper()
 	b, err := os.ReadFile(from)
@@ -195,7 +194,7 @@ func withoutNames(t *testing.T, from, to string) {
 	require.NoError(t, os.WriteFile(to, b, 0o700))
 }
 
-// However long the tables of a function are, a look-up decodes a few pairs of each.
+// A look-up decodes a few pairs of a function's tables, whatever their length.
 func TestGoPairs(t *testing.T) {
 	random := rand.New(rand.NewPCG(1, 2))
 	const n, quantum = 20_000, 4
@@ -209,7 +208,7 @@ func TestGoPairs(t *testing.T) {
 	for i := range n {
 		by := random.IntN(200) - 100
 		if by == 0 && i > 0 {
-			by = 1 // 0 is the end
+			by = 1 // 0 would be the end
 		}
 		distance := 1 + random.IntN(5)
 		b = binary.AppendUvarint(binary.AppendVarint(b, int64(by)), uint64(distance))
@@ -237,7 +236,7 @@ func TestGoPairs(t *testing.T) {
 	require.EqualValues(t, -1, table.Value(&p, start))
 	require.EqualValues(t, -1, table.Value(&symtab.GoPairs{}, 0))
 
-	// A table whose addresses do not rise, so that no place to begin at leads to the address soon.
+	// In a table whose addresses do not rise, no state is close to the address.
 	b = nil
 	for range n {
 		b = append(b, 2, 0)

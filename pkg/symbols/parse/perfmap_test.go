@@ -41,7 +41,7 @@ func TestPerfMap(t *testing.T) {
 		require.Equal(t, want, s.Name, "%#x", addr)
 		require.Equal(t, want != "", state == symtab.Named)
 	}
-	// The rest is written, and code moves to where other code was.
+	// The rest of the line is written, and new code replaces old code.
 	text += "ete\n7f0000001040 100 newer\n"
 	table = perfMapOf(t, text, table)
 	for addr, want := range map[uint64]string{
@@ -52,7 +52,7 @@ func TestPerfMap(t *testing.T) {
 		require.Equal(t, want, s.Name, "%#x", addr)
 	}
 	require.Same(t, table, perfMapOf(t, text, table), "nothing was added")
-	// A new file of that name.
+	// A new file gets the same name.
 	s, _ := perfMapOf(t, "100 10 other\n", table).Lookup(0x100)
 	require.Equal(t, "other", s.Name)
 }
@@ -71,7 +71,8 @@ func FuzzPerfMap(f *testing.F) {
 	})
 }
 
-// Pieces of code at random, in parts, next to a plain list. Past the bounds the newest are kept. No address has the name of what was there before.
+// Random pieces of code in parts match a plain list. Beyond the bounds, the newest pieces stay. No address has the name of
+// earlier code.
 func TestPerfMapBounds(t *testing.T) {
 	random := rand.New(rand.NewPCG(1, 2))
 	for name, limits := range map[string]symtab.Limits{
@@ -88,7 +89,7 @@ func TestPerfMapBounds(t *testing.T) {
 				name := fmt.Sprintf("f%d", i)
 				switch i % 50 {
 				case 7:
-					name = strings.Repeat("x", 1000) // more than what one may have
+					name = strings.Repeat("x", 1000) // longer than the limit
 				case 8:
 					name = ""
 				case 9:
@@ -110,7 +111,7 @@ func TestPerfMapBounds(t *testing.T) {
 				named := 0
 				for addr, want := range truth {
 					got, state := table.Lookup(uint64(addr))
-					if state == symtab.Named || want != "" && limits.Symbols == limits.Names { // all have room
+					if state == symtab.Named || want != "" && limits.Symbols == limits.Names { // there is room for all
 						require.Equal(t, want, got.Name, "%#x after %d pieces", addr, i+1)
 						named++
 					}
@@ -123,7 +124,7 @@ func TestPerfMapBounds(t *testing.T) {
 	}
 }
 
-// Pieces that others have replaced count for no bound: code that was written once and runs for long keeps its name.
+// Replaced pieces do not count for the bounds: old code that still runs keeps its name.
 func TestPerfMapReplaced(t *testing.T) {
 	var text bytes.Buffer
 	text.WriteString("9000 10 old\n")
@@ -138,7 +139,7 @@ func TestPerfMapReplaced(t *testing.T) {
 	}
 }
 
-// A perf map that is written anew, as a JVM does when it is asked for one, is read anew, however large it is.
+// A rewritten perf map, as from a JVM, is read again from the start, whatever its size.
 func TestPerfMapRewritten(t *testing.T) {
 	piece := func(from, to int, name string) string {
 		var text strings.Builder
@@ -176,7 +177,7 @@ func TestPerfMapRewritten(t *testing.T) {
 	}
 }
 
-// What is read of a perf map that has only grown is what was added, and a little to tell that.
+// If a perf map has only grown, only the new part and its edges are read.
 func TestPerfMapGrown(t *testing.T) {
 	var text bytes.Buffer
 	write := func(n int) {
@@ -198,7 +199,7 @@ func TestPerfMapGrown(t *testing.T) {
 	require.LessOrEqual(t, more, int64(text.Len()-before+2*perfEdge))
 }
 
-// counted counts the bytes that are read.
+// counted counts the bytes read.
 type counted struct {
 	io.ReaderAt
 	bytes int64
@@ -209,7 +210,7 @@ func (c *counted) ReadAt(b []byte, off int64) (int, error) {
 	return c.ReaderAt.ReadAt(b, off)
 }
 
-// lines is a file of one line, over and over.
+// lines is a file that repeats one line.
 type lines string
 
 func (l lines) ReadAt(b []byte, off int64) (int, error) {
@@ -219,7 +220,7 @@ func (l lines) ReadAt(b []byte, off int64) (int, error) {
 	return len(b), nil
 }
 
-// A perf map without end is read in parts, and the time of the next one depends on what the last one took.
+// An endless perf map is read in parts. The pause between them depends on the cost of the last part.
 func TestPerfMapEndless(t *testing.T) {
 	const size = 1 << 40
 	for name, text := range map[string]lines{"lines": lines("1000 10 " + strings.Repeat("x", 1000) + "\n"), "zeros": lines(make([]byte, 1000))} {
@@ -238,12 +239,12 @@ func TestPerfMapEndless(t *testing.T) {
 	}
 }
 
-// What lies behind a hole is found without reading the hole.
+// Content after a hole is found without reading the hole.
 func TestPerfMapHole(t *testing.T) {
 	f, err := os.Create(filepath.Join(t.TempDir(), "perf-1.map"))
 	require.NoError(t, err)
 	defer f.Close()
-	const hole = 64<<30 + 100 // a file system tells of a hole up to a page only
+	const hole = 64<<30 + 100 // file systems report holes only in pages
 	read := func(old *symtab.Table) *symtab.Table {
 		st, err := f.Stat()
 		require.NoError(t, err)
@@ -274,7 +275,7 @@ func TestPerfMapHole(t *testing.T) {
 	}
 }
 
-// A file that is truncated while it is read gives what is left of it.
+// A file that is truncated during a read gives the remaining content.
 func TestPerfMapTruncated(t *testing.T) {
 	text := "1000 10 first\n2000 10 second\n"
 	table, err := ReadPerfMap(t.Context(), strings.NewReader(text), int64(len(text)+symtab.Chunk), nil, symtab.DefaultLimits())

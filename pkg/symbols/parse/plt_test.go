@@ -17,8 +17,8 @@ import (
 
 func manyStubs(n int) []byte { return stubELF(n).Bytes() }
 
-// stubELF is a library with n stubs. The symbols that they call are in .dynsym in another order, and their names are in
-// still another one.
+// stubELF returns a library with n stubs. .dynsym has their symbols in another order, and the string table has the names in a
+// third order.
 func stubELF(n int) *elftest.TestELF {
 	le := binary.LittleEndian
 	random := rand.New(rand.NewPCG(1, 2))
@@ -30,7 +30,7 @@ func stubELF(n int) *elftest.TestELF {
 		at[i] = uint32(len(text))
 		text = append(append(text, fmt.Sprintf("function_%0100d", i)...), 0)
 	}
-	order := random.Perm(n) // the number of the symbol that each stub calls
+	order := random.Perm(n) // the index of the symbol that each stub calls
 	table = make([]byte, 24*(n+1))
 	for i, number := range order {
 		b := []byte{0xff, 0x25}
@@ -50,7 +50,7 @@ func stubELF(n int) *elftest.TestELF {
 	return e.Add(elftest.TestSection{Name: ".rela.plt", Kind: elf.SHT_RELA, Flags: elf.SHF_ALLOC, Data: rela, Entry: 24})
 }
 
-// Naming the stubs reads each part of a library once.
+// Naming stubs reads each part of a library once.
 func TestManyStubs(t *testing.T) {
 	const n = 20_000
 	content := manyStubs(n)
@@ -66,7 +66,7 @@ func TestManyStubs(t *testing.T) {
 	}
 }
 
-// Linkers lay stubs out in entries of two sizes, after this or that.
+// Linkers lay stubs out in entries of two sizes, with different instructions before the jump.
 func TestStubsX86(t *testing.T) {
 	jump := []byte{0xff, 0x25, 0x10, 0, 0, 0}
 	pad := func(n int, parts ...[]byte) []byte {
@@ -91,11 +91,11 @@ func TestStubsX86(t *testing.T) {
 	}
 }
 
-// Stubs that are too much to read do not cost a library its own names.
+// If there are too many stubs to read, a library keeps its own names.
 func TestStubsTooLarge(t *testing.T) {
 	content := manyStubs(20_000)
 	limits := symtab.DefaultLimits()
-	limits.Read = 256 << 10 // less than the stubs alone
+	limits.Read = 256 << 10 // less than the stubs take
 	table, err := ReadTable(t.Context(), bytes.NewReader(content), int64(len(content)), symtab.Reading{Limits: limits})
 	require.NoError(t, err)
 	got, _ := table.Lookup(0x1000)
@@ -104,7 +104,7 @@ func TestStubsTooLarge(t *testing.T) {
 	require.Equal(t, symtab.Outside, state)
 }
 
-// Stubs that contradict themselves do not cost a library its own names.
+// If stubs are inconsistent, a library keeps its own names.
 func TestStubsMalformed(t *testing.T) {
 	for name, damage := range map[string]func(e *elftest.TestELF){
 		"code":        func(e *elftest.TestELF) { e.Named(".plt").Size = 4 << 20 },

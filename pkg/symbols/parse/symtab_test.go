@@ -32,7 +32,7 @@ func TestFlatten(t *testing.T) {
 	}
 }
 
-// counting is a context that counts how often it is asked, and ends after a number of times.
+// counting is a context that counts its checks and ends after a number of them.
 type counting struct {
 	context.Context
 	asked, end int
@@ -45,7 +45,7 @@ func (c *counting) Err() error {
 	return nil
 }
 
-// Functions without a size, all at a few addresses, in a file with thousands of sections: each is looked at once.
+// If functions without a size share a few addresses in a file with thousands of sections, each is visited once.
 func TestManyUnsized(t *testing.T) {
 	const n, places = 512 << 10, 8
 	file := func(ctx context.Context) *elfFile {

@@ -14,12 +14,12 @@ import (
 	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/symbols/symtab"
 )
 
-// readBytes reads a file with all that is wanted of it.
+// readBytes reads everything from a file.
 func readBytes(t testing.TB, b []byte) (*symtab.Table, error) {
 	return parse.ReadTable(t.Context(), bytes.NewReader(b), int64(len(b)), symtab.Reading{Limits: elftest.Small, Inlined: true, Lines: true})
 }
 
-// examples are tables of all kinds.
+// examples returns tables of all kinds.
 func examples(t testing.TB) map[string]*symtab.Table {
 	t.Helper()
 	o := symtab.Reading{Limits: symtab.DefaultLimits(), Inlined: true, Lines: true}
@@ -37,7 +37,7 @@ func examples(t testing.TB) map[string]*symtab.Table {
 	return all
 }
 
-// Tables of files answer as before.
+// Decoded tables return the same as before.
 func TestCodec(t *testing.T) {
 	for name, table := range examples(t) {
 		got, err := symtab.ReadWritten(symtab.Written(t, table), table.Bytes()+symtab.Slack)
@@ -56,7 +56,7 @@ func TestCodec(t *testing.T) {
 	}
 }
 
-// hostile are Tables as they are written, to be changed.
+// hostile returns encoded Tables, for tests to change.
 func hostile(t testing.TB) (all [][]byte) {
 	for _, table := range examples(t) {
 		all = append(all, symtab.Written(t, table))
@@ -66,7 +66,7 @@ func hostile(t testing.TB) (all [][]byte) {
 	return append(all, symtab.Written(t, &table))
 }
 
-// ask looks up whatever is in a Table as it is written. It returns false for one that is not read.
+// ask looks up everything in an encoded Table. It returns false if the Table cannot be decoded.
 func ask(t *testing.T, b []byte) bool {
 	const left = 1 << 20
 	table, err := symtab.ReadWritten(b, left)
@@ -96,7 +96,7 @@ func ask(t *testing.T, b []byte) bool {
 	return true
 }
 
-// Whatever is written, what is read answers without a panic and takes no more memory than it may.
+// Decoding anything gives an error, or a Table that answers without a panic and within its memory.
 func FuzzCodec(f *testing.F) {
 	for _, b := range hostile(f) {
 		f.Add(b)
@@ -104,7 +104,7 @@ func FuzzCodec(f *testing.F) {
 	f.Fuzz(func(t *testing.T, b []byte) { ask(t, b) })
 }
 
-// The same with some bytes changed. Many such Tables are read.
+// The same holds with some bytes changed. Many such Tables can be decoded.
 func TestCodecChanged(t *testing.T) {
 	r := rand.New(rand.NewPCG(1, 2))
 	read := 0

@@ -10,7 +10,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// Written is a Table as it is written.
+// Written returns an encoded Table.
 func Written(t testing.TB, table *Table) []byte {
 	t.Helper()
 	var b bytes.Buffer
@@ -28,7 +28,7 @@ func ReadWritten(b []byte, left int64) (*Table, error) {
 	return table, c.Err
 }
 
-// Fill sets all that v holds to something that is not zero: references are 1, and lists have two things.
+// Fill sets everything in v to a nonzero value: references are 1, and lists have two items.
 func Fill(v reflect.Value) {
 	v = reflect.NewAt(v.Type(), v.Addr().UnsafePointer()).Elem()
 	switch v.Kind() {
@@ -65,7 +65,7 @@ func Fill(v reflect.Value) {
 	}
 }
 
-// A Table is read as it was written, with each field that it has: a new field belongs into codec.go, too.
+// Decoding a Table restores each field. A new field must be added to codec.go, too.
 func TestCodecKeepsFields(t *testing.T) {
 	var table Table
 	Fill(reflect.ValueOf(&table).Elem())

@@ -75,7 +75,7 @@ func (info *Info) AddCode(s Segment) {
 func (info Info) Check() error {
 	digits := func(id string) bool { return strings.Trim(id, "0123456789abcdef") == "" }
 	if !digits(info.GNU) || len(info.GNU) > 2*maxGNU || !printable(info.Go) || len(info.Go) > maxGo || !digits(info.HTLHash) || len(info.HTLHash) != 32 || len(info.Code) > maxCode {
-		return errors.New("the identity of the file is not valid")
+		return errors.New("the file's identifiers are invalid")
 	}
 	return nil
 }

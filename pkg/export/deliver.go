@@ -75,7 +75,7 @@ func (e *Exporter) expire() {
 		case from.IsZero():
 			return
 		case maxAge > 0 && now.Sub(from) > maxAge && !e.cfg.History():
-			e.log.warnf("too old", "dropped: data of %s is older than sending_queue.max_age (%s), which receivers refuse",
+			e.log.warnf("too old", "dropped: data from %s is older than sending_queue.max_age (%s), and receivers refuse old data",
 				from.UTC().Format(time.RFC3339), maxAge)
 			e.drop(en, ReasonTooOld)
 		case from.Sub(now) > maxAhead && !e.cfg.History():
@@ -83,7 +83,7 @@ func (e *Exporter) expire() {
 			e.setEarly(en, true)
 			en.notBefore, en.mustWait = time.Now().Add(clockCheck), true
 			e.queue.push(en, time.Now())
-			e.log.warnf("too new", "held: data of %s is more than %s ahead of this machine's clock, which receivers refuse: set the clock; the data is sent when the clock has caught up",
+			e.log.warnf("too new", "held: data from %s is more than %s ahead of this machine's clock, and receivers refuse it: set the clock; the data is sent when the clock has caught up",
 				from.UTC().Format(time.RFC3339), maxAhead)
 			e.checkDrains()
 		default:
@@ -195,7 +195,7 @@ func (e *Exporter) endOutage(now time.Time) {
 		return
 	}
 	if lasted := now.Sub(e.gate.since).Round(time.Second); lasted > 0 {
-		e.log.infof("outage", "delivering again after %s, %s rows held meanwhile", lasted, humanize.Comma(e.stats.Rows.Held))
+		e.log.infof("outage", "delivering again after %s; %s rows were held", lasted, humanize.Comma(e.stats.Rows.Held))
 	}
 	e.gate.open()
 	e.wakeAll()
@@ -255,7 +255,7 @@ func (e *Exporter) report(en *entry, size int, out attempt.Outcome, reason Reaso
 	case reason != "":
 		e.log.errorf(string(reason), "dropped %d rows: the receiver refused them: %s%s%s", en.Rows, out.What, said, hint)
 	case out.Verdict == attempt.Partial:
-		e.log.warnf("partial", "the receiver rejected %d profiles of a request with %d rows, which is not sent again: %s%s",
+		e.log.warnf("partial", "the receiver rejected %d profiles of a request with %d rows; the request is not retried: %s%s",
 			out.RejectedProfiles, en.Rows, out.What, said)
 	case out.What != "":
 		e.log.warnf("odd answer", "delivered, but the receiver answered with %s%s%s", out.What, said, hint)

@@ -71,7 +71,7 @@ func TestNamedFiles(t *testing.T) {
 		},
 		"no CA": {
 			tlsOf(config.TLS{CAFile: in("none")}),
-			`tls.ca_file: ` + in("none") + ` does not exist: write the path as this process sees it (in a container that is the container's), or write the content as tls.ca_pem`,
+			`tls.ca_file: ` + in("none") + ` does not exist: write the path as this process sees it (in a container, the path in the container), or write the content as tls.ca_pem`,
 		},
 		"CA without certificate": {
 			tlsOf(config.TLS{CAFile: key}),
@@ -96,12 +96,12 @@ func TestNamedFiles(t *testing.T) {
 		},
 		"two at once": {
 			grpc(func(e *config.Exporter) { e.TLS.CAFile, e.Auth.BearerTokenFile = in("none"), in("none") }),
-			`tls.ca_file: ` + in("none") + ` does not exist: write the path as this process sees it (in a container that is the container's), or write the content as tls.ca_pem; auth.bearer_token_file: ` + in("none") + ` does not exist: write the path as this process sees it (in a container that is the container's), or write the content as auth.bearer_token`,
+			`tls.ca_file: ` + in("none") + ` does not exist: write the path as this process sees it (in a container, the path in the container), or write the content as tls.ca_pem; auth.bearer_token_file: ` + in("none") + ` does not exist: write the path as this process sees it (in a container, the path in the container), or write the content as auth.bearer_token`,
 		},
-		"empty token": {auth(config.Auth{BearerTokenFile: empty}), `auth.bearer_token_file: ` + empty + ` is empty: write the secret, and nothing else`},
+		"empty token": {auth(config.Auth{BearerTokenFile: empty}), `auth.bearer_token_file: ` + empty + ` is empty: write only the secret`},
 		"token with lines": {
 			auth(config.Auth{BearerTokenFile: lines}),
-			`auth.bearer_token_file: ` + lines + ` has more than one line, or characters other than printable ASCII: write the secret, and nothing else`,
+			`auth.bearer_token_file: ` + lines + ` has more than one line, or characters other than printable ASCII: write only the secret`,
 		},
 		"huge password":     {auth(config.Auth{Username: "u", PasswordFile: huge}), `auth.password_file: ` + huge + ` cannot be read: it is larger than 64 KiB`},
 		"pipe":              {auth(config.Auth{BearerTokenFile: pipe}), `auth.bearer_token_file: ` + pipe + ` cannot be read: it is not a file`},

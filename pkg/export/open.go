@@ -25,7 +25,7 @@ const (
 
 var errStopped = errors.New("the exporter was stopped")
 
-var errOpenHangs = fmt.Errorf("a file or folder of the settings has not responded for %s: check its file system", openTimeout)
+var errOpenHangs = fmt.Errorf("a file or folder in the settings has not responded for %s: check its file system", openTimeout)
 
 // New starts an exporter. Package config has checked the settings. New does not connect to the receiver. The caller ends the
 // exporter with Shutdown.

@@ -103,7 +103,7 @@ func TestAnHoursOutage(t *testing.T) {
 				t.Logf("rows read %d, delivered %d, held %d at the end of the outage, dropped %v; attempts while down %d; memory over the baseline %d MiB; recovered in %s",
 					after.Rows.Enqueued, after.Rows.Delivered, during.Rows.Held, after.Rows.Dropped, to.attempts, peak>>20, took)
 				require.NoError(t, e.Shutdown(t.Context()))
-				require.Regexp(t, `delivering again after 1h0m\d+s, [\d,]+ rows held meanwhile`, logs.String())
+				require.Regexp(t, `delivering again after 1h0m\d+s; [\d,]+ rows were held`, logs.String())
 			})
 		})
 	}

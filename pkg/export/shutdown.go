@@ -56,7 +56,7 @@ func (e *Exporter) drain(ctx context.Context) error {
 	if d.unsaved == 0 {
 		return nil
 	}
-	return fmt.Errorf("%d requests are not delivered yet (%d rows held in all): %w",
+	return fmt.Errorf("%d requests are not delivered yet (%d rows held in total): %w",
 		d.unsaved, e.stats.Rows.Held, context.Cause(ctx))
 }
 

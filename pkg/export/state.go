@@ -34,7 +34,7 @@ func (e *Exporter) unlock() {
 	e.mu.Unlock()
 	for _, en := range ended {
 		if err := e.store.Remove(en.seq); err != nil {
-			e.log.errorf("unlink", "cannot remove a finished message from the storage folder, a restart would send it again: %v", err)
+			e.log.errorf("unlink", "cannot remove a finished message from the storage folder; a restart would send it again: %v", err)
 		}
 	}
 }
@@ -86,7 +86,7 @@ func (e *Exporter) warnFull(r Reason) {
 	if r == ReasonStorageFull {
 		key, bound = "storage_size", e.cfg.Queue.StorageSize
 	}
-	e.log.warnf(string(r), "dropped: the queue has no room within sending_queue.%s (%d bytes): "+
+	e.log.warnf(string(r), "dropped: the queue is full (sending_queue.%s is %d bytes): "+
 		"the receiver is down or too slow; raise sending_queue.%s or lower the volume", key, bound, key)
 }
 

@@ -54,7 +54,7 @@ func TestDamagedFilesCostJustThemselves(t *testing.T) {
 	require.NoError(t, err)
 	require.Len(t, left, 1, "only the lock")
 	require.Contains(t, logs.String(), "5 files")
-	require.Contains(t, logs.String(), "checksum of the body")
+	require.Contains(t, logs.String(), "wrong checksum of the body")
 }
 
 // Messages stored by a later version stay after a rollback. They are not sent, removed or overwritten, and the later version

@@ -68,7 +68,7 @@ func TestExpiredCertificateIsReplaced(t *testing.T) {
 				// One file is replaced before the other, as in practice.
 				fresh := ca.Issue(t, "fresh", time.Now().Add(time.Hour))
 				writeFile(t, cfg.TLS.CertFile, fresh.Cert)
-				require.Eventually(t, func() bool { return strings.Contains(logs.String(), "still using the certificates read before") }, 20*time.Second, time.Millisecond)
+				require.Eventually(t, func() bool { return strings.Contains(logs.String(), "still using the previous certificates") }, 20*time.Second, time.Millisecond)
 				writeFile(t, cfg.TLS.KeyFile, fresh.Key)
 				drainAll(t, e)
 				require.Equal(t, []string{"fresh"}, clients())

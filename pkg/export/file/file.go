@@ -81,7 +81,7 @@ func protoRecord(body []byte, otlpVersion string) ([]byte, error) {
 		return nil, err
 	}
 	if len(body) > math.MaxUint32 {
-		return nil, fmt.Errorf("a request of %d bytes is too long for a length of four bytes", len(body))
+		return nil, fmt.Errorf("a request of %d bytes exceeds a length prefix of four bytes", len(body))
 	}
 	return append(binary.BigEndian.AppendUint32(make([]byte, 0, len(body)+4), uint32(len(body))), body...), nil
 }
@@ -98,7 +98,7 @@ func pprofRecord(body []byte) ([]byte, error) {
 // Send makes one attempt.
 func (s *Sender) Send(ctx context.Context, m wire.Message) attempt.Outcome {
 	failed := func(err error) attempt.Outcome {
-		return attempt.Outcome{What: err.Error(), Hint: "make room, or check the rights of the folder"}
+		return attempt.Outcome{What: err.Error(), Hint: "free disk space, or check the permissions of the folder"}
 	}
 	if err := s.out.open(); err != nil {
 		return failed(err)

@@ -150,7 +150,7 @@ func records(f *os.File, unpack *zstd.Decoder, visit func(m wire.Message, payloa
 		}
 		payload, err := unpack.DecodeAll(m.Body, nil)
 		if err == nil && !bytes.HasPrefix(payload, []byte{format}) {
-			err = fmt.Errorf("a record is %w: another version has written it", errFormat)
+			err = fmt.Errorf("a record is %w: another version wrote it", errFormat)
 		}
 		if err == nil {
 			err = visit(m, string(payload))

@@ -45,7 +45,7 @@ var shapes = [kinds]struct {
 }
 
 // errFormat is the error for a record in another format.
-var errFormat = errors.New("not in this format")
+var errFormat = errors.New("in an unknown format")
 
 // tables is a dictionary. Entry 0 of each table is the zero value and is not stored. A stack is a node: a location and the node
 // of its caller. So stacks share common callers.

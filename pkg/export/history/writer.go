@@ -125,7 +125,7 @@ func (w *Writer) Send(ctx context.Context, m wire.Message) attempt.Outcome {
 	}
 	failed := func(err error) attempt.Outcome {
 		w.drop()
-		return attempt.Outcome{What: err.Error(), Hint: "make room, or check the rights of the folder"}
+		return attempt.Outcome{What: err.Error(), Hint: "free disk space, or check the permissions of the folder"}
 	}
 	if w.seg != nil && (w.clock.running()-w.seg.began >= segmentTime || w.seg.enc.to.bytes > segmentMemory || w.seg.size >= w.limit.MaxBytes/segmentShare) {
 		w.end()
@@ -198,7 +198,7 @@ func (w *Writer) drop() {
 		w.keep(file{s.seq, onDisk(s.size)}, s.summary.End)
 	}
 	if err = errors.Join(err, s.file.Close()); err != nil {
-		w.warn(fmt.Errorf("giving up a segment of the history: %w", err))
+		w.warn(fmt.Errorf("abandoning a segment of the history: %w", err))
 	}
 }
 
@@ -213,7 +213,7 @@ func (w *Writer) end() {
 		err = s.file.Sync()
 	}
 	if err != nil {
-		w.warn(fmt.Errorf("completing a segment of the history (queries take longer now): %w", err))
+		w.warn(fmt.Errorf("completing a segment of the history (queries will take longer): %w", err))
 		w.drop()
 		return
 	}

@@ -91,7 +91,7 @@ type request struct {
 // returns the outcome of the attempt.
 func (a *Auth) request(ctx context.Context, otlpVersion string, warn func(kind, format string, args ...any)) (request, *attempt.Outcome) {
 	if err := a.refresh(); err != nil {
-		warn("credentials", "%v: still using the value read before", err)
+		warn("credentials", "%v: still using the previous value", err)
 	}
 	r := request{headers: slices.Clone(a.headers)}
 	add := func(key, value string) {

@@ -46,7 +46,7 @@ func (rawCodec) Name() string { return "proto" }
 func (rawCodec) Marshal(v any) (mem.BufferSlice, error) {
 	body, ok := v.([]byte)
 	if !ok {
-		return nil, fmt.Errorf("raw codec: got %T, takes []byte", v)
+		return nil, fmt.Errorf("raw codec: got %T, want []byte", v)
 	}
 	return mem.BufferSlice{mem.SliceBuffer(body)}, nil
 }
@@ -54,7 +54,7 @@ func (rawCodec) Marshal(v any) (mem.BufferSlice, error) {
 func (rawCodec) Unmarshal(data mem.BufferSlice, v any) error {
 	out, ok := v.(*[]byte)
 	if !ok {
-		return fmt.Errorf("raw codec: got %T, takes *[]byte", v)
+		return fmt.Errorf("raw codec: got %T, want *[]byte", v)
 	}
 	*out = data.Materialize()
 	return nil
@@ -269,7 +269,7 @@ func grpcOutcome(st *status.Status, bodyLen int, d diagnosis) attempt.Outcome {
 	case st.Code() == codes.Unimplemented && strings.Contains(st.Message(), "grpc-encoding"):
 		out.Hint = "the receiver does not support this compression: set compression: gzip"
 	case st.Code() == codes.Unimplemented:
-		out.Hint = "the receiver does not know this version of the profiles protocol: " +
+		out.Hint = "the receiver does not support this version of the profiles protocol: " +
 			"check the endpoint, and whether the receiver has profiles turned on (the Collector: --feature-gates=service.profilesSupport)"
 	case st.Code() == codes.Unauthenticated, st.Code() == codes.PermissionDenied:
 		out.Hint = "check auth and headers"

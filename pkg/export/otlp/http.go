@@ -139,7 +139,7 @@ func (s *HTTP) Send(ctx context.Context, m wire.Message) (out attempt.Outcome) {
 	}
 	req, err := http.NewRequestWithContext(ctx, http.MethodPost, s.url.String(), bytes.NewReader(body))
 	if err != nil {
-		return attempt.Outcome{Verdict: attempt.Rejected, What: "the request could not be made"}
+		return attempt.Outcome{Verdict: attempt.Rejected, What: "the request could not be created"}
 	}
 	sent, none := s.auth.request(ctx, s.layout, s.warn)
 	if none != nil {
@@ -205,11 +205,11 @@ func (s *HTTP) outcome(resp *http.Response, answer []byte, readErr error) attemp
 		out.Verdict = attempt.TooLarge
 	case code >= 300 && code <= 399:
 		out.Words = resp.Header.Get("Location")
-		out.Hint = "redirects are not followed: set endpoint to where the receiver is"
+		out.Hint = "redirects are not followed: set endpoint to the receiver's address"
 	case code == http.StatusUnauthorized, code == http.StatusForbidden:
 		out.Hint = "check auth and headers"
 	case code == http.StatusNotFound, code == http.StatusMethodNotAllowed:
-		out.Hint = "the endpoint does not know " + config.ProfilesPath + ": check endpoint and profiles_endpoint, and whether the receiver has " +
+		out.Hint = "the endpoint does not serve " + config.ProfilesPath + ": check endpoint and profiles_endpoint, and whether the receiver has " +
 			"profiles turned on (the Collector: --feature-gates=service.profilesSupport)"
 	case code == http.StatusBadRequest && s.compression == wire.Zstd && out.Hint == "":
 		out.Hint = "the receiver may not support this compression, as Pyroscope and Parca do not: set compression: gzip"

@@ -153,7 +153,7 @@ func (t *tokens) explain(err error) *attempt.Outcome {
 		}
 		e := &attempt.Outcome{What: "no token from " + t.shown(), Words: err.Error(), Hint: "check oauth2.token_url, and the connection to it"}
 		if has(e.Words, "certificate signed by unknown authority") {
-			e.Hint = "set tls.ca_file to the authority that signed its certificate; with tls.include_system_ca_certs_pool: true the system's are trusted as well"
+			e.Hint = "set tls.ca_file to the authority that signed its certificate; tls.include_system_ca_certs_pool: true also trusts the system's authorities"
 		}
 		return e
 	}

@@ -28,9 +28,9 @@ func readNamed(key, file, inlineKey string, most int64) ([]byte, error) {
 	case err == nil:
 		return data, nil
 	case errors.Is(err, fs.ErrNotExist):
-		return nil, fmt.Errorf("%s: %s does not exist: write the path as this process sees it (in a container that is the container's)%s", key, file, hint)
+		return nil, fmt.Errorf("%s: %s does not exist: write the path as this process sees it (in a container, the path in the container)%s", key, file, hint)
 	case errors.Is(err, fs.ErrPermission):
-		return nil, fmt.Errorf("%s: %s cannot be read by user %d: give that user the permission%s", key, file, os.Getuid(), hint)
+		return nil, fmt.Errorf("%s: %s cannot be read by user %d: give that user read permission%s", key, file, os.Getuid(), hint)
 	}
 	return nil, fmt.Errorf("%s: %s cannot be read: %w", key, file, trusted.WithoutPath(err))
 }
@@ -67,9 +67,9 @@ func readSecret(key, file string) (string, error) {
 	secret := strings.TrimSpace(string(data))
 	switch {
 	case secret == "":
-		return "", fmt.Errorf("%s: %s is empty: write the secret, and nothing else", key, file)
+		return "", fmt.Errorf("%s: %s is empty: write only the secret", key, file)
 	case !config.Printable(secret):
-		return "", fmt.Errorf("%s: %s has more than one line, or characters other than printable ASCII: write the secret, and nothing else", key, file)
+		return "", fmt.Errorf("%s: %s has more than one line, or characters other than printable ASCII: write only the secret", key, file)
 	}
 	return secret, nil
 }

@@ -58,7 +58,7 @@ func (s *tlsSource) config() (*tls.Config, uint64) {
 	}
 	if err != nil {
 		// Perhaps only one of two files is new yet: try again next time.
-		s.problem(fmt.Errorf("%w: still using the certificates read before", err))
+		s.problem(fmt.Errorf("%w: still using the previous certificates", err))
 		return s.current, s.version
 	}
 	s.pems, s.current = found, next

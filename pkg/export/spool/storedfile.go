@@ -70,7 +70,7 @@ func decodeHead(data []byte) (head storedHead, err error) {
 		return head, fmt.Errorf("%w: format version 0", ErrCorrupt)
 	}
 	if version > storeVersion {
-		return head, fmt.Errorf("%w: format version %d, this program knows up to %d", errUnknownFormat, version, storeVersion)
+		return head, fmt.Errorf("%w: format version %d, this program supports up to %d", errUnknownFormat, version, storeVersion)
 	}
 	n := int(binary.BigEndian.Uint16(data[len(storeMagic)+2:]))
 	end := storePrefix + n
@@ -78,7 +78,7 @@ func decodeHead(data []byte) (head storedHead, err error) {
 		return head, fmt.Errorf("%w: incomplete header", ErrCorrupt)
 	}
 	if crc32.Checksum(data[:end], castagnoli) != binary.BigEndian.Uint32(data[end:]) {
-		return head, fmt.Errorf("%w: checksum of the header", ErrCorrupt)
+		return head, fmt.Errorf("%w: wrong checksum of the header", ErrCorrupt)
 	}
 	var v [6]int64
 	for i := range v {
@@ -149,7 +149,7 @@ func readRecord(r io.Reader) (storedHead, []byte, error) {
 	case int64(len(body)) < head.body+4:
 		return storedHead{}, nil, fmt.Errorf("%w: incomplete body", ErrCorrupt)
 	case crc32.Checksum(body[:head.body], castagnoli) != binary.BigEndian.Uint32(body[head.body:]):
-		return storedHead{}, nil, fmt.Errorf("%w: checksum of the body", ErrCorrupt)
+		return storedHead{}, nil, fmt.Errorf("%w: wrong checksum of the body", ErrCorrupt)
 	}
 	return head, body[:head.body:head.body], nil
 }

@@ -45,7 +45,7 @@ func ask(ctx context.Context, r symtab.Reader, f *os.File, fact string, into any
 		return cpu, err
 	}
 	if err := json.Unmarshal(table.Fact, into); err != nil {
-		return cpu, fmt.Errorf("%w: the answer about %s: %w", symtab.ErrMalformed, f.Name(), err)
+		return cpu, fmt.Errorf("%w: decoding the answer about %s: %w", symtab.ErrMalformed, f.Name(), err)
 	}
 	return cpu, nil
 }

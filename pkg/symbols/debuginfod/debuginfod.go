@@ -26,7 +26,7 @@ import (
 )
 
 // ErrNotFound is the error if no server has the file.
-var ErrNotFound = errors.New("no debuginfod server has it")
+var ErrNotFound = errors.New("no debuginfod server has the file")
 
 // Options are the settings of a Client.
 type Options struct {
@@ -151,7 +151,7 @@ func (c *Client) Fetch(ctx context.Context, id string) (*os.File, error) {
 func (c *Client) get(ctx context.Context, server upstream, id, path string) (*os.File, error) {
 	request, err := http.NewRequestWithContext(ctx, http.MethodGet, server.url+"/buildid/"+id+"/debuginfo", nil)
 	if err != nil {
-		return nil, fmt.Errorf("asking %s: %w", server.name, withoutURL(err))
+		return nil, fmt.Errorf("requesting %s from %s: %w", id, server.name, withoutURL(err))
 	}
 	request.Header.Set("User-Agent", "ig-otel-profiles")
 	request.Header.Set("X-DEBUGINFOD-MAXSIZE", strconv.FormatInt(c.options.FileBytes, 10))
@@ -161,7 +161,7 @@ func (c *Client) get(ctx context.Context, server upstream, id, path string) (*os
 		if ctx.Err() == nil {
 			c.setMissing(server.url, c.options.Retry/10)
 		}
-		return nil, fmt.Errorf("asking %s: %w", server.name, withoutURL(err))
+		return nil, fmt.Errorf("requesting %s from %s: %w", id, server.name, withoutURL(err))
 	}
 	defer answer.Body.Close()
 	switch {
@@ -169,13 +169,13 @@ func (c *Client) get(ctx context.Context, server upstream, id, path string) (*os
 		return nil, ErrNotFound
 	case answer.StatusCode != http.StatusOK:
 		c.setMissing(server.url, c.options.Retry/10)
-		return nil, fmt.Errorf("asking %s for %s: %s", server.name, id, answer.Status)
+		return nil, fmt.Errorf("requesting %s from %s: %s", id, server.name, answer.Status)
 	case answer.ContentLength > c.options.FileBytes:
-		return nil, fmt.Errorf("%w within %d bytes", ErrNotFound, c.options.FileBytes)
+		return nil, fmt.Errorf("%w: the server's file is larger than %d bytes", ErrNotFound, c.options.FileBytes)
 	}
 	f, err := os.CreateTemp(c.options.Dir, partial+"*")
 	if err != nil {
-		return nil, fmt.Errorf("keeping a debug file: %w", err)
+		return nil, fmt.Errorf("storing a debug file: %w", err)
 	}
 	if err := c.take(ctx, f, answer.Body, id, path); err != nil {
 		f.Close()
@@ -207,7 +207,7 @@ func (c *Client) take(ctx context.Context, f *os.File, body io.Reader, id, path 
 	}
 	if size > c.options.FileBytes {
 		c.setMissing(id, c.options.Retry)
-		return fmt.Errorf("%w within %d bytes", ErrNotFound, c.options.FileBytes)
+		return fmt.Errorf("%w: the server's file is larger than %d bytes", ErrNotFound, c.options.FileBytes)
 	}
 	if info, _, err := c.options.Info(ctx, f); err != nil || info.GNU != id {
 		c.setMissing(id, c.options.Retry)
@@ -252,7 +252,7 @@ func (c *Client) makeRoom(size int64) error {
 		sum -= f.Size()
 	}
 	if sum > c.options.DirBytes {
-		return fmt.Errorf("%w within %d bytes for all files", ErrNotFound, c.options.DirBytes)
+		return fmt.Errorf("%w: the server's file does not fit into %d bytes for all files", ErrNotFound, c.options.DirBytes)
 	}
 	return nil
 }

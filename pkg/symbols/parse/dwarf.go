@@ -142,7 +142,7 @@ func (d *dwarfReader) unpack(kind elf.CompressionType, in io.Reader) (io.Reader,
 		d.zstd, err = zstd.NewReader(in, zstd.WithDecoderConcurrency(1), zstd.WithDecoderLowmem(true), zstd.WithDecoderMaxWindow(maxZstdWindow))
 		return d.zstd, err
 	}
-	return nil, errors.New("its compression is unknown")
+	return nil, errors.New("unknown compression")
 }
 
 // contextReader fails after its context has ended.

@@ -30,7 +30,7 @@ type reader struct {
 // hold accounts for n bytes of memory before they are used. n comes from the file, so it may be wrong.
 func (r *reader) hold(n int64) error {
 	if n < 0 || n > r.left.Memory {
-		return fmt.Errorf("%w: too much to hold in memory", symtab.ErrTooLarge)
+		return fmt.Errorf("%w: too much memory needed", symtab.ErrTooLarge)
 	}
 	r.left.Memory -= n
 	return nil

@@ -86,7 +86,7 @@ func (c *Coder) bool(v *bool) {
 func (c *Coder) take(n, each int) bool {
 	if c.reads() && c.Err == nil {
 		if n < 0 || int64(n) > c.Left/int64(max(each, 1)) {
-			c.fail(fmt.Errorf("%w: more than there is room for", ErrCodec))
+			c.fail(fmt.Errorf("%w: more than fits in memory", ErrCodec))
 			return false
 		}
 		c.Left -= int64(n) * int64(each)

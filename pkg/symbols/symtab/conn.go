@@ -138,7 +138,7 @@ func (c *Conn) receive() ([]byte, *os.File, error) {
 func (c *Coder) request(t *Task) {
 	version := uint64(protocol)
 	c.u64(&version)
-	c.check(version == protocol, "a request of another release: install the program unwinder that belongs to this one")
+	c.check(version == protocol, "a request from another release: install the unwinder of this release")
 	Number(c, &t.Kind, uint64(numTaskKinds)-1)
 	if t.Kind == decodeBytes {
 		c.bytes(&t.bytes, maxBytes)

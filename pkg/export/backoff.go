@@ -26,8 +26,8 @@ func (s *backoffState) next(cfg config.Retry) time.Duration {
 	return s.b.NextBackOff()
 }
 
-// gate blocks all sends while the receiver fails, so that a full queue does not flood it. Any answer other than a request to wait
-// opens the gate.
+// gate blocks all sends while the receiver fails, so that a full queue does not flood it. Any answer that does not ask for a
+// retry opens the gate.
 type gate struct {
 	until time.Time
 	since time.Time // the first failure

@@ -282,7 +282,7 @@ func TestBlockedForGood(t *testing.T) {
 	stop(t, e)
 }
 
-// flakySender rejects, accepts and partly accepts requests in turn.
+// flakySender asks for a retry, rejects, accepts and partly accepts requests in turn.
 type flakySender struct{ n atomic.Int64 }
 
 func (s *flakySender) Send(ctx context.Context, _ Message) attempt.Outcome {

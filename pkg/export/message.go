@@ -1,6 +1,6 @@
 // Package export delivers encoded profile requests. It has a queue bounded in bytes, retries by the rules of OTLP, and the
-// transports otlp-grpc, otlp-http and file. Its folders do not depend on it: otlp and file send, spool keeps messages over a
-// restart, wire encodes requests, and attempt describes the outcome of sending one.
+// transports otlp-grpc, otlp-http and file. Its folders do not depend on it. otlp and file send, spool keeps messages over a
+// restart, wire encodes requests, and attempt describes the outcome of a send.
 //
 // The package takes requests as bytes and does not decode them for the network. It accounts for every row at every moment: see
 // RowCounts.

@@ -6,7 +6,7 @@ import (
 	"slices"
 )
 
-// A kind is one of the tables of a segment's dictionary.
+// kind is a table of a segment's dictionary.
 type kind uint8
 
 // number marks a field that is not a reference.
@@ -79,7 +79,7 @@ func newInterned() *interned {
 	return t
 }
 
-// These are the approximate costs of an entry and a node, besides their bytes.
+// entryBytes and nodeBytes are the approximate costs of an entry and a node, besides their bytes.
 const entryBytes, nodeBytes = 64, 40
 
 func (t *interned) add(k kind, entry []byte) uint32 {

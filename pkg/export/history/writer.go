@@ -227,8 +227,8 @@ func (w *Writer) end() {
 
 // prune removes segments that are too old, and then the oldest until more bytes fit.
 //
-// The clock can be set, so a segment is too old only if two clocks agree: the time of day, and this process's monotonic time
-// since it first saw the segment. Setting the clock removes nothing, except for max_bytes.
+// The clock can be set, so two clocks must agree that a segment is too old. One is the time of day. The other is this process's
+// monotonic time since it first saw the segment. Setting the clock removes nothing, except for max_bytes.
 func (w *Writer) prune(more int64) {
 	now, running := w.clock.now(), w.clock.running()
 	total := onDisk(w.seg.size + more)

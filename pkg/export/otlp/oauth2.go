@@ -196,7 +196,7 @@ func (t *tokens) markAccepted(token string) {
 }
 
 // refused records that the receiver has refused a token, so that the next attempt fetches another. It reports whether a new token
-// may work: if the receiver accepted this one before, it has expired early; or it is no longer the current one.
+// may work. That is so if the receiver accepted this token before, or if it is no longer the current one.
 func (t *tokens) refused(token string) bool {
 	t.mu.Lock()
 	defer t.mu.Unlock()

@@ -24,8 +24,8 @@ import (
 	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/symbols/symtab"
 )
 
-// readerBound is the bound in bytes for the memory of a process that reads hostile files: the cost of one file, and that of the
-// test itself. storeBound is the bound for the process that requests the reads and stores little of the files.
+// readerBound bounds the memory, in bytes, of a process that reads hostile files: the cost of one file, and of the test itself.
+// storeBound bounds the process that requests the reads and stores little of the files.
 const (
 	readerBound = 256 << 20
 	storeBound  = 64 << 20

@@ -2,7 +2,7 @@
 // and keeps them on disk.
 //
 // The operator chooses the servers, but workloads choose which build IDs are requested. So answers are bounded in bytes and time,
-// a missing file is not requested again for a while, and a file with another build ID is discarded.
+// and a missing file is not requested again for a while. A file with another build ID is discarded.
 package debuginfod
 
 import (

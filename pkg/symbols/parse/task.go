@@ -26,7 +26,6 @@ var facts = map[string]func(ctx context.Context, r io.ReaderAt, size int64) (any
 
 // Serve reads files for the process at the other end of the socket, until that ends. Reading a file takes at most memory bytes.
 // decode answers Conn.Ask; if it is nil, nothing is decoded.
-// most. decode is what Conn.Ask asks for; nil: nothing is made of bytes.
 func (h Here) Serve(c *symtab.Conn, memory int64, decode func([]byte) []byte) error {
 	return c.Serve(memory, h.perform, decode)
 }

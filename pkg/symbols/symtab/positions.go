@@ -10,7 +10,8 @@ type Positions struct {
 	// Pieces are runs of rows of the line table, sorted by address.
 	Pieces []Piece
 	Rows   []byte
-	// These have a range each, sorted by address: its start, its size and the number of the innermost call inlined there.
+	// Starts, Sizes and Calls have an entry per range, sorted by address. Calls has the number of the innermost call inlined
+	// there.
 	Starts, Sizes, Calls []uint32
 	Inlined              []InlinedCall
 	Names                Names // of inlined functions

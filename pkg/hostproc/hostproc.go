@@ -211,8 +211,8 @@ func Unit(cgroup string) string {
 	return ""
 }
 
-// hashed reports whether a name has a part that looks like a hash: at least twelve hexadecimal digits in a row, with a decimal
-// digit among them.
+// hashed reports whether a name has a part that looks like a hash: twelve or more hexadecimal digits in a row, including a
+// decimal one.
 func hashed(name string) bool {
 	run, digit := 0, false
 	for i := range len(name) {

@@ -110,8 +110,8 @@ func TestRealProcess(t *testing.T) {
 	require.Contains(t, s.Path, "/")
 }
 
-// The path of a process is not trusted if the process can choose its own mounts, so it cannot pass for a service of the host. It
-// is trusted if a privileged process made the mounts and the root is the host's.
+// A process that can choose its own mounts cannot pass for a service of the host: its path is not trusted. The path is trusted if
+// a privileged process made the mounts and the root is the host's.
 func TestOwnMounts(t *testing.T) {
 	if os.Geteuid() != 0 {
 		t.Skip("it takes root to become another user")

@@ -56,7 +56,7 @@ profile: build gadgets $(BIN)/profile ## Show what PID=, COMM= or CONTAINER= doe
 ##@ Build
 
 .PHONY: build
-build: $(BIN)/unwinder ## Build ig, and what it starts, into build/bin
+build: $(BIN)/unwinder ## Build ig and the programs that it starts into build/bin
 	@$(STEP) "building $(BIN)/ig (a few minutes the first time)" \
 		go build -buildvcs=false -ldflags "$(LDFLAGS)" -o $(BIN)/ig ./cmd/ig
 
@@ -65,12 +65,12 @@ $(BIN)/unwinder:
 	@$(STEP) "building $(BIN)/unwinder" go -C cmd/unwinder build -buildvcs=false -ldflags "-s -w" -o $(CURDIR)/$(BIN)/unwinder .
 
 .PHONY: unwinder-bpf
-unwinder-bpf: ## Compile the unwinder's entry programs with the profiler's headers; commit what this makes
+unwinder-bpf: ## Compile the unwinder's entry programs with the profiler's headers; commit the result
 	@.ci/packages clang llvm
 	@cmd/unwinder/bpf/build.sh cmd/unwinder/bpf
 
 .PHONY: gadgets
-gadgets: $(GADGETS:%=$(BUILD)/gadgets/%.tar) ## Build the gadget images (root, where headers or packages are missing)
+gadgets: $(GADGETS:%=$(BUILD)/gadgets/%.tar) ## Build the gadget images (root, if headers or packages are missing)
 	@.ci/gadgets load $(BIN)/ig $(foreach g,$(GADGETS),$(g):$(GADGET_TAG)=$(BUILD)/gadgets/$(g).tar)
 
 .PHONY: ig-gadgets
@@ -119,7 +119,7 @@ packages: build gadgets $(BIN)/nfpm $(BIN)/profile $(BIN)/gadgetctl ## Build a d
 	@cmd/ig/package/build.sh $(BUILD) $(BIN) $(GADGET_TAG) $(PACKAGE_VERSION) $(shell go env GOARCH)
 
 .PHONY: release
-release: build gadgets $(BIN)/nfpm $(BIN)/cyclonedx-gomod ## Build what a release attaches for both architectures into build/release: archives, packages, SBOMs, checksums
+release: build gadgets $(BIN)/nfpm $(BIN)/cyclonedx-gomod ## Build a release's files for both architectures into build/release: archives, packages, SBOMs, checksums
 	@cmd/ig/package/release.sh $(BUILD) $(GADGET_TAG) $(PACKAGE_VERSION) "$(LDFLAGS)"
 
 .PHONY: demo-collector
@@ -164,7 +164,7 @@ test: test-unit test-e2e ## Run the unit tests, and each gadget once on the real
 
 # This is everything that such a machine can test: the stages in .ci/stages, then the tests that CI leaves out.
 .PHONY: test-all
-test-all: ## Run all other tests that such a machine can run, those that CI leaves out among them, for hours (root)
+test-all: ## Run all other tests that such a machine can run, including those that CI leaves out, for hours (root)
 	@$(MAKE) --keep-going test-gadgets test-memory test-locks test-hostile test-matrix test-profile test-hub test-delivery test-symbols test-docs test-page \
 		test-vm test-k8s test-embed test-loads test-walk test-entries test-ig-gadgets test-names test-languages test-watching test-scale test-soak test-packages test-release test-kernels \
 		test-arm64 test-backends
@@ -208,11 +208,11 @@ test-walk: build gadgets $(BIN)/profile ## Ask services in five languages the fi
 	WALK_DOC=$(CURDIR)/docs/develop/testing/walk.md $(E2E) ./test/walk
 
 .PHONY: check-figures
-check-figures: build gadgets $(BIN)/profile ## Count what profile check finds in CHECK_PAIRS=20 pairs of runs, of one program and of slower ones (root)
+check-figures: build gadgets $(BIN)/profile ## Count the findings of profile check in CHECK_PAIRS=20 pairs of runs, of one program and of slower ones (root)
 	CHECK_PAIRS=$(or $(CHECK_PAIRS),20) $(subst 20m,60m,$(E2E)) -run TestCheck ./test/profile
 
 .PHONY: test-loads
-test-loads: ## Build and run the programs whose profile is known
+test-loads: ## Build and run the programs with known profiles
 	@.ci/packages $(LOAD_PACKAGES)
 	$(E2E) ./test/loads/...
 
@@ -231,12 +231,12 @@ test-agent: build gadgets $(BIN)/ebpf-profiler ## Measure profile_cpu and the eB
 	POLYGLOT_DOC=$(CURDIR)/docs/develop/testing/languages.md $(E2E) ./test/polyglot/... -run TestAgent
 
 .PHONY: soak-languages
-soak-languages: build gadgets ## Let processes come and go for SOAK (1h) under profile_cpu, then kill its unwinder ten times (root)
+soak-languages: build gadgets ## Run short-lived processes for SOAK (1h) under profile_cpu, then kill its unwinder ten times (root)
 	@.ci/packages $(LOAD_PACKAGES)
 	$(subst 20m,24h,$(E2E)) ./test/polyglot/... -run 'TestSoak|TestKills' -soak $(or $(SOAK),1h) -kills 10 -kill-every 65s
 
 .PHONY: test-delivery
-test-delivery: collector ## Stop, freeze and restart a real Collector while rows come
+test-delivery: collector ## Stop, freeze and restart a real Collector while rows arrive
 	$(E2E) ./test/delivery/...
 
 .PHONY: test-hub
@@ -249,7 +249,7 @@ test-symbols: build ## Compare names of functions in programs and libraries with
 	$(E2E) ./test/symbols/...
 
 .PHONY: test-names
-test-names: build gadgets ## Profile programs of many kinds and compare the names of their frames with what nm says (root)
+test-names: build gadgets ## Profile programs of many kinds and compare the names of their frames with nm (root)
 	@.ci/packages $(LOAD_PACKAGES)
 	NAMES_DOC=$(CURDIR)/docs/develop/testing/names.md $(E2E) ./test/names/...
 
@@ -260,7 +260,7 @@ test-gadgets: build gadgets ## Run every gadget with a stack on the real kernel 
 
 # On a busy machine, rows are read late, which alone fills the maps of stacks.
 .PHONY: test-entries
-test-entries: build gadgets ## Fill the gadgets' maps of stacks as a machine with 256 CPUs does (root, a quiet machine)
+test-entries: build gadgets ## Fill the gadgets' stack maps like a machine with 256 CPUs (root, a quiet machine)
 	@.ci/packages $(C_PACKAGES)
 	$(E2E) ./test/gadgets/... -run TestEntriesPerCPU
 
@@ -273,12 +273,12 @@ test-ig-gadgets: build ebpf-tools ## Run Inspektor Gadget's own gadgets on progr
 # These are packages of programs that count their allocations, and of their allocators.
 MEMORY_PACKAGES := g++ gcc libc6-dev libjemalloc2 libtcmalloc-minimal4 musl-tools php-cli ruby rustc
 .PHONY: test-memory
-test-memory: build gadgets ## Profile programs that count themselves what they allocate (root)
+test-memory: build gadgets ## Profile programs that count their own allocations (root)
 	@.ci/packages $(MEMORY_PACKAGES)
 	$(E2E) ./test/memory/...
 
 .PHONY: cost-memory
-cost-memory: build gadgets ## Measure what profile_alloc costs, beside other tools, and write it into docs/develop/testing/allocations.md (root)
+cost-memory: build gadgets ## Measure the cost of profile_alloc and of other tools, and write it into docs/develop/testing/allocations.md (root)
 	@.ci/packages $(MEMORY_PACKAGES) apache2-utils google-perftools heaptrack nginx-light sqlite3
 	$(subst 20m,60m,$(E2E)) ./test/memory -run TestCost -cost
 
@@ -287,12 +287,12 @@ cost-memory-vm: build gadgets ## Measure profile_alloc beside Inspektor Gadget's
 	@TESTS=memory RUN=TestCostVM SMP=1 ICOUNT=shift=0,sleep=off PAGE=$(CURDIR)/docs/develop/testing/allocations.md VM=$(CURDIR)/$(BUILD)/cost-vm test/gadgets/vm.sh
 
 .PHONY: test-locks
-test-locks: build gadgets ## Compare waits for locks with what a program has measured itself (root)
+test-locks: build gadgets ## Compare waits for locks with a program's own measurement (root)
 	@.ci/packages gcc libc6-dev linux-libc-dev
 	$(E2E) ./test/locks/...
 
 .PHONY: test-hostile
-test-hostile: build gadgets ## Run programs of a user without rights that work against the profiler, all at once for DURATION (root)
+test-hostile: build gadgets ## Run an unprivileged user's programs that attack the profiler, all at once for DURATION (root)
 	@.ci/packages binutils gcc libc6-dev linux-libc-dev
 	HOSTILE_DURATION=$(DURATION) $(E2E) ./test/hostile/...
 
@@ -311,19 +311,19 @@ test-embed: build gadgets collector ## Build the example of embedding and let it
 	$(E2E) -run 'TestCommands/docs/develop/embedding' ./test/docs/...
 
 .PHONY: test-docs
-test-docs: build gadgets collector $(BIN)/profile ## Run every shell command of the documentation as it stands there (root)
+test-docs: build gadgets collector $(BIN)/profile ## Run every shell command of the documentation unchanged (root)
 	@.ci/packages gcc libc6-dev python3 curl procps
 	$(E2E) ./test/docs/...
 
 .PHONY: test-history-cost
-test-history-cost: build gadgets pyroscope ## Measure what a day of 16 busy CPUs costs a history, also beside no exporter and beside Pyroscope: disk, CPU, memory, answers (half an hour; root)
+test-history-cost: build gadgets pyroscope ## Measure the cost of a history of 16 busy CPUs for a day, and compare with Pyroscope and with no exporter (half an hour; root)
 	go test -count=1 -v -timeout 2h -run TestCost ./pkg/export/history -args -cost
 	$(E2E) -run TestHistoryBeside ./test/backends -history
 
 .PHONY: test-page
 test-page: page-bundle ## Test the flame graph page in headless Chromium, and that its bundle is current
 	@.ci/packages chromium
-	@diff -r $(BUILD)/page/dist $(PAGE)/dist || { echo "run make page and commit what it makes"; exit 1; }
+	@diff -r $(BUILD)/page/dist $(PAGE)/dist || { echo "run make page and commit the result"; exit 1; }
 	PAGE_MODULES=$(CURDIR)/$(BUILD)/page PAGE_SHOTS=$(CURDIR)/$(BUILD)/page/shots go test -tags e2e -count=1 -v ./test/page
 
 # These are servers of backends, built from their Go modules as separate programs. Pyroscope is under the AGPL: no program of
@@ -338,12 +338,12 @@ parca: ## Build the Parca that the tests send to (15 CPU minutes)
 	@$(STEP) "building $(BIN)/parca (many minutes the first time)" test/backends/parca/build.sh $(BIN)/parca
 
 .PHONY: test-backends
-test-backends: build gadgets collector pyroscope parca ## Send to real backends and ask them what they show; with WRITE=1 write it into docs/develop/testing/backends.md (root)
+test-backends: build gadgets collector pyroscope parca ## Send to real backends and check their data; with WRITE=1 write the results into docs/develop/testing/backends.md (root)
 	@.ci/packages $(C_PACKAGES) lld default-jdk-headless nodejs python3
 	$(E2E) ./test/backends $(if $(WRITE),-page)
 
 .PHONY: test-parca
-test-parca: build gadgets collector parca ## The part of test-backends that needs Parca alone (root)
+test-parca: build gadgets collector parca ## Run the part of test-backends that only needs Parca (root)
 	@.ci/packages $(C_PACKAGES) lld
 	BACKENDS=parca $(E2E) ./test/backends
 
@@ -358,11 +358,11 @@ test-watching: build gadgets collector $(BIN)/prometheus $(BIN)/promtool ## Run 
 	$(E2E) ./test/watching/...
 
 .PHONY: test-scale
-test-scale: collector ## Let a thousand simulated nodes send to one Collector
+test-scale: collector ## Send from a thousand simulated nodes to one Collector
 	$(E2E) ./test/scale/... -out $(CURDIR)/$(BUILD)/scale.md
 
 .PHONY: test-soak
-test-soak: ## Let containers and stacks come and go for SOAK (1m): nothing may grow
+test-soak: ## Run short-lived containers and stacks for SOAK (1m): nothing may grow
 	go test -tags e2e -count=1 -v -timeout 24h ./test/soak -soak $(or $(SOAK),1m)
 
 .PHONY: bench
@@ -377,12 +377,12 @@ test-k8s: build gadgets collector ## Test in a one-node Kubernetes on this machi
 K8S_GADGETS := verification|identity|outage|clients|restart|stacks|leak|short|guide|trust
 # These are as many packages as in ig and the Collector together. Nothing in this project depends on them.
 .PHONY: ahead
-ahead: $(BIN)/golangci-lint-$(GOLANGCI_VERSION) ## Build the programs of others that lint and test-k8s need, for CI to do meanwhile
+ahead: $(BIN)/golangci-lint-$(GOLANGCI_VERSION) ## Build other projects' programs for lint and test-k8s, in parallel in CI
 	@mkdir -p $(BUILD)/k8s
 	@LAB=$(CURDIR)/$(BUILD)/k8s test/k8s/build.sh programs
 
 .PHONY: test-k8s-gadgets
-test-k8s-gadgets: build gadgets collector ## The part of test-k8s that CI has time for (root)
+test-k8s-gadgets: build gadgets collector ## Run the part of test-k8s that CI has time for (root)
 	@RUN='$(K8S_GADGETS)' test/k8s/run.sh
 
 .PHONY: test-vm
@@ -395,7 +395,7 @@ test-arm64: build gadgets ## Start ig, the unwinder and each gadget on arm64, in
 	@LDFLAGS="$(LDFLAGS)" test/vm/arm64.sh
 
 .PHONY: test-release
-test-release: release ## Check what a release attaches: checksums, archives, packages and SBOMs, and that its programs run
+test-release: release ## Check a release's files: checksums, archives, packages and SBOMs, and that its programs run
 	@.ci/packages rpm dpkg
 	RELEASE=$(CURDIR)/$(BUILD)/release RELEASE_VERSION='$(PACKAGE_VERSION)' go test -tags e2e -count=1 -v ./test/release
 
@@ -405,7 +405,7 @@ publish: test-release $(BIN)/imagebuild ## Publish the images of the tag GADGET_
 	@cmd/ig/package/publish.sh $(BUILD) $(GADGET_TAG) $(REPOSITORY)
 
 .PHONY: test-publish
-test-publish: ## Make a release from a tag of a clone, into a registry on this machine, and verify what was published (root)
+test-publish: ## Make a release from a tag of a clone, into a registry on this machine, and verify the result (root)
 	@test/release/publish.sh
 
 .PHONY: test-packages
@@ -437,5 +437,5 @@ $(BIN)/golangci-lint-$(GOLANGCI_VERSION):
 	@mv $(BIN)/tools/golangci-lint $@
 
 .PHONY: clean
-clean: ## Remove what was built
+clean: ## Remove all build results
 	rm -rf $(BUILD)

@@ -16,12 +16,12 @@ var devfilerFrameTypes = []string{
 // devfiler's rules.
 var (
 	devfilerDictionary = rule("devfiler-dictionary", "a request has a dictionary", devfilerService)
-	devfilerFrameType  = rule("devfiler-frame-type", "every location but 0 has a profile.frame.type that devfiler knows, or the request is refused", devfilerService)
+	devfilerFrameType  = rule("devfiler-frame-type", "every location except 0 has a profile.frame.type that devfiler knows, or the request is refused", devfilerService)
 	devfilerHTLHash    = rule("devfiler-htlhash", "a mapping with attributes has a process.executable.build_id.htlhash of 16 bytes, or the request is refused", devfilerService)
 	devfilerIndex      = rule("devfiler-index", "an index is within its table", devfilerService)
 	devfilerTypes      = rule("devfiler-types", "a sample type and unit are set", devfilerService)
-	devfilerTimestamps = rule("devfiler-timestamps", "a sample has timestamps: without them it counts once, at the time it came", devfilerService)
-	devfilerValues     = rule("devfiler-values", "a value is 1: a timestamp counts once whatever its value is", devfilerService)
+	devfilerTimestamps = rule("devfiler-timestamps", "a sample has timestamps: without them it counts once, at its arrival", devfilerService)
+	devfilerValues     = rule("devfiler-values", "a value is 1: a timestamp counts once with any value", devfilerService)
 )
 
 func checkDevfiler(c *checker) {

@@ -21,7 +21,7 @@ var (
 	parcaString    = rule("parca-string", "an attribute is a text: everything else is dropped silently", parcaNormalizer)
 	parcaCollision = rule("parca-collision", "no two attributes of a sample with different values have the same name in letters, digits and '_'", parcaNormalizer)
 	parcaScope     = rule("parca-scope", "the scope has a name, which becomes the profile's", parcaNormalizer)
-	parcaFunction  = rule("parca-function", "a line's function is also the one before it in the table, which Parca takes", parcaEncode)
+	parcaFunction  = rule("parca-function", "a line's function is also the previous entry of the table, which Parca reads", parcaEncode)
 )
 
 var notInLabel = regexp.MustCompile(`[^a-zA-Z0-9_]`)

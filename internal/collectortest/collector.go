@@ -98,7 +98,7 @@ func FreeAddr(t testing.TB) string {
 			return addr
 		}
 	}
-	require.FailNow(t, "no free port in a hundred tries")
+	require.FailNow(t, "no free port after a hundred tries")
 	return ""
 }
 

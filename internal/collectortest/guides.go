@@ -30,6 +30,6 @@ func Documented(t testing.TB, name string) string {
 	t.Helper()
 	block := regexp.MustCompile("(?s)<!-- begin config " + regexp.QuoteMeta(name) + " -->\n+```yaml\n(.*?)```\n+<!-- end config " + regexp.QuoteMeta(name) + " -->")
 	found := block.FindAllStringSubmatch(Guides(t), -1)
-	require.Len(t, found, 1, "the guides have no config %s, or two", name)
+	require.Len(t, found, 1, "the guides must have one config %s", name)
 	return found[0][1]
 }

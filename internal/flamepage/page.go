@@ -56,7 +56,7 @@ type Side struct {
 	Scale float64
 }
 
-var errSides = errors.New("writing a flame graph: it takes one profile, or two to compare")
+var errSides = errors.New("writing a flame graph: pass one profile, or two to compare")
 
 // Write writes the page.
 func Write(w io.Writer, p Page) error {

@@ -51,7 +51,7 @@ func TestData(t *testing.T) {
 		"-1 shop [service] ", "0 worker [program] ", "1 main.work [go] app", "2 vfs_read [kernel] [kernel]",
 		"0 other [program] ", "4 main.work [go] app", "5 libz.so.1+0x2345 [no name] libz.so.1",
 	}, nodes)
-	require.Equal(t, [][]int64{{0, 0, 3, 2, 30_000}, {0, 0, 2, 2, 60_000}, {0, 1, 6, 5, 10_000}}, d.Samples, "what is of one stack is added up")
+	require.Equal(t, [][]int64{{0, 0, 3, 2, 30_000}, {0, 0, 2, 2, 60_000}, {0, 1, 6, 5, 10_000}}, d.Samples, "samples of one stack are added up")
 
 	d = newData(Page{Unit: "ms per request", Sides: []Side{{Samples: shop()[:1], Scale: 10}, {Samples: shop()[1:2], Scale: 0.5}}})
 	require.Equal(t, "ms per request", d.Unit)
@@ -129,7 +129,7 @@ func TestDataIsBounded(t *testing.T) {
 		require.Less(t, s[3], int64(len(d.Nodes)))
 		sum += s[4]
 	}
-	require.EqualValues(t, 10_000*(maxNodes+100+1000), sum, "what was left out counts for the callers")
+	require.EqualValues(t, 10_000*(maxNodes+100+1000), sum, "the callers get the value of omitted frames")
 	for i, n := range d.Nodes {
 		require.Less(t, n[0], i, "a parent comes before its children")
 	}
@@ -168,7 +168,7 @@ func TestPageIsOneFileWithStrictPolicy(t *testing.T) {
 	for _, loads := range []string{`src="`, "<link rel=\"stylesheet", "@import", "url(http"} {
 		require.NotContains(t, b.String(), loads)
 	}
-	require.Contains(t, b.String(), "d3-flame-graph 5.", "the licences of what is bundled are kept")
+	require.Contains(t, b.String(), "d3-flame-graph 5.", "the bundle has the licences of its packages")
 	require.Contains(t, b.String(), "Apache License")
 	require.Contains(t, b.String(), "Mike Bostock")
 
@@ -199,5 +199,5 @@ func TestBundleIsOfTheseSources(t *testing.T) {
 	}
 	want, err := os.ReadFile("dist/sources.sha256")
 	require.NoError(t, err)
-	require.Equal(t, strings.TrimSpace(string(want)), hex.EncodeToString(sum.Sum(nil)), "run \"make page\" and commit what it makes")
+	require.Equal(t, strings.TrimSpace(string(want)), hex.EncodeToString(sum.Sum(nil)), "run \"make page\" and commit the result")
 }

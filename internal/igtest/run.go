@@ -70,7 +70,7 @@ func Start(t *testing.T, image string, flags ...string) *Run {
 func (r *Run) Wait(what string, happened func() bool) {
 	r.t.Helper()
 	for end := time.Now().Add(Patience); !happened(); {
-		require.True(r.t, time.Now().Before(end), "%s has not come within %v", what, Patience)
+		require.True(r.t, time.Now().Before(end), "timed out waiting for %s after %v", what, Patience)
 		select {
 		case <-r.Ended:
 			require.FailNow(r.t, "ig has ended before "+what, "%v", r.err)

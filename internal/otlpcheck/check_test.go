@@ -415,7 +415,7 @@ func TestEachRule(t *testing.T) {
 	seen := map[string]bool{}
 	for _, r := range Rules() {
 		require.True(t, tested[r.ID], "no test breaks rule %s", r.ID)
-		require.False(t, seen[r.ID], "rule %s is there twice", r.ID)
+		require.False(t, seen[r.ID], "rule %s is duplicated", r.ID)
 		require.NotEmpty(t, r.Source)
 		seen[r.ID] = true
 	}

@@ -8,7 +8,7 @@ import (
 )
 
 // RuleDoubled replaces the protocol's rules on the function table in CheckDoubled.
-var RuleDoubled = Rule{"doubled", "every function stands in the table twice in a row, and lines refer to the second", "parca-dev/parca pkg/profile/encode.go"}
+var RuleDoubled = Rule{"doubled", "every function is in the table twice in a row, and lines refer to the second", "parca-dev/parca pkg/profile/encode.go"}
 
 // CheckDoubled checks a body as CheckBytes does. In its request, the function table has every function twice in a row, and lines
 // refer to the second. That breaks only the protocol's rules on duplicates and orphans. It is for the one receiver that reads the

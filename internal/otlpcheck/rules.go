@@ -46,7 +46,7 @@ func (v *Violation) Error() string {
 // Check and CheckBytes apply these rules, except RuleKernelAddress, which only CheckKernelAddresses applies.
 var (
 	RuleDecodable    = rule("decodable", "the body is an ExportProfilesServiceRequest with valid UTF-8", protobufURL)
-	RuleUnknownField = rule("unknown-field", "every field is one of the protocol's", protoURL)
+	RuleUnknownField = rule("unknown-field", "every field is in the protocol", protoURL)
 	RuleUTF8         = rule("utf8", "text is valid UTF-8", protobufURL)
 	RuleSize         = rule("size", "a request is smaller than 4 MiB", grpcURL)
 	RuleNotEmpty     = rule("not-empty", "nothing empty is sent", profcheckURL)
@@ -57,8 +57,8 @@ var (
 	RuleOrphan       = rule("orphan", "every element of a dictionary table is used by a profile", protoURL)
 	RuleIndex        = rule("index", "an index is within its table", protoURL)
 
-	RuleUniqueKey      = rule("unique-key", "no key is twice in one attribute list", resourceURL)
-	RuleAttribute      = rule("attribute", "an attribute has a key, given in one way", commonURL)
+	RuleUniqueKey      = rule("unique-key", "a key appears once in an attribute list", resourceURL)
+	RuleAttribute      = rule("attribute", "an attribute has exactly one form of key", commonURL)
 	RuleAttributeValue = rule("attribute-value", "an attribute's text is at most 2048 bytes", pyroscopeURL)
 	RulePlain          = rule("plain", "resource and scope attributes hold plain text, no references into the string table", thisProject)
 	RuleEntityRef      = rule("entity-ref", "keys of an entity reference exist in the resource's attributes", resourceURL)
@@ -78,14 +78,14 @@ var (
 	RuleTimestamps = rule("timestamps", "a timestamp is within [time, time+duration)", protoURL)
 
 	RuleMappingRange   = rule("mapping-range", "a mapping's start is below its limit, or both are 0", profcheckURL)
-	RuleMappingBuildID = rule("mapping-build-id", "a mapping has a build ID; where none is known mapping_index is 0", mappingsURL)
+	RuleMappingBuildID = rule("mapping-build-id", "a mapping has a build ID; if none is known, mapping_index is 0", mappingsURL)
 	RuleBuildIDForm    = rule("build-id-form", "a GNU build ID is hexadecimal; an htlhash is 32 hexadecimal digits", mappingsURL)
 	RuleEmptyFrame     = rule("empty-frame", "a stack has no empty frames", thisProject)
 	RuleAddress        = rule("address", "a location's address is within its mapping's range", protoURL)
 	RuleLine           = rule("line", "a line has a function, and no negative number", profcheckURL)
 	RuleFunctionName   = rule("function-name", "a function has a name, a system name or a file name", protoURL)
-	RuleNotAddress     = rule("not-an-address", "no function is named after an address, and none [unknown] where the address is known", thisProject)
-	RuleKernelAddress  = rule("kernel-address", "a kernel frame's address does not give away where the kernel is", thisProject)
+	RuleNotAddress     = rule("not-an-address", "no function is named after an address, or is [unknown] if its address is known", thisProject)
+	RuleKernelAddress  = rule("kernel-address", "a kernel frame's address does not reveal the kernel's location", thisProject)
 	RuleLinkLength     = rule("link-length", "a link has a trace ID of 16 bytes and a span ID of 8, not all zero", profcheckURL)
 )
 

@@ -29,11 +29,11 @@ func TestNewest(t *testing.T) {
 	require.Positive(t, one)
 
 	states := []*collectorpb.ExportProfilesServiceRequest{at(10, 0), at(30, 0), at(30, 0), at(20, 0)} // in any order
-	require.Equal(t, 2*one, total(Newest(states)), "those of two resources at one time are both the newest")
-	require.Equal(t, 4*one, total(states), "what is given stays as it is")
+	require.Equal(t, 2*one, total(Newest(states)), "profiles of two resources at the same time are both the newest")
+	require.Equal(t, 4*one, total(states), "the input is unchanged")
 
 	sums := []*collectorpb.ExportProfilesServiceRequest{at(10, 10), at(20, 10), at(30, 1)}
-	require.Equal(t, 3*one, total(Newest(sums)), "what has happened in a time adds up")
+	require.Equal(t, 3*one, total(Newest(sums)), "profiles of events add up")
 
 	other := at(10, 0)
 	other.Dictionary.StringTable[other.ResourceProfiles[0].ScopeProfiles[0].Profiles[0].SampleType.TypeStrindex] = "another"

@@ -124,7 +124,7 @@ func TestGRPC(t *testing.T) {
 			require.Len(t, r.Requests(), 3)
 			require.True(t, proto.Equal(request(), r.Requests()[0]))
 			require.Equal(t, Stats{Requests: 3, Samples: 9, Bytes: 3 * int64(proto.Size(request()))}, r.Stats())
-			require.Len(t, r.Samples(), 3, "one request that was sent three times")
+			require.Len(t, r.Samples(), 3, "one request, sent three times")
 			next := request()
 			next.ResourceProfiles[0].ScopeProfiles[0].Profiles[0].ProfileId[0] = 'x'
 			_, err := client.Export(t.Context(), next, grpc.UseCompressor(compression))

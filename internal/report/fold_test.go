@@ -42,7 +42,7 @@ func TestFold(t *testing.T) {
 			samples := []receiver.Sample{{Stack: tt.stack, Values: []int64{3}}}
 			got := Fold(samples)
 			require.Equal(t, tt.want, got[0].Stack)
-			require.Equal(t, tt.stack, samples[0].Stack, "what is given stays as it is")
+			require.Equal(t, tt.stack, samples[0].Stack, "the input is unchanged")
 			require.EqualValues(t, 3, got[0].Total())
 		})
 	}
@@ -66,7 +66,7 @@ func TestTopOfOwn(t *testing.T) {
 	require.Equal(t, []string{"fill 8 8", "serve 1 9", "[no function of its own] 32 32"}, amounts(rows))
 	require.Equal(t, []string{"futex_wait", "malloc"}, rows[2].Ends)
 	require.Equal(t, []string{"fill 8 8", "[no function of its own] 32 32"}, amounts(Top(samples, 1, Options{Own: true})))
-	require.Equal(t, []string{"futex_wait 30 30", "malloc 2 2"}, amounts(Top(samples[1:3], 0, Options{Own: true})), "there is nothing else")
+	require.Equal(t, []string{"futex_wait 30 30", "malloc 2 2"}, amounts(Top(samples[1:3], 0, Options{Own: true})), "no other functions exist")
 }
 
 func TestInterpreterFiles(t *testing.T) {

@@ -118,7 +118,7 @@ func TestWhatCanBeFound(t *testing.T) {
 				i := slices.IndexFunc(same.Rows, func(j Judged) bool { return j.Function == "f0" })
 				detectable += same.Rows[i].Detectable / 0.1 / float64(comparisons)
 			}
-			t.Logf("of %d comparisons %d of the unchanged program name a slower function; %d find %.0f %% more; said to be found: %.1f %%", comparisons, alarms, hits, 100*tt.grown, 100*detectable)
+			t.Logf("of %d comparisons, %d of the unchanged program name a slower function; %d find %.0f %% more; stated as detectable: %.1f %%", comparisons, alarms, hits, 100*tt.grown, 100*detectable)
 			require.LessOrEqual(t, alarms, comparisons/100)
 			require.GreaterOrEqual(t, hits, comparisons*9/10)
 		})

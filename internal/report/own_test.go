@@ -51,7 +51,7 @@ func TestOwn(t *testing.T) {
 		{"Python", "take", []receiver.Frame{kernel, {Name: "lock_acquire", Type: "native", Mapping: "/usr/bin/python3.11"},
 			{Name: "wait", Type: "cpython", File: "/usr/lib/python3.11/threading.py"}, {Name: "take", Type: "cpython", File: "/srv/shop/orders.py"}}},
 		{"Java", "shop.Orders.take", []receiver.Frame{kernel, {Name: "java.lang.Object.wait", Type: "jvm"}, {Name: "shop.Orders.take", Type: "jvm"}}},
-		{"Java, with what methods return", "void shop.Orders.take(int)", []receiver.Frame{kernel, {Name: "void java.lang.Object.wait(long)", Type: "jvm"},
+		{"Java, with return types", "void shop.Orders.take(int)", []receiver.Frame{kernel, {Name: "void java.lang.Object.wait(long)", Type: "jvm"},
 			{Name: "java.util.List sun.nio.ch.Net.poll(java.lang.Object)", Type: "jvm"}, {Name: "void shop.Orders.take(int)", Type: "jvm"}}},
 		{"Python in a folder of its own", "take", []receiver.Frame{kernel,
 			{Name: "wait", Type: "cpython", File: "/root/.pyenv/versions/3.12.1/lib/python3.12/threading.py"}, {Name: "take", Type: "cpython", File: "/srv/shop/orders.py"}}},

@@ -114,7 +114,7 @@ func TestWriteTop(t *testing.T) {
 	}, Options{}))
 	lines = strings.Split(strings.TrimRight(b.String(), "\n"), "\n")
 	require.Equal(t, []string{"90.0%", "±13", "100.0%", "0.0300", "3", "wait"}, strings.Fields(lines[1]), "less than a second in all")
-	require.Equal(t, []string{"<0.1%", "0.0%", "0.0004", "1", "g"}, strings.Fields(lines[2]), "nothing that is there rounds to zero")
+	require.Equal(t, []string{"<0.1%", "0.0%", "0.0004", "1", "g"}, strings.Fields(lines[2]), "no amount above zero rounds to zero")
 	require.Equal(t, []string{"-", "100.0%", "-", "-", "main"}, strings.Fields(lines[3]))
 
 	require.ErrorIs(t, WriteTop(failingWriter{}, timer, "SERVICE", nil, Options{}), errWrite)
@@ -128,7 +128,7 @@ func TestWriteTopWithPlaces(t *testing.T) {
 	frozen := receiver.Frame{Name: "_find", File: "<frozen importlib>", Line: 5}
 	rows := Top([]receiver.Sample{of(timer, "s", 2, work), of(timer, "s", 5, other), of(timer, "s", 3, frozen, work)}, 0, Options{})
 	require.Equal(t, "/src/shop/main.go", rows[0].File)
-	require.EqualValues(t, 9, rows[0].Line, "where most of it was")
+	require.EqualValues(t, 9, rows[0].Line, "its most frequent line")
 	require.Empty(t, rows[1].File)
 	var b bytes.Buffer
 	require.NoError(t, WriteTop(&b, timer, "", rows, Options{}))
@@ -144,7 +144,7 @@ func TestChance(t *testing.T) {
 	rows := Top([]receiver.Sample{of(timer, "s", 30, receiver.Frame{Name: "a"}), of(timer, "s", 30, receiver.Frame{Name: "b"})}, 0, Options{})
 	require.InDelta(t, 0.125, rows[0].Error, 0.005, "half of 60 samples")
 	rows = Top([]receiver.Sample{of(timer, "s", 1, receiver.Frame{Name: "a"})}, 0, Options{})
-	require.InDelta(t, 0.833, rows[0].Error, 0.005, "one sample says next to nothing, and no share is above 100 %")
+	require.InDelta(t, 0.833, rows[0].Error, 0.005, "one sample has a large error, and no share is above 100 %")
 	rows = Top([]receiver.Sample{of(timer, "s", 30_000, receiver.Frame{Name: "a"}), of(timer, "s", 30_000, receiver.Frame{Name: "b"})}, 0, Options{})
 	require.Zero(t, rows[0].Error)
 	exact := receiver.Type{Type: "off_cpu", Unit: "nanoseconds"}
@@ -152,7 +152,7 @@ func TestChance(t *testing.T) {
 	require.Zero(t, rows[0].Error, "all waits are counted")
 
 	all := []receiver.Sample{of(timer, "s", 100_000, receiver.Frame{Name: "a"}), of(timer, "s", 1, receiver.Frame{Name: "b"})}
-	require.Len(t, Top(all, 5, Options{}), 1, "what rounds to zero is no row")
+	require.Len(t, Top(all, 5, Options{}), 1, "shares that round to zero get no row")
 	require.Len(t, Top(all, 0, Options{}), 2)
 }
 

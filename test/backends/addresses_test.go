@@ -95,7 +95,7 @@ func TestAddresses(t *testing.T) {
 			}
 			var known struct{ Reason string }
 			call(t, "http://"+parca.addr()+"/api/shouldinitiateupload", nil, map[string]string{"buildId": id, "buildIdType": "BUILD_ID_TYPE_GNU"}, &known)
-			require.Contains(t, known.Reason, "debuginfod", "Parca looks for files that it was told of")
+			require.Contains(t, known.Reason, "debuginfod", "Parca requests files that it knows")
 			begin := time.Now().Add(-time.Second)
 			burn(t, program, config, exporters, pairsTime)
 			all := span{begin, time.Now().Add(2 * time.Second)}
@@ -117,7 +117,7 @@ func TestAddresses(t *testing.T) {
 			}
 			inFile, user := int64(0), int64(0)
 			for _, s := range filled.query(t, selector("service_name", kind.name), all) {
-				require.NotContains(t, strings.Join(s.functions, " "), functionName, "a frame with a function is left alone")
+				require.NotContains(t, strings.Join(s.functions, " "), functionName, "a frame with a function is unchanged")
 				user += s.value
 				if slices.Contains(s.functions, "["+kind.name+"]") {
 					inFile += s.value

@@ -257,7 +257,7 @@ func check(t *testing.T, w way, used time.Duration, all span, middle time.Time, 
 	require.Greater(t, float64(callers), 0.95*float64(sum), "stacks up to the program's entry")
 	found["callers"] = fmt.Sprintf("%.0f %% up to the entry", 100*float64(callers)/float64(sum))
 
-	require.Equal(t, sum, w.stored(t, w.all, all), "what is stored")
+	require.Equal(t, sum, w.stored(t, w.all, all), "the stored sum")
 	require.Equal(t, sum, w.flame(t, w.all, all), "the flame graph's total")
 	found["total"] = "flame graph equals storage"
 

@@ -115,9 +115,9 @@ func TestJudgePairs(t *testing.T) {
 			callers[callerPosition(n)] = fmt.Sprintf("%s%s%03d", prefix, callerName, n)
 		}
 		order := slices.Concat(functions, callers)
-		require.NotContains(t, order, "", "each caller has a place of its own")
+		require.NotContains(t, order, "", "each caller has its own position")
 		wrong := judgePairs(shifted(right, order))
-		require.Zero(t, wrong.right, "names of the functions that follow")
+		require.Zero(t, wrong.right, "names of the next functions")
 		require.Zero(t, wrong.inRight)
 		require.GreaterOrEqual(t, wrong.seen, pairs-1)
 

@@ -108,7 +108,7 @@ func everything(t *testing.T, s server, gadget string, flags []string) {
 	require.Eventually(t, func() bool { return s.stored(t, "{}", all) == sent }, 30*time.Second, 2*time.Second, "%s: %d stored, %d sent", types[0], s.stored(t, "{}", all), sent)
 	require.Eventually(t, func() bool { return s.flame(t, "{}", all) == sent }, 30*time.Second, 2*time.Second, "the flame graph of %s: %d of %d", types[0], s.flame(t, "{}", all), sent)
 	stacks := s.query(t, "{}", all)
-	require.Equal(t, sent, total(stacks), "the sum of the stacks that are shown")
+	require.Equal(t, sent, total(stacks), "the sum of the shown stacks")
 	kernel := slices.ContainsFunc(stacks, func(one stack) bool {
 		return slices.Contains(one.functions, "do_syscall_64") || slices.Contains(one.functions, "el0_svc")
 	})

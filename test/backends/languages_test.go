@@ -71,7 +71,7 @@ func TestLanguages(t *testing.T) {
 	for service, value := range sent {
 		pick := selector("service_name", service)
 		require.Eventually(t, func() bool { return second.stored(t, pick, all) == value }, time.Minute, 2*time.Second, "%s is stored", service)
-		require.Equal(t, value, second.flame(t, pick, all), "the flame graph of %s has all that was sent", service)
+		require.Equal(t, value, second.flame(t, pick, all), "the flame graph of %s has everything that was sent", service)
 		sum += value
 		for _, s := range second.query(t, pick, all) {
 			if len(s.functions) > 0 && strings.HasPrefix(s.functions[0], "[") {

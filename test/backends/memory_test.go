@@ -190,7 +190,7 @@ func alone(t *testing.T, times []time.Time) time.Time {
 			return at
 		}
 	}
-	require.FailNow(t, "no state is alone", "%v", times)
+	require.FailNow(t, "every state has another one within a second", "%v", times)
 	return time.Time{}
 }
 
@@ -203,7 +203,7 @@ func (s told) check(t *testing.T, profileType, selector string, all span) []stac
 	require.Eventually(t, func() bool { return of.stored(t, selector, all) == sent }, 30*time.Second, 2*time.Second, "%s: %d stored, %d sent", profileType, of.stored(t, selector, all), sent)
 	require.Eventually(t, func() bool { return of.flame(t, selector, all) == sent }, 30*time.Second, 2*time.Second, "the flame graph of %s: %d, %d sent", profileType, of.flame(t, selector, all), sent)
 	stacks := of.query(t, selector, all)
-	require.Equal(t, sent, total(stacks), "the sum of the stacks that are shown")
+	require.Equal(t, sent, total(stacks), "the sum of the shown stacks")
 	return stacks
 }
 
@@ -299,7 +299,7 @@ func TestMemoryInUse(t *testing.T) {
 			}).single(t, selector, last)
 			require.Equal(t, states[last], total(stacks), "one state")
 			requireNear(t, "bytes in use of leak_some", leaked.bytes, through(stacks, "leak_some"), float64(leaked.bytes), step)
-			require.Zero(t, through(stacks, "allocate_large")+through(stacks, "allocate_middle"), "what is freed is not in use")
+			require.Zero(t, through(stacks, "allocate_large")+through(stacks, "allocate_middle"), "freed memory is not in use")
 			if p, ok := s.server.(*pyroscope); ok {
 				mean := float64(summed) / float64(len(states))
 				if name == "pyroscope2" {

@@ -23,7 +23,7 @@ func exporter(t *testing.T, block, from, name, endpoint string) string {
 	t.Helper()
 	const head = "operator:\n  otel-profiles:\n    exporters:\n"
 	text, ok := strings.CutPrefix(collectortest.Documented(t, block), head)
-	require.True(t, ok, "%s does not begin as a configuration does", block)
+	require.True(t, ok, "%s does not begin like a configuration", block)
 	line := regexp.MustCompile(`(?m)^( +endpoint): .*$`)
 	require.Len(t, line.FindAllString(text, -1), 1)
 	text = line.ReplaceAllString(text, "$1: http://"+endpoint)
@@ -41,7 +41,7 @@ func writeTable(t *testing.T, name, table string) {
 	text, err := os.ReadFile(page)
 	require.NoError(t, err)
 	marked := regexp.MustCompile(`(?s)(<!-- begin ` + name + ` table -->\n).*?(<!-- end ` + name + ` table -->)`)
-	require.True(t, marked.Match(text), "the page has no place for the table %s", name)
+	require.True(t, marked.Match(text), "the page has no markers for the table %s", name)
 	text = marked.ReplaceAll(text, []byte("${1}\n"+strings.ReplaceAll(table, "$", "$$")+"\n${2}"))
 	require.NoError(t, os.WriteFile(page, text, 0o644))
 }

@@ -85,7 +85,7 @@ func requireApart(t *testing.T, file string) {
 	require.Equal(t, pairs, ours, "functions in the symbol table")
 	require.Equal(t, pairs, judgePairs(truePairs(prefix)).right)
 	slices.Reverse(order)
-	require.Zero(t, judgePairs(shifted(truePairs(prefix), order)).right, "names of the functions before")
+	require.Zero(t, judgePairs(shifted(truePairs(prefix), order)).right, "names of the previous functions")
 	slices.Reverse(order)
-	require.Zero(t, judgePairs(shifted(truePairs(prefix), order)).right, "names of the functions that follow")
+	require.Zero(t, judgePairs(shifted(truePairs(prefix), order)).right, "names of the next functions")
 }

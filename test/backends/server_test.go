@@ -73,7 +73,7 @@ func run(t *testing.T, ready string, env []string, program string, args ...strin
 	t.Cleanup(func() {
 		if t.Failed() {
 			text, _ := os.ReadFile(p.log)
-			t.Logf("the end of what %s said:\n%s", filepath.Base(program), text[max(0, len(text)-3000):])
+			t.Logf("the end of %s's output:\n%s", filepath.Base(program), text[max(0, len(text)-3000):])
 		}
 	})
 	for deadline := time.Now().Add(5 * time.Minute); ; time.Sleep(500 * time.Millisecond) {

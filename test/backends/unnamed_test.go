@@ -33,7 +33,7 @@ func TestNothingVanishes(t *testing.T) {
 		stored = named.stored(t, "{}", all)
 		return named.seconds(stored, frequency) > 0.9*used.Seconds()
 	}, time.Minute, 2*time.Second)
-	require.Equal(t, stored, named.flame(t, "{}", all), "the flame graph has all that is stored")
+	require.Equal(t, stored, named.flame(t, "{}", all), "the flame graph has all stored samples")
 	inFile := int64(0)
 	for _, s := range named.query(t, "{}", all) {
 		if strings.Contains(strings.Join(s.functions, " "), "[stripped]") {

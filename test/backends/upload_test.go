@@ -47,13 +47,13 @@ func TestUpload(t *testing.T) {
 		return right, user
 	}
 	right, user := named()
-	require.Zero(t, right, "nobody knows the names yet")
+	require.Zero(t, right, "the names are not known yet")
 	require.Positive(t, user)
 	how := "the requests of parca-debuginfo"
 	if tool := os.Getenv(parcaDebuginfo); tool != "" {
 		how = tool
 		said := igtest.Output(t, tool, "upload", "--store-address="+p.address, "--insecure", "--no-extract", debug)
-		require.NotContains(t, said, "Skipping", "a build ID that Parca does not want")
+		require.NotContains(t, said, "Skipping", "a build ID that Parca refuses")
 	} else {
 		p.upload(t, id, debug)
 	}

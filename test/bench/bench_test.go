@@ -457,7 +457,7 @@ func BenchmarkRow(b *testing.B) {
 
 func TestTable(t *testing.T) {
 	if *table == "" {
-		t.Skip("measures only with -table FILE: run make bench")
+		t.Skip("it only measures with -table FILE: run make bench")
 	}
 	var b strings.Builder
 	fmt.Fprintf(&b, "Per row; %d rows a tick, twice 30 ticks (50,000 stacks: 100) in one batch window. \"Known\" is the second half, as it is from the second window on; in the first, stacks are read for the first time. \"IG\" is Inspektor Gadget's own operator on the same rows in the same process. CPU includes sending and the receiver.\n\n", rowsPerTick)

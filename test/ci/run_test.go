@@ -39,7 +39,7 @@ func TestStages(t *testing.T) {
 		{"what is usual is not", "fine first 1 true\n", "70", 0, `fine +ok +0\.0 min\n`},
 		{"beside the others", "lint beside - cat /no/such/file\nfine first 1 true\n", "70", 1, `(?s)== lint, beside the others.*No such file.*fine +ok.*lint +FAILED .*, beside`},
 		{"what tests said of it comes at the end", `bad first 1 printf x\tError\u0020Trace:here\n,too\n/%d z` + "\nfine first 1 true\n", "70", 1, `(?s)fine +ok.*== bad failed:\n.*Error Trace:here\n.*minutes of each stage`},
-		{"a tier that there is not", "bad third 1 true\n", "70", 1, `bad is of no tier: third`},
+		{"an unknown tier", "bad third 1 true\n", "70", 1, `bad has an unknown tier: third`},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			said, code := ci(t, tc.table, tc.minutes)

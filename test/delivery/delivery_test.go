@@ -128,7 +128,7 @@ operator:
 	require.NoError(t, <-done)
 	c.Stop()
 	got, profiles, repeated := received(t, c)
-	t.Logf("values sent %d, received %d in %d profiles (%d came twice); heap grew by %.1f MiB", want, got, profiles, repeated,
+	t.Logf("values sent %d, received %d in %d profiles (%d repeated); heap grew by %.1f MiB", want, got, profiles, repeated,
 		float64(int64(after.HeapAlloc)-int64(before.HeapAlloc))/(1<<20))
 	for _, line := range strings.Split(g.Log.String(), "\n") {
 		if strings.Contains(line, "rows read") {

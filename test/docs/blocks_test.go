@@ -40,12 +40,12 @@ func blocks(t *testing.T, page, text string) []block {
 			fence = trimmed
 			language, mark, _ := strings.Cut(strings.TrimPrefix(trimmed, "```"), " ")
 			if slices.Contains([]string{"sh", "bash", "shell", "console"}, language) {
-				require.Equal(t, "sh", language, "%s:%d: blocks of commands are of the language sh", page, i+1)
+				require.Equal(t, "sh", language, "%s:%d: mark blocks of commands as sh", page, i+1)
 				if mark != "" {
 					require.Contains(t, marks, mark, "%s:%d", page, i+1)
 				}
 				if mark == "unrun" {
-					require.Contains(t, before, "not run", "%s:%d: the line before a block that nobody runs says so", page, i+1)
+					require.Contains(t, before, "not run", "%s:%d: the line before a block unrun must say so", page, i+1)
 				}
 				open = &block{page: page, line: i + 2, mark: mark}
 			}

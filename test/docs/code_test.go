@@ -148,7 +148,7 @@ func TestFlags(t *testing.T) {
 				found[m[1]] = true
 				known := regexp.MustCompile(`["{ ]` + m[1] + `[",} \n]`)
 				if !slices.Contains(foreign, m[1]) && !known.MatchString(code) && !strings.Contains(theirs.String(), `"`+m[1]+`"`) {
-					t.Errorf("%s: nothing takes the flag --%s", page, m[1])
+					t.Errorf("%s: no program has the flag --%s", page, m[1])
 				}
 			}
 		}

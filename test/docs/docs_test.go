@@ -137,7 +137,7 @@ service:
   pipelines: {profiles: {receivers: [otlp], exporters: [nop]}}
 `), 0o600))
 	if conn, err := net.Dial("tcp", "127.0.0.1:4317"); err == nil {
-		require.Failf(t, "port 4317 is taken", "by something that listens at %s: end it first", conn.RemoteAddr())
+		require.Failf(t, "port 4317 is taken", "another program listens at %s: end it first", conn.RemoteAddr())
 	}
 	start(t, exec.Command(collector, "--config", config, "--feature-gates=service.profilesSupport"))
 

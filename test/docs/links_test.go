@@ -95,7 +95,7 @@ func TestReachable(t *testing.T) {
 	follow("README.md")
 	for page := range pages {
 		if !seen[page] {
-			t.Errorf("%s: no page leads there", page)
+			t.Errorf("%s: no page links to it", page)
 		}
 	}
 }
@@ -111,7 +111,7 @@ func TestShortWays(t *testing.T) {
 		}
 		require.Regexp(t, `(?s)gadget deploy .*"hostPID": true.*gadget run \S*/profile_cpu:`, all, "%s: the daemon refuses this gadget without the node's PIDs", page)
 		for line := range strings.Lines(all) {
-			require.Contains(t, pages["docs/operate/install.md"], strings.TrimSpace(line), "%s: the command is not the guide's", page)
+			require.Contains(t, pages["docs/operate/install.md"], strings.TrimSpace(line), "%s: the guide does not have this command", page)
 		}
 	}
 }

@@ -79,7 +79,7 @@ func testContext(t *testing.T, unwind string) {
 	s.until("the service of the program in Go", says(checkout, "checkout"))
 	cart.next(t)
 	s.until("the changed service", says(cart, "cartv"))
-	s.until("samples of all", func(samples []receiver.Sample) bool {
+	s.until("samples of all programs", func(samples []receiver.Sample) bool {
 		return !slices.ContainsFunc(all, func(p *process) bool { return len(of(samples, p.pid)) == 0 })
 	})
 	s.until("a hostile name", says(hostile["text"], "evil\uFFFD[31m\uFFFD!"))

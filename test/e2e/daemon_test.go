@@ -55,7 +55,7 @@ func TestDaemonDeliversOnSIGTERM(t *testing.T) {
 	go func() { ended <- cmd.Wait() }()
 	t.Cleanup(func() {
 		if t.Failed() {
-			t.Logf("the daemon said:\n%s", withoutNoise(log.Bytes()))
+			t.Logf("the daemon's log:\n%s", withoutNoise(log.Bytes()))
 		}
 	})
 

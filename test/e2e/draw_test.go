@@ -41,7 +41,7 @@ func TestDraws(t *testing.T) {
 		require.InDelta(t, 1, value, allowed, name)
 		require.InDelta(t, 1, events, allowed, name)
 		if strings.HasPrefix(name, "faults-") && !strings.Contains(name, "waves") {
-			require.Less(t, deviation, 0.02, "%s: long rows of events alike", name)
+			require.Less(t, deviation, 0.02, "%s: long rows of similar events", name)
 		}
 	}
 }

@@ -119,7 +119,7 @@ func (r *run) requireShares(t *testing.T, p program, pid int, period int64, cpu 
 	}{{p.heavy, 60}, {p.light, 30}, {p.rest, 10}} {
 		requireShare(t, want.percent, 100*float64(at[want.function])/float64(all), all, want.function)
 	}
-	t.Logf("%s: %.2f s of CPU time sampled, %.2f s taken", p.thread, sampled, cpu.Seconds())
+	t.Logf("%s: %.2f s of CPU time sampled, %.2f s used", p.thread, sampled, cpu.Seconds())
 	require.InEpsilon(t, cpu.Seconds(), sampled, 0.25)
 }
 
@@ -377,7 +377,7 @@ func TestAlloc(t *testing.T) {
 	}
 	leaked := own["leak_some"]
 	live := sessions[2]
-	live.until("the memory that is in use", func(samples []receiver.Sample) bool {
+	live.until("the memory in use", func(samples []receiver.Sample) bool {
 		bytes, _ := inUse(samples, "leak_some")
 		return float64(bytes) > (1-within["leak_some"])*float64(leaked.sum)
 	})
@@ -470,7 +470,7 @@ func TestLock(t *testing.T) {
 				addresses[l.function], locks[address] = address, true
 			}
 			require.Less(t, 20*other, igtest.Total(found), l.function)
-			require.Less(t, 20*cut, igtest.Total(found), "%s: a stack is cut where the unwinder was too busy", l.function)
+			require.Less(t, 20*cut, igtest.Total(found), "%s: stacks are only cut if the unwinder was too busy", l.function)
 		}
 		if i == 1 {
 			require.Equal(t, addresses["read_table"], addresses["write_table"])
@@ -478,11 +478,11 @@ func TestLock(t *testing.T) {
 		}
 		for _, s := range append(igtest.Through(delays, "wait_for_job"), igtest.Through(delays, "wait_for_work")...) {
 			kind := s.Attributes["lock.kind"]
-			require.True(t, strings.HasPrefix(kind, "kernel_") || kind == "user_mutex" && igtest.Depth(s, "sem_wait") < 0, "a thread without work: %s: %v", kind, s.Stack)
+			require.True(t, strings.HasPrefix(kind, "kernel_") || kind == "user_mutex" && igtest.Depth(s, "sem_wait") < 0, "an idle thread: %s: %v", kind, s.Stack)
 		}
 		_, others := requireCaptures(t, r)
 		require.Positive(t, others)
-		require.Less(t, others, int64(seconds*500), "the thousand waits a second of the pool are left alone once they are known")
+		require.Less(t, others, int64(seconds*500), "once known, the pool's thousand waits a second are not sampled")
 	}
 }
 

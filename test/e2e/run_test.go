@@ -93,7 +93,7 @@ operator:
 func (s *session) wait(what string, happened func() bool) {
 	s.t.Helper()
 	for deadline := time.Now().Add(patience); !happened(); {
-		require.True(s.t, time.Now().Before(deadline), "%s has not come within %v", what, patience)
+		require.True(s.t, time.Now().Before(deadline), "timed out waiting for %s after %v", what, patience)
 		select {
 		case err := <-s.ended:
 			s.ended <- err
@@ -203,7 +203,7 @@ func parseRows(t *testing.T, r io.Reader) []map[string]any {
 func parseSummary(t *testing.T, log []byte) summary {
 	t.Helper()
 	found := summaryLine.FindSubmatch(log)
-	require.NotNil(t, found, "the operator's summary is not in:\n%s", log)
+	require.NotNil(t, found, "the operator's summary is missing in:\n%s", log)
 	var n [6]int64
 	for i := range n {
 		var err error

@@ -276,7 +276,7 @@ func (g gadget) require(t *testing.T, r *run) {
 		require.Contains(t, printed, receiver.TypeOf(s))
 		exported[receiver.TypeOf(s)] += s.Total()
 	}
-	require.Equal(t, printed, exported, "the sums of what was printed and exported")
+	require.Equal(t, printed, exported, "the sums of printed and exported rows")
 	if g.origin == here || slices.Contains(r.flags, "--collect-build-id") && g.workload != nil {
 		known := slices.ContainsFunc(r.samples, func(s receiver.Sample) bool {
 			return slices.ContainsFunc(s.Stack, func(f receiver.Frame) bool { return f.Type == "native" && f.BuildID != "" })

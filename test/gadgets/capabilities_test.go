@@ -134,10 +134,10 @@ func TestCapabilities(t *testing.T) {
 			ours := r.of(comm)
 			require.Equal(t, blind, len(ours) == 0)
 			for i, f := range tt.has {
-				require.True(t, slices.ContainsFunc(ours, f), "no sample as wanted, number %d of those", i)
+				require.True(t, slices.ContainsFunc(ours, f), "no expected sample of kind %d", i)
 			}
 			for i, f := range tt.lacks {
-				require.False(t, slices.ContainsFunc(ours, f), "a sample that should need %s, number %d of those", tt.without, i)
+				require.False(t, slices.ContainsFunc(ours, f), "a sample of kind %[2]d, which should need %[1]s", tt.without, i)
 			}
 		})
 	}

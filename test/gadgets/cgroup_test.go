@@ -21,7 +21,7 @@ func unified(t *testing.T) string {
 	t.Helper()
 	dir := unifiedIfAny()
 	if dir == "" {
-		t.Skip("no cgroup2 is mounted here")
+		t.Skip("cgroup2 is not mounted here")
 	}
 	return dir
 }
@@ -55,7 +55,7 @@ func TestUnitOfShortProcesses(t *testing.T) {
 				}})
 			require.NoError(t, err)
 			r.requireSound(t)
-			require.NotContains(t, string(r.printed), "cgroup_id", "what is not for readers")
+			require.NotContains(t, string(r.printed), "cgroup_id", "internal fields are not exported")
 			longest := strings.TrimSpace(brief.stop(t))
 			gone, there := 0, 0
 			for _, s := range r.of("brief-child") {
@@ -66,7 +66,7 @@ func TestUnitOfShortProcesses(t *testing.T) {
 					there++
 				}
 			}
-			t.Logf("samples of processes that were gone: %d, that still ran: %d; the longest took %s ms", gone, there, longest)
+			t.Logf("samples of ended processes: %d, of running ones: %d; the longest took %s ms", gone, there, longest)
 			require.NotZero(t, gone)
 		})
 	}

@@ -37,7 +37,7 @@ func TestCollectStacks(t *testing.T) {
 			r.requireSound(t)
 			samples := r.of("opens")
 			require.NotEmpty(t, samples)
-			t.Logf("%d rows, %d without their stack", r.accounts.read, r.accounts.noStack)
+			t.Logf("%d rows, %d without stack", r.accounts.read, r.accounts.noStack)
 			const line = "the gadget collects stacks for the export, as with --collect-ustack"
 			if tc.collected {
 				require.Contains(t, string(r.log), line)
@@ -45,7 +45,7 @@ func TestCollectStacks(t *testing.T) {
 				require.Less(t, 10*r.accounts.noStack, r.accounts.read)
 			} else {
 				require.NotContains(t, string(r.log), line)
-				require.Equal(t, r.accounts.read, r.accounts.noStack, "the setting leaves it to the flags")
+				require.Equal(t, r.accounts.read, r.accounts.noStack, "the setting leaves this to the flags")
 				require.Contains(t, string(r.log), tc.said)
 			}
 		})

@@ -35,7 +35,7 @@ func TestDefaults(t *testing.T) {
 			params := metadata.GetStringMap("params.ebpf")
 			objects := objectsOf(t, igtest.Built(t, igtest.Gadgets, g.name+".tar"))
 			if len(objects) == 0 {
-				require.Empty(t, params, "parameters of programs that are not there")
+				require.Empty(t, params, "parameters of missing programs")
 				return
 			}
 			require.Len(t, objects, 2, "one for each architecture")

@@ -58,7 +58,7 @@ func testEntries(t *testing.T, gadget string, flags []string, e entries, cpus in
 		m := missingOf(r, "churn")
 		all, without = m.waits, m.waitsWithout
 	}
-	t.Logf("%d entries for user stacks, %d for kernel stacks: %d of %d without their user stack", e.user*cpus, e.kernel*cpus, without, all)
+	t.Logf("%d entries for user stacks, %d for kernel stacks: %d of %d without user stack", e.user*cpus, e.kernel*cpus, without, all)
 	require.Greater(t, all, 128*cpus, "the load does not keep the CPUs busy")
 	// If other programs keep the CPUs busy, rows are read late, and some stacks find no room even so.
 	if enough {

@@ -106,7 +106,7 @@ func TestPageFaultEvents(t *testing.T) {
 						printed[int64(ts)]--
 						continue
 					}
-					require.True(t, atEdge(s, ts), "a fault at a time that none was printed for")
+					require.True(t, atEdge(s, ts), "a fault at a time without a printed one")
 				}
 			}
 			t.Logf("%d of %d faults have a time of their own", inTime(samples), len(r.rows))
@@ -165,7 +165,7 @@ func TestPageFaultsOfMany(t *testing.T) {
 			_, err = fmt.Sscan(spawn.stop(t), &born, &ns)
 			require.NoError(t, err)
 			housed, homeless := igtest.Total(r.of("spawn")), igtest.Total(r.of("[rows full]"))
-			t.Logf("%.0f processes a second; %d faults in %d rows, %d of them without their stack, and %d faults that found no row",
+			t.Logf("%.0f processes a second; %d faults in %d rows, %d of them without stack, and %d faults without a row",
 				1e9*float64(born)/float64(ns), housed, r.accounts.read, r.accounts.noStack, homeless)
 			require.Positive(t, housed)
 			if tc.full {

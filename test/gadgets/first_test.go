@@ -52,7 +52,7 @@ func TestFirstGadget(t *testing.T) {
 		require.NoError(t, err)
 		if !quiet {
 			r.requireSound(t)
-			require.NotContains(t, string(r.printed), "user_stack_id", "what is not for readers")
+			require.NotContains(t, string(r.printed), "user_stack_id", "internal fields are not exported")
 			require.NotContains(t, string(r.printed), "user_stack_key")
 		}
 		require.Equal(t, quiet, bytes.Contains(r.log, []byte("rows are not printed, so stacks have no text")))
@@ -79,7 +79,7 @@ func TestTerminal(t *testing.T) {
 			require.NoError(t, err)
 			header, _, _ := strings.Cut(string(r.printed), "\n")
 			require.Contains(t, header, "USER_STACK_RAW.SYMBOLS")
-			require.NotContains(t, string(r.printed), "bytes>", "a column of something that is no text")
+			require.NotContains(t, string(r.printed), "bytes>", "a column with a field that is not text")
 			require.NotContains(t, string(r.printed), "\x1b[", "the screen is cleared, and warnings with it")
 			if g == "profile_cpu" {
 				require.Regexp(t, `busy .* spin; `, string(r.printed))

@@ -47,7 +47,7 @@ func TestSourceLines(t *testing.T) {
 					}
 				}
 			}
-			require.True(t, inlined, "nothing of mix: %s", r.log)
+			require.True(t, inlined, "no stack of mix: %s", r.log)
 		})
 	}
 }

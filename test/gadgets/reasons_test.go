@@ -101,7 +101,7 @@ func TestWhyThreadsWait(t *testing.T) {
 	t.Logf("%.1f %% of %.0f s have whole stacks", 100*whole/all, all/1e9)
 	assert.GreaterOrEqual(t, whole, 0.9*all) // the first moments are missing, which take seconds on an emulated processor
 	for name := range spent {
-		t.Logf("%-16s share %4.1f %%, by the program %4.1f %%; %v", name, 100*found[name]/known, 100*spent[name]/sum, why[name])
+		t.Logf("%-16s share %4.1f %%, measured by the program %4.1f %%; %v", name, 100*found[name]/known, 100*spent[name]/sum, why[name])
 		assert.Positive(t, right[name], "%s: %v", name, why[name])
 		assert.LessOrEqual(t, wrong[name], 0.1*right[name], "%s: %v", name, why[name])
 		if name != "preempted" && name != "disk" {

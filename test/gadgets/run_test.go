@@ -375,7 +375,7 @@ var marks = []string{"[no stack]", "[lost user stack]", "[truncated]", "[incompl
 
 func (r *run) requireSoundSample(t *testing.T, s receiver.Sample) {
 	t.Helper()
-	require.NotEmpty(t, s.Service, "what runs in no container is its unit, its executable, or host")
+	require.NotEmpty(t, s.Service, "outside containers, the service is the unit, the executable, or host")
 	require.NotContains(t, s.Resource, "container.id")
 	require.False(t, s.Start.Before(r.start), "starts %s, ig was started %s", s.Start, r.start)
 	require.False(t, s.End.After(r.end), "ends %s, ig had ended %s", s.End, r.end)
@@ -392,7 +392,7 @@ func (r *run) requireSoundSample(t *testing.T, s receiver.Sample) {
 		if root := i == len(s.Stack)-1; !root || !slices.Contains(marks, f.Name) {
 			require.NotEmpty(t, f.Type, "frame %d of %v", i, s.Stack)
 		}
-		require.False(t, f.Name == "" && f.Address == 0, "frame %d of %v says nothing", i, s.Stack)
+		require.False(t, f.Name == "" && f.Address == 0, "frame %d of %v has no information", i, s.Stack)
 		// A CPU sampler also samples other programs' tracing, such as an unwinder's. That is the workload's time.
 		if i == 0 && f.Type == "kernel" && s.PeriodType != "cpu" {
 			require.False(t, tracing.MatchString(f.Name), "the tracing is on the stack: %v", s.Stack)

@@ -153,7 +153,7 @@ func (f findings) String() string {
 func TestInspektorGadgets(t *testing.T) {
 	igtest.NeedRoot(t)
 	if os.Getenv("IG_GADGETS_DOC") == "" {
-		t.Skip("run it by make test-ig-gadgets")
+		t.Skip("run make test-ig-gadgets")
 	}
 	dir, group := t.TempDir(), dropping(t)
 	logGetppid(t)
@@ -231,7 +231,7 @@ func TestInspektorGadgetsRefused(t *testing.T) {
 	} {
 		r, err := export(t, options{image: image, seconds: 1, quiet: true, flags: []string{flag}})
 		require.ErrorContains(t, err, said)
-		require.NotContains(t, string(r.log), "rows read", "it was not loaded")
+		require.NotContains(t, string(r.log), "rows read", "the gadget was not loaded")
 		t.Log(err)
 	}
 }

@@ -74,7 +74,7 @@ apt purge -y ig-otel-profiles
 systemctl stop burn
 everything >out/after
 programs >out/bpf.after
-echo "files that are there now and were not before:"
+echo "new files:"
 diff out/before out/after | grep '^>' && die "something is left"
 echo "none"
 diff out/bpf.before out/bpf.after || die "something is left in /sys/fs/bpf"

@@ -62,7 +62,7 @@ func newGroup(t *testing.T, limit int) group {
 	}
 	others := filepath.Join(root, name+"-others")
 	for _, dir := range slices.Compact([]string{g.dir, g.cpu, others}) {
-		require.NoError(t, os.Mkdir(dir, 0o755), "a control group of one's own")
+		require.NoError(t, os.Mkdir(dir, 0o755), "creating a control group")
 		t.Cleanup(func() {
 			require.Eventually(t, func() bool { return os.Remove(dir) == nil }, time.Minute, 100*time.Millisecond)
 		})
@@ -202,7 +202,7 @@ func TestAllAtOnce(t *testing.T) {
 		look()
 		return right(of(r.rcv.NewestSamples(), first), "honest").right > 20
 	})
-	t.Logf("whole stacks again %v after the start of the attack, of which the unwinder was blocked for %v", time.Since(started).Round(time.Second), blocked.Round(time.Second))
+	t.Logf("whole stacks again %v after the start of the attack; the unwinder was blocked for %v of that", time.Since(started).Round(time.Second), blocked.Round(time.Second))
 	began, fresh := time.Now(), map[string]time.Time{}
 	for end := began.Add(duration); time.Now().Before(end); {
 		if n := len(fresh); time.Since(began) >= time.Duration(n)*duration/3 {
@@ -222,7 +222,7 @@ func TestAllAtOnce(t *testing.T) {
 		})
 	})
 	all, in := right(of(samples, first), "honest"), right(outside, "honest")
-	t.Logf("of the honest program %d of %d samples have names, whole stacks and its service, outside of restarts %d of %d", all.right, all.all, in.right, in.all)
+	t.Logf("%d of %d samples of the good program have names, whole stacks and its service; outside of restarts %d of %d", all.right, all.all, in.right, in.all)
 	for path, at := range fresh {
 		of := of(samples, path)
 		named := slices.DeleteFunc(slices.Clone(of), func(s receiver.Sample) bool { return right([]receiver.Sample{s}, filepath.Base(path)).right == 0 })

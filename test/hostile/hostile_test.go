@@ -95,7 +95,7 @@ func (r *run) until(what string, ready func() bool) {
 			kb, _ := strconv.Atoi(string(m[1]))
 			r.peak = kb << 10
 		}
-		require.Less(r.t, r.peak, 5*most, "ig's memory, while it waits for %s", what)
+		require.Less(r.t, r.peak, 5*most, "ig's memory, while waiting for %s", what)
 		return ready()
 	})
 }
@@ -139,7 +139,7 @@ func TestFilesAndNames(t *testing.T) {
 		return igtest.Total(igtest.Through(of(samples, good), "good_work")) > 200 && igtest.Total(igtest.Through(of(samples, victim), "good_work")) > 200
 	})
 	samples := r.stop()
-	t.Logf("ig took %d MiB at the peak", r.peak>>20)
+	t.Logf("ig's peak memory: %d MiB", r.peak>>20)
 	for _, name := range []string{"twonames", "nested", "lying", "perfmap", "names"} {
 		require.NotEmpty(t, of(samples, filepath.Join(dir, name)), name)
 	}
@@ -153,7 +153,7 @@ func TestFilesAndNames(t *testing.T) {
 			require.NotEmpty(t, named)
 			from := slices.MinFunc(named, func(a, b receiver.Sample) int { return a.Start.Compare(b.Start) }).Start
 			since := slices.DeleteFunc(slices.Clone(all), func(s receiver.Sample) bool { return s.Start.Before(from) })
-			t.Logf("%s: %d of %d samples came before its names", filepath.Base(path), igtest.Total(all)-igtest.Total(since), igtest.Total(all))
+			t.Logf("%s: %d of %d samples arrived before its names", filepath.Base(path), igtest.Total(all)-igtest.Total(since), igtest.Total(all))
 			require.GreaterOrEqual(t, 100*igtest.Total(igtest.Through(since, "good_work")), 99*igtest.Total(since))
 		}
 	})
@@ -229,7 +229,7 @@ func TestMallocWithoutPause(t *testing.T) {
 	})
 	samples := r.stop()
 	g, a := sums(samples, good), sums(samples, attack)
-	t.Logf("bytes, all the time and in stretches: %d of the good program, %d of the other", g, a)
+	t.Logf("bytes with permanent probes and in stretches: %d of the good program, %d of the other", g, a)
 	require.Greater(t, g[0]-from[0], 9*(g[1]-from[1]))
 	require.Greater(t, a[1], a[0])
 }

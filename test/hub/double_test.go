@@ -54,7 +54,7 @@ func TestDoubledFunctions(t *testing.T) {
 				require.Positive(t, same)
 				require.Zero(t, other)
 			} else {
-				require.Positive(t, other, "%d lines with the same function before theirs", same)
+				require.Positive(t, other, "%d lines whose function is also the previous entry", same)
 			}
 		})
 	}

@@ -112,7 +112,7 @@ func (b *builder) addRanges(path string) error {
 	i := slices.IndexFunc(exported, func(s elf.Symbol) bool { return s.Name == "erts_ranges_sz" })
 	text, bss := f.Section(".text"), f.Section(".bss")
 	if i < 0 || text == nil || bss == nil || f.Machine != elf.EM_X86_64 {
-		return fmt.Errorf("%s is not the Erlang for x86-64 that this knows", path)
+		return fmt.Errorf("%s is not the supported Erlang for x86-64", path)
 	}
 	at := exported[i].Value
 	code := make([]byte, 7)
@@ -160,7 +160,7 @@ func buildDotnet(b *builder) error {
 		return err
 	}
 	if sum := sha512.Sum512(archive); base64.StdEncoding.EncodeToString(sum[:]) != dotnetSHA512 {
-		return fmt.Errorf("the package %s is not the one that this knows", dotnetPackage)
+		return fmt.Errorf("the package %s has another checksum", dotnetPackage)
 	}
 	err = errors.Join(
 		b.tool(nil, "tar", "-xzf", archives[0], "-C", runtime, "--strip-components=2", "--wildcards",

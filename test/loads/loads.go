@@ -90,7 +90,7 @@ func Find(name string) (Load, error) {
 		}
 		names = append(names, l.Name)
 	}
-	return Load{}, fmt.Errorf("no load is called %q: there are %s", name, strings.Join(names, ", "))
+	return Load{}, fmt.Errorf("no load is named %q; the loads are %s", name, strings.Join(names, ", "))
 }
 
 // Packages returns the Debian packages that the loads need, sorted, each once.

@@ -73,7 +73,7 @@ func (p *Program) Start(ctx context.Context, limit time.Duration) (*Process, err
 		return r, nil
 	}
 	r.Stop()
-	return nil, fmt.Errorf("starting the load %s: it did not get to work, but said %q: %w\n%s", p.Name, line, errors.Join(err, ctx.Err()), stderr.String())
+	return nil, fmt.Errorf("starting the load %s: it did not call its functions, but printed %q: %w\n%s", p.Name, line, errors.Join(err, ctx.Err()), stderr.String())
 }
 
 // CPU returns the CPU time so far of the program and of its ended children, to a hundredth of a second.
@@ -85,7 +85,7 @@ func (p *Process) CPU() (time.Duration, error) {
 	_, after, _ := strings.Cut(string(text), ") ")
 	fields := strings.Fields(after)
 	if len(fields) < 15 {
-		return 0, fmt.Errorf("reading the CPU time of the load %s: it is not in %q", p.Name, text)
+		return 0, fmt.Errorf("reading the CPU time of the load %s: not found in %q", p.Name, text)
 	}
 	ticks := int64(0)
 	for _, f := range fields[11:15] { // utime, stime, cutime, cstime

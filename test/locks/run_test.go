@@ -50,7 +50,7 @@ func profile(t *testing.T, flags ...string) *run {
 	rcv := igtest.Receiver(t)
 	flags = append(igtest.ExportTo(rcv), flags...)
 	ig := igtest.Start(t, igtest.Import(t, "profile_lock"), append(flags, "--pid="+strconv.Itoa(program.Process.Pid))...)
-	ig.Wait("a wait of the warmup", func() bool { return len(igtest.Through(rcv.Samples(), "take_warmup")) > 0 })
+	ig.Wait("a wait of the warm-up", func() bool { return len(igtest.Through(rcv.Samples(), "take_warmup")) > 0 })
 	_, err = stdin.Write([]byte("\n"))
 	require.NoError(t, err)
 	var own bytes.Buffer

@@ -86,7 +86,7 @@ func capture(t *testing.T, image string, presets, flags []string, enough func(pr
 			for _, preset := range presets {
 				bodies, whole, err := read(file(preset))
 				if err == nil && !whole {
-					err = errors.New("the last request is cut off")
+					err = errors.New("the last request is incomplete")
 				}
 				if err != nil {
 					return nil, fmt.Errorf("%s: %w", preset, err)

@@ -212,7 +212,7 @@ func (g gadget) require(t *testing.T, preset string, burn *function, c *cell) {
 	}
 	if g.own != "" { // a frame with a name has its file
 		require.Empty(t, c.burn[""], "%s: %s without an htlhash", preset, heavy)
-		require.False(t, c.notGo, "%s: %s is of Go", preset, heavy)
+		require.False(t, c.notGo, "%s: %s is a Go function", preset, heavy)
 	}
 }
 

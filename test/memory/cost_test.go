@@ -127,7 +127,7 @@ func ratio(v float64) string {
 // TestCost measures the same work alone, under the gadget and under other tools, in turn.
 func TestCost(t *testing.T) {
 	if !*costFlag {
-		t.Skip("it takes half an hour: make cost-memory")
+		t.Skip("this takes half an hour: run make cost-memory")
 	}
 	igtest.NeedRoot(t)
 	dir := t.TempDir()
@@ -220,6 +220,6 @@ func writeCost(t *testing.T, marker, text string) {
 	page, err := os.ReadFile(path)
 	require.NoError(t, err)
 	marked := regexp.MustCompile(`(?s)(<!-- begin ` + marker + ` -->\n).*?(<!-- end ` + marker + ` -->)`)
-	require.True(t, marked.Match(page), "the page has no place for the figures")
+	require.True(t, marked.Match(page), "the page has no markers for the figures")
 	require.NoError(t, os.WriteFile(path, marked.ReplaceAll(page, []byte("${1}"+strings.ReplaceAll(text, "$", "$$")+"\n${2}")), 0o644))
 }

@@ -112,7 +112,7 @@ func systemCall(t *testing.T) time.Duration {
 // boots one.
 func TestCostVM(t *testing.T) {
 	if os.Getenv("E2E_PREBUILT") == "" {
-		t.Skip("it is for a virtual machine: make cost-memory-vm")
+		t.Skip("this needs a virtual machine: run make cost-memory-vm")
 	}
 	traceMalloc, err := igtest.BuildUpstream(t, "trace_malloc")
 	require.NoError(t, err)

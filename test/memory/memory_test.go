@@ -87,7 +87,7 @@ func TestExec(t *testing.T) {
 	line, err := c.out.ReadString('\n')
 	require.NoError(t, err)
 	require.Equal(t, "allocated\n", line)
-	require.Eventually(t, func() bool { return allOwn() == 64<<20 }, time.Minute, 500*time.Millisecond, "not all that was allocated is in use")
+	require.Eventually(t, func() bool { return allOwn() == 64<<20 }, time.Minute, 500*time.Millisecond, "some of the allocated memory is not in use")
 	_, err = c.in.Write([]byte("\n"))
 	require.NoError(t, err)
 	require.Eventually(t, func() bool {
@@ -98,7 +98,7 @@ func TestExec(t *testing.T) {
 		before := len(rcv.Samples())
 		time.Sleep(3 * time.Second) // a state is sent every two
 		return !slices.ContainsFunc(rcv.Samples()[before:], func(s receiver.Sample) bool { return own(s) && s.Total() > 0 })
-	}, time.Minute, time.Millisecond, "the program that has been replaced has memory in use")
+	}, time.Minute, time.Millisecond, "the replaced program has memory in use")
 	ig.Stop()
 	require.Regexp(t, `64 of ended processes`, ig.Log.String())
 }

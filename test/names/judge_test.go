@@ -53,7 +53,7 @@ func (v *verdict) require(t *testing.T) {
 	t.Helper()
 	require.GreaterOrEqual(t, v.samples, int64(minSamples), v.what)
 	require.Empty(t, v.wrongs, v.what)
-	require.Zero(t, v.places.more, "%s: addresses that only this project has a name for", v.what)
+	require.Zero(t, v.places.more, "%s: addresses with a name in this project only", v.what)
 	require.GreaterOrEqual(t, v.percent(v.named+v.file), v.bars.file, "%s: name or file", v.what)
 	if v.names {
 		require.GreaterOrEqual(t, v.percent(v.named), barNames, "%s: names", v.what)
@@ -62,7 +62,7 @@ func (v *verdict) require(t *testing.T) {
 		require.GreaterOrEqual(t, v.places.all(), minAddresses, "%s: distinct addresses", v.what)
 	}
 	v.shared.require(t)
-	require.LessOrEqual(t, v.percent(v.missed), 2.0, "%s: frames without a name that other tools have one for", v.what)
+	require.LessOrEqual(t, v.percent(v.missed), 2.0, "%s: frames that only other tools have a name for", v.what)
 }
 
 // inBrackets reports whether a name is only a placeholder.

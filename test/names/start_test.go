@@ -88,7 +88,7 @@ func TestStart(t *testing.T) {
 	}
 	all := tally(samples)
 	require.Positive(t, all.frames)
-	require.GreaterOrEqual(t, all.percent(all.named+all.file), barStart, "name or file, from the start on")
+	require.GreaterOrEqual(t, all.percent(all.named+all.file), barStart, "name or file, from the start")
 }
 
 // barStart applies to all programs of the machine, from the first interval on.

@@ -72,7 +72,7 @@ func hour() []receiver.Sample {
 // TestInBrowser writes the pages for the checks of browser.mjs and runs these.
 func TestInBrowser(t *testing.T) {
 	modules := os.Getenv("PAGE_MODULES")
-	require.NotEmpty(t, modules, "run this with \"make test-page\"")
+	require.NotEmpty(t, modules, "run \"make test-page\"")
 	dir := t.TempDir()
 	write := func(name string, page flamepage.Page) {
 		f, err := os.Create(filepath.Join(dir, name))

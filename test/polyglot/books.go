@@ -64,7 +64,7 @@ func ReadBooks(log string) (b Books, err error) {
 // in a hundred.
 func (b Books) Check(delivered int64) error {
 	if missing := b.Drawn - b.Container - delivered; missing < -slack(b) || missing > slack(b) {
-		return fmt.Errorf("%d samples were drawn, and %d delivered: %+v", b.Drawn, delivered, b)
+		return fmt.Errorf("%d samples were drawn, but %d delivered: %+v", b.Drawn, delivered, b)
 	}
 	return nil
 }

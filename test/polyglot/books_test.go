@@ -17,7 +17,7 @@ func TestBooks(t *testing.T) {
 	require.NoError(t, err)
 	require.Equal(t, Books{Drawn: 5000, Container: 200, Lost: 3, InUnwinder: 4, InKernel: 5, Crashed: 1, Restarts: 2, Away: 7.5}, b)
 	require.NoError(t, b.Check(4800))
-	require.ErrorContains(t, b.Check(4700), "5000 samples were drawn, and 4700 delivered")
+	require.ErrorContains(t, b.Check(4700), "5000 samples were drawn, but 4700 delivered")
 	require.Error(t, b.Check(4900))
 	_, err = ReadBooks("nothing")
 	require.ErrorIs(t, err, ErrNoClosingLine)

@@ -172,7 +172,7 @@ func TestSecondGadget(t *testing.T) {
 	offcpu := d.attach("profile_offcpu", nil)
 	d.arrived("off_cpu")
 	require.True(t, d.wait("more samples", time.Minute, func() bool { return unwound() >= began+100 }))
-	require.Equal(t, first, d.unwinderPID(), "the unwinder was started again")
+	require.Equal(t, first, d.unwinderPID(), "the unwinder was restarted")
 	require.Equal(t, before, without(), "samples without the unwinder")
 	require.Zero(t, d.metric("ig_otel_profiles_unwinder_restarts_total"))
 	for _, a := range []*attached{offcpu, cpu} {

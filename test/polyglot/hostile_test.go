@@ -55,7 +55,7 @@ func (h *hostile) finish() ([]receiver.Sample, Books) {
 	require.Empty(h.t, h.run.receiver.Findings())
 	b := readBooks(h.t, h.run.log.String())
 	require.NoError(h.t, b.Check(total(samples)))
-	h.t.Logf("%d restarts, %.1f s without the unwinder, %d stacks lost with one that ended", b.Restarts, b.Away, b.Crashed)
+	h.t.Logf("%d restarts, %.1f s without the unwinder, %d stacks lost when it ended", b.Restarts, b.Away, b.Crashed)
 	for _, s := range h.of(h.good.PID) {
 		for _, f := range s.Stack {
 			require.NotContains(h.t, f.Name, "evil", "a frame of another program in the good one's stack")
@@ -307,8 +307,8 @@ func TestManyProcesses(t *testing.T) {
 	samples, b := h.finish()
 	require.Zero(t, b.Restarts)
 	again := metAgain(samples)
-	t.Logf("%d processes: these PIDs were met as those of several: %v", started, again)
-	require.NotEmpty(t, again, "no PID has come again")
+	t.Logf("%d processes: these PIDs were sampled for several: %v", started, again)
+	require.NotEmpty(t, again, "no PID was reused")
 	require.NotContains(t, h.run.log.String(), "\x1b", "an escape in the log")
 }
 

@@ -21,7 +21,7 @@ func TestFalseJVM(t *testing.T) {
 	h := startHostile(t)
 	said := func(text string, within time.Duration) {
 		t.Helper()
-		require.True(t, h.run.wait(text, within, func() bool { return strings.Contains(h.run.log.String(), text) }), "it is not said: %s", text)
+		require.True(t, h.run.wait(text, within, func() bool { return strings.Contains(h.run.log.String(), text) }), "the log does not say: %s", text)
 	}
 	h.start(program, "huge")
 	said("out of memory", 4*time.Minute)

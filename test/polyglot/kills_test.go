@@ -78,7 +78,7 @@ func TestKillsUnderFive(t *testing.T) {
 		require.NotZero(t, pid)
 		at := time.Now()
 		require.NoError(t, syscall.Kill(pid, syscall.SIGKILL))
-		require.True(t, d.wait("it is there again", 3*time.Minute, func() bool { now := d.unwinderPID(); return now != 0 && now != pid }))
+		require.True(t, d.wait("a new unwinder", 3*time.Minute, func() bool { now := d.unwinderPID(); return now != 0 && now != pid }))
 		before := d.events("unwound", `unit="samples"`)
 		require.True(t, d.wait("stacks are whole again", 5*time.Minute, func() bool { return d.events("unwound", `unit="samples"`) >= before+5 }))
 		t.Logf("kill %d: stacks were whole again %.1f s later", i+1, time.Since(at).Seconds())
@@ -103,7 +103,7 @@ func TestKillsUnderFive(t *testing.T) {
 	books := readBooks(t, logs["profile_cpu"])
 	samples := ofProcess(d.stop())[cmd.Process.Pid]
 	require.EqualValues(t, *kills, books.Restarts)
-	t.Logf("%d kills in %.0f s: %.1f s without the unwinder, %d stacks went with it", *kills, lasted.Seconds(), books.Away, books.Crashed)
+	t.Logf("%d kills in %.0f s: %.1f s without the unwinder, %d stacks lost with it", *kills, lasted.Seconds(), books.Away, books.Crashed)
 	for _, g := range fiveGadgets {
 		var value int64
 		for _, s := range samples {
@@ -114,7 +114,7 @@ func TestKillsUnderFive(t *testing.T) {
 		without, withoutShare := outcome(logs[g.name], "that found no unwinder")
 		unknown, unknownShare := outcome(logs[g.name], "of processes that the unwinder did not know yet")
 		lost, lostShare := outcome(logs[g.name], "whose stack did not arrive")
-		t.Logf("%-17s by frame pointers %d events, %.1f %% of the value, while there was none, and %d, %.1f %%, before it knew the program; without a stack %d, %.1f %%; delivered %d, the program's own %d",
+		t.Logf("%-17s by frame pointers %d events, %.1f %% of the value, without an unwinder, and %d, %.1f %%, before it knew the program; without a stack %d, %.1f %%; delivered %d, the program's own %d",
 			g.name, without, withoutShare, unknown, unknownShare, lost, lostShare, value, own[g.account])
 		assert.Positive(t, value, g.name)
 		if g.account != "" {

@@ -19,7 +19,7 @@ func TestSeveralIGs(t *testing.T) {
 	d.arrived("samples")
 	first := d.unwinderPID()
 	byHand := startRun(t, igtest.Import(t, "profile_cpu"), "--unwind=whole")
-	require.True(t, byHand.wait("samples by hand", 3*time.Minute, func() bool { return byHand.receiver.Stats().Samples > 0 }))
+	require.True(t, byHand.wait("samples of the separate ig", 3*time.Minute, func() bool { return byHand.receiver.Stats().Samples > 0 }))
 	since := time.Now()
 	of := func(r *gadgetRun) bool {
 		for _, p := range running {
@@ -33,7 +33,7 @@ func TestSeveralIGs(t *testing.T) {
 	second := byHand.unwinderPID()
 	require.NotZero(t, second)
 	require.NotEqual(t, first, second)
-	t.Logf("memory of the unwinders: %d MiB in the daemon, %d MiB by hand; of the kernel's, %.0f MiB of the daemon's", igtest.Resident(first)>>20, igtest.Resident(second)>>20,
+	t.Logf("memory of the unwinders: %d MiB in the daemon, %d MiB in the separate ig; the daemon's kernel memory is %.0f MiB", igtest.Resident(first)>>20, igtest.Resident(second)>>20,
 		d.metric("ig_otel_profiles_unwinder_memory_bytes", `where="kernel"`)/(1<<20))
 	samples := byHand.stop()
 	t.Logf("%s", byHand.log)

@@ -84,7 +84,7 @@ func startComeAndGo(t *testing.T, limit time.Duration) {
 // losses must be counted.
 func TestSoak(t *testing.T) {
 	if *soak == 0 {
-		t.Skip("-soak says how long: make soak-languages SOAK=1h")
+		t.Skip("-soak is the duration: run make soak-languages SOAK=1h")
 	}
 	startComeAndGo(t, 2**soak)
 	r := startRun(t, igtest.Import(t, "profile_cpu"), "--unwind=whole")
@@ -94,7 +94,7 @@ func TestSoak(t *testing.T) {
 	var igMemory, memory []int64
 	for end := time.Now().Add(*soak); time.Now().Before(end); time.Sleep(5 * time.Second) {
 		pid := r.unwinderPID()
-		require.Equal(t, first, pid, "the unwinder has ended and was started anew")
+		require.Equal(t, first, pid, "the unwinder has ended and was restarted")
 		igMemory, memory = append(igMemory, igtest.Resident(r.cmd.Process.Pid)), append(memory, igtest.Resident(pid))
 		if n := len(memory); n%60 == 0 {
 			t.Logf("after %d min: unwinder %d MiB, ig %d MiB, %d samples received", n/12, memory[n-1]>>20, igMemory[n-1]>>20, total(r.receiver.Samples()))
@@ -102,7 +102,7 @@ func TestSoak(t *testing.T) {
 	}
 	dropped := r.receiver.Stats().Dropped
 	delivered := total(r.stop())
-	require.Zero(t, dropped, "the receiver has forgotten requests: the books cannot be checked")
+	require.Zero(t, dropped, "the receiver has dropped requests, so the counts cannot be checked")
 	require.Empty(t, r.receiver.Findings())
 	b := readBooks(t, r.log.String())
 	require.Zero(t, b.Restarts)
@@ -116,7 +116,7 @@ func requireLevel(t *testing.T, what string, values []int64) {
 	t.Helper()
 	n := len(values)
 	if n < 16 {
-		t.Logf("%s: %d values are too few to say whether it grows", what, n)
+		t.Logf("%s: %d values are too few to detect growth", what, n)
 		return
 	}
 	median := func(v []int64) int64 { v = slices.Sorted(slices.Values(v)); return v[len(v)/2] }
@@ -136,8 +136,8 @@ func TestKills(t *testing.T) {
 		require.NotZero(t, pid)
 		at := time.Now()
 		require.NoError(t, syscall.Kill(pid, syscall.SIGKILL))
-		require.True(t, r.wait("it is there again", 3*time.Minute, func() bool { now := r.unwinderPID(); return now != 0 && now != pid }))
-		require.True(t, r.wait("samples come again", 3*time.Minute, func() bool {
+		require.True(t, r.wait("a new unwinder", 3*time.Minute, func() bool { now := r.unwinderPID(); return now != 0 && now != pid }))
+		require.True(t, r.wait("new samples", 3*time.Minute, func() bool {
 			for _, s := range r.receiver.Samples() {
 				if s.Start.After(at.Add(time.Second)) {
 					return true
@@ -145,13 +145,13 @@ func TestKills(t *testing.T) {
 			}
 			return false
 		}))
-		t.Logf("kill %d: the backend had samples from after it %.1f s later", i+1, time.Since(at).Seconds())
+		t.Logf("kill %d: the backend had new samples %.1f s later", i+1, time.Since(at).Seconds())
 	}
 	samples := r.stop()
 	b := readBooks(t, r.log.String())
 	require.EqualValues(t, *kills, b.Restarts)
 	require.NoError(t, b.Check(total(samples)))
-	t.Logf("%.1f s without the unwinder, %.1f s a kill; %d stacks of those taken were lost, and %d rows have none", b.Away, b.Away/float64(*kills), b.Crashed, b.Lost)
+	t.Logf("%.1f s without the unwinder, %.1f s a kill; %d taken stacks were lost, and %d rows have none", b.Away, b.Away/float64(*kills), b.Crashed, b.Lost)
 	for _, p := range running {
 		require.Positive(t, total(ofProcess(samples)[p.PID]), "no samples of %s", p.Name)
 	}

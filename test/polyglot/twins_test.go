@@ -37,7 +37,7 @@ func TestTwins(t *testing.T) {
 		process, err := p.Start(t.Context(), loads.DefaultLimit)
 		require.NoError(t, err)
 		t.Cleanup(func() { process.Stop() })
-		require.True(t, run.wait("samples of it", longest, func() bool { return run.counted(process.PID, time.Time{}) > minSamples }))
+		require.True(t, run.wait("samples of the program", longest, func() bool { return run.counted(process.PID, time.Time{}) > minSamples }))
 		return process.PID
 	}
 	first := runs(twin)

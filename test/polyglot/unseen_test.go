@@ -39,10 +39,10 @@ func TestUnseen(t *testing.T) {
 		return n
 	}
 	for i, language := range []string{"BEAM", ".NET"} {
-		require.True(t, r.wait(language+" is told of", 3*time.Minute, func() bool { return told(language) > 0 }), "%s is not told of", language)
+		require.True(t, r.wait(language+" in the log", 3*time.Minute, func() bool { return told(language) > 0 }), "the log does not name %s", language)
 		arrived := r.counted(running[i].PID, time.Time{})
-		t.Logf("%s: told of %d samples, when %d of the program had arrived", language, told(language), arrived)
-		require.Greater(t, told(language), arrived/2, "%s: of how many samples", language)
+		t.Logf("%s: the log has %d samples, when %d of the program had arrived", language, told(language), arrived)
+		require.Greater(t, told(language), arrived/2, "%s: number of samples", language)
 	}
 	r.stop()
 }

@@ -60,7 +60,7 @@ func (c guestContainer) identity() map[string]string {
 func TestVirtualMachine(t *testing.T) {
 	out := os.Getenv("VM_OUT")
 	if out == "" {
-		t.Skip("needs what a virtual machine has left: use make test-vm RUN=languages")
+		t.Skip("needs a virtual machine's results: run make test-vm RUN=languages")
 	}
 	out = filepath.Join(out, "languages")
 	printed := map[string]int64{} // by container ID
@@ -119,7 +119,7 @@ func TestVirtualMachine(t *testing.T) {
 		kind := strings.ReplaceAll(c.kind, "-", " ")
 		if c.kind == "not-looked-at" {
 			if len(samples) > 0 || printed[c.id] > 0 {
-				bad(c, "%d samples of a namespace that nobody looks at", total(samples))
+				bad(c, "%d samples of a namespace that is not profiled", total(samples))
 			}
 			fmt.Fprintf(&table, "| %s | %s | %s | %d | | | | | | | | | nothing, as expected |\n", kind, c.name, c.load, total(samples))
 			continue

@@ -197,7 +197,7 @@ func testAccounts(t *testing.T, gadget, folder string, programs []accountable, r
 		}
 		return named == len(before)
 	}
-	require.True(t, run.wait("the first stacks", patience, known), "not all programs have arrived with their names")
+	require.True(t, run.wait("the first stacks", patience, known), "samples with names have not arrived from all programs")
 	for pid := range before {
 		require.NoError(t, syscall.Kill(pid, syscall.SIGKILL))
 	}
@@ -252,7 +252,7 @@ func testAccounts(t *testing.T, gadget, folder string, programs []accountable, r
 		}
 		table += fmt.Sprintf("| %s | %.1f %% | %s | %.1f %% | %s |\n", p.name, percent(whole, all), names, percent(value, sum), shares)
 		assert.GreaterOrEqual(t, percent(whole, all), 95.0, "%s: whole", p.name)
-		assert.InEpsilon(t, sum, value, 0.05, "%s: value against the program's own account", p.name)
+		assert.InEpsilon(t, sum, value, 0.05, "%s: value compared with the program's own", p.name)
 		if p.nameless {
 			continue
 		}

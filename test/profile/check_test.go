@@ -131,7 +131,7 @@ func TestCheck(t *testing.T) {
 			samples += (j.Before.Samples + j.After.Samples) / float64(2*pairs*len(slower))
 		}
 	}
-	t.Logf("of %d pairs each, %.0f samples a side; growth of price is said to be found from %.0f %% on", pairs, samples, 100*least)
+	t.Logf("of %d pairs each, %.0f samples a side; growth of price is stated as detectable from %.0f %% on", pairs, samples, 100*least)
 	for i, percent := range slower {
 		t.Logf("%d %% slower: price named in %d, another function in %d", percent, found[i], others[i])
 	}

@@ -97,5 +97,5 @@ func TestPGO(t *testing.T) {
 
 	decisions := compiler(t, "build", "-trimpath", "-pgo="+merged, "-gcflags=-d=pgodebug=1", "-o", filepath.Join(dir, "optimized"), source)
 	require.Regexp(t, `allows inlining for call main\.rounded .* in function main\.flat\.price`, decisions)
-	require.Regexp(t, `allows inlining for call main\.flat\.price .* in function main\.total`, decisions, "the interface's call has become direct")
+	require.Regexp(t, `allows inlining for call main\.flat\.price .* in function main\.total`, decisions, "the interface's call is direct now")
 }

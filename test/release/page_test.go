@@ -41,6 +41,6 @@ func TestPage(t *testing.T) {
 	require.NoError(t, os.Remove(filepath.Join(dir, archive)))
 	require.NoError(t, os.WriteFile(filepath.Join(dir, archive), []byte("another"), 0o600))
 	out, err = run()
-	require.Error(t, err, "an archive that is not the one of the checksums")
+	require.Error(t, err, "an archive with another checksum")
 	require.Contains(t, out, archive+": FAILED")
 }

@@ -412,7 +412,7 @@ int main(int n, char **a) { return printf("%d", shown(n)); }
 		require.NoError(t, os.MkdirAll(filepath.Dir(path), 0o700))
 		run(t, "", "cp", debug, path)
 		require.Equal(t, symtab.SourceDebugFile, named(linked)["hidden"], place)
-		require.NotContains(t, named(stripped), "hidden", "it has no link")
+		require.NotContains(t, named(stripped), "hidden", "the file has no debug link")
 		content, err := os.ReadFile(path)
 		require.NoError(t, err)
 		require.NoError(t, os.WriteFile(path, append(content, 0), 0o600))

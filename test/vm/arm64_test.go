@@ -17,7 +17,7 @@ import (
 func TestARM64(t *testing.T) {
 	out := os.Getenv("ARM64_OUT")
 	if out == "" {
-		t.Skip("needs what a virtual machine has left: use test/vm/arm64.sh")
+		t.Skip("needs a virtual machine's results: run test/vm/arm64.sh")
 	}
 	for gadget, functions := range map[string][]string{
 		"profile_cpu":       {"burn_inner", "burn_outer", "main.heavy", "main.work"},

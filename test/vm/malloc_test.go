@@ -28,7 +28,7 @@ type allocation struct {
 func TestTraceMalloc(t *testing.T) {
 	out := os.Getenv("VM_OUT")
 	if out == "" {
-		t.Skip("needs what a virtual machine has left: use test/vm/run.sh")
+		t.Skip("needs a virtual machine's results: run test/vm/run.sh")
 	}
 	out = filepath.Join(out, "malloc")
 	log, err := os.ReadFile(filepath.Join(out, "ig.err"))

@@ -36,7 +36,7 @@ func readBooks(t *testing.T, path string) map[string]book {
 func TestMemoryAndLocks(t *testing.T) {
 	out := os.Getenv("VM_OUT")
 	if out == "" {
-		t.Skip("needs what a virtual machine has left: use test/vm/run.sh")
+		t.Skip("needs a virtual machine's results: run test/vm/run.sh")
 	}
 	out = filepath.Join(out, "memory")
 	samples := map[string][]receiver.Sample{} // by container ID
@@ -50,11 +50,11 @@ func TestMemoryAndLocks(t *testing.T) {
 			books := readBooks(t, filepath.Join(out, "books", c.name))
 			of := samples[c.id]
 			delete(samples, c.id)
-			require.Positive(t, books["take_mutex"].sum, "it has done nothing")
+			require.Positive(t, books["take_mutex"].sum, "it has made no rounds")
 			require.Zero(t, books["probed-at-the-end"].sum, "a probe has outlived the gadget")
 			if strings.HasPrefix(c.kind, "not") {
-				t.Logf("%s: %d rounds, of which %d met a probe; %d samples", c.name, books["rounds"].sum, books["probed"].sum, len(of))
-				require.Zero(t, books["probed"].sum, "another container pays")
+				t.Logf("%s: %d rounds, %d of them with a probe; %d samples", c.name, books["rounds"].sum, books["probed"].sum, len(of))
+				require.Zero(t, books["probed"].sum, "another container has probes")
 				require.Empty(t, of)
 				return
 			}
@@ -63,7 +63,7 @@ func TestMemoryAndLocks(t *testing.T) {
 					require.Equal(t, value, s.Resource[key], key)
 				}
 			}
-			t.Logf("%s: %d rounds, of which %d met a probe", c.name, books["rounds"].sum, books["probed"].sum)
+			t.Logf("%s: %d rounds, %d of them with a probe", c.name, books["rounds"].sum, books["probed"].sum)
 			much, little := books["allocate_much"], books["allocate_little"]
 			bytes, calls := through(of, "alloc_space", ""), through(of, "alloc_objects", "")
 			t.Logf("%d bytes in %d allocations; its own %d in %d", bytes, calls, much.sum+little.sum, much.calls+little.calls)
@@ -82,7 +82,7 @@ func TestMemoryAndLocks(t *testing.T) {
 			require.LessOrEqual(t, delay, own.sum)
 		})
 	}
-	require.Empty(t, samples, "of something that nobody has asked for")
+	require.Empty(t, samples, "of a process that was not selected")
 }
 
 // through returns the sum of a type of values with a function in their stack; "" is any.

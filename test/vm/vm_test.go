@@ -87,7 +87,7 @@ func (c container) expected() map[string]string {
 func TestContainersInVM(t *testing.T) {
 	out := os.Getenv("VM_OUT")
 	if out == "" {
-		t.Skip("needs what a virtual machine has left: use test/vm/run.sh")
+		t.Skip("needs a virtual machine's results: run test/vm/run.sh")
 	}
 	containers := readContainers(t, filepath.Join(out, "containers"))
 	require.Len(t, containers, 7)
@@ -174,7 +174,7 @@ func TestContainersInVM(t *testing.T) {
 		delete(arrived, c.id)
 	}
 	require.NoError(t, w.Flush())
-	t.Logf("whose profiles arrived from the virtual machine\n%s", table.String())
+	t.Logf("profiles that arrived from the virtual machine\n%s", table.String())
 	require.False(t, failed)
 	for id, a := range arrived {
 		// Pause containers may appear when they start. Other containers must not.
@@ -186,7 +186,7 @@ func TestContainersInVM(t *testing.T) {
 func TestProfileOfAContainer(t *testing.T) {
 	out := os.Getenv("VM_OUT")
 	if out == "" {
-		t.Skip("needs what a virtual machine has left: use test/vm/run.sh")
+		t.Skip("needs a virtual machine's results: run test/vm/run.sh")
 	}
 	table, err := os.ReadFile(filepath.Join(out, "profile.txt"))
 	require.NoError(t, err)

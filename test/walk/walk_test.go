@@ -164,7 +164,7 @@ func (s *shop) profile(t *testing.T, dir, question string, flags ...string) look
 		require.NoError(t, json.Unmarshal(text, &run))
 		from = run.Started
 	}
-	require.False(t, from.IsZero(), "profile has not said how far it is")
+	require.False(t, from.IsZero(), "profile has not printed its progress")
 	before := amounts(entries, question, from)
 	for function, amount := range amounts(entries, question, from.Add(seconds*time.Second)) {
 		if amount -= before[function]; amount > 0 {

@@ -70,7 +70,7 @@ func rules(t *testing.T, dir string) (string, map[string]string) {
 	for _, g := range spec.Groups {
 		for _, r := range g.Rules {
 			alerts[r.Alert] = r.Expr
-			require.Equal(t, runbook, r.Annotations["runbook_url"], "%s: who is paged wants to know what to do", r.Alert)
+			require.Equal(t, runbook, r.Annotations["runbook_url"], "%s: the alert has no runbook", r.Alert)
 		}
 	}
 	require.GreaterOrEqual(t, len(alerts), 6)
@@ -119,7 +119,7 @@ func TestAlerts(t *testing.T) {
 	for alert := range alerts {
 		require.True(t, fires[alert], "no unit test in which %s fires", alert)
 		require.True(t, quiet[alert], "no unit test in which %s does not fire", alert)
-		require.Contains(t, string(guide), "| `"+alert+"` |", "the page does not say what to do about %s", alert)
+		require.Contains(t, string(guide), "| `"+alert+"` |", "the page has no section for %s", alert)
 	}
 }
 
@@ -195,7 +195,7 @@ func TestNames(t *testing.T) {
 	}
 	for _, query := range queries {
 		for _, name := range metricNames.FindAllString(query, -1) {
-			require.True(t, known[name], "%s is no metric of docs/reference/metrics.md, in: %s", name, query)
+			require.True(t, known[name], "%s is not in docs/reference/metrics.md, in: %s", name, query)
 		}
 	}
 }
@@ -232,7 +232,7 @@ func TestRealMetrics(t *testing.T) {
 			fmt.Fprintf(&table, "%-45s %3d series, the first: %s\n", p.Title, series, value)
 		}
 	}
-	t.Logf("every query of the dashboard, asked of the real metrics:\n%s", table.String())
+	t.Logf("every query of the dashboard, with the real metrics:\n%s", table.String())
 	prometheus.requireRules(t)
 }
 

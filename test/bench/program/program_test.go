@@ -164,7 +164,7 @@ func loads(root string) []load {
 
 func TestProgram(t *testing.T) {
 	if *table == "" {
-		t.Skip("measures only with -table FILE: run make bench")
+		t.Skip("it only measures with -table FILE: run make bench")
 	}
 	bin, err := filepath.Abs(os.Getenv("E2E_BIN"))
 	require.NoError(t, err)

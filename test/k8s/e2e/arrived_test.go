@@ -107,7 +107,7 @@ func inventory(samples []receiver.Sample) string {
 func some(pod string, start, end time.Time) func([]receiver.Sample) error {
 	return func(s []receiver.Sample) error {
 		if at(s, pod, start, end) == 0 {
-			return fmt.Errorf("nothing of the pod %s between %s and %s", pod, start.Format("15:04:05.0"), end.Format("15:04:05.0"))
+			return fmt.Errorf("no samples of the pod %s between %s and %s", pod, start.Format("15:04:05.0"), end.Format("15:04:05.0"))
 		}
 		return nil
 	}

@@ -74,7 +74,7 @@ func TestKubernetes(t *testing.T) {
 		ok := t.Run(step.name, func(t *testing.T) { step.run(t, c) })
 		fmt.Fprintf(&took, "%6.1f s  %s\n", time.Since(start).Seconds(), step.name)
 		if !ok {
-			t.Logf("the step began at %s; what there is now:\n%s", start.Format("15:04:05.0"), c.describe())
+			t.Logf("the step began at %s; the current state:\n%s", start.Format("15:04:05.0"), c.describe())
 			break
 		}
 	}
@@ -193,7 +193,7 @@ func testCost(t *testing.T, c cluster) {
 		require.Less(t, after.rss, int64(1<<30), way.name)
 	}
 	require.NoError(t, w.Flush())
-	t.Logf("what the daemon uses, streaming all rows to one client as well\n%s", table.String())
+	t.Logf("the daemon's resource usage, with all rows streamed to one client\n%s", table.String())
 }
 
 // testTwoClients runs the gadget for two clients at once over one exporter, and for a third over HTTP, each for a pod of its own.
@@ -226,7 +226,7 @@ func testTwoClients(t *testing.T, c cluster) {
 	})
 	arrived := c.arrived(t, since)
 	for _, s := range arrived {
-		require.Contains(t, pods, s.Resource["k8s.pod.name"], "a sample of a pod that no run is about; arrived:\n%s", inventory(arrived))
+		require.Contains(t, pods, s.Resource["k8s.pod.name"], "a sample of a pod that no run selects; arrived:\n%s", inventory(arrived))
 	}
 	require.Zero(t, startedAfter(arrived, pods[0], firstEnded), inventory(arrived))
 }

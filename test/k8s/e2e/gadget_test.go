@@ -134,7 +134,7 @@ func (g *gadget) waitFor(t *testing.T, pod string, times int) {
 	before := g.of(pod).ticks
 	g.wait(t, func() error {
 		if now := g.of(pod).ticks; now < before+times {
-			return fmt.Errorf("rows of the pod %s have come %d times, and %d times before that: %s", pod, now-before, before, g)
+			return fmt.Errorf("rows of the pod %s have arrived %d times, and %d times before that: %s", pod, now-before, before, g)
 		}
 		return nil
 	})

@@ -143,7 +143,7 @@ func (g *guide) make(t *testing.T, name string) string {
 		}
 	}
 	_, err := os.Stat(path)
-	require.ErrorIs(t, err, os.ErrNotExist, "%s is in the way of the guide's file", path)
+	require.ErrorIs(t, err, os.ErrNotExist, "%s exists already, so the guide cannot create it", path)
 	g.made = append(g.made, path)
 	return path
 }
@@ -279,14 +279,14 @@ func testGuide(t *testing.T, c cluster) {
 	t.Log("after a change of the config: the detached run goes on in the new pods")
 	kept := c.kubectl(t, "-n", "gadget", "get", "daemonset/gadget", "-o",
 		"jsonpath={.spec.template.spec.hostPID} {.spec.template.spec.containers[0].resources.limits.memory}")
-	require.Equal(t, "true 1Gi", kept, "a later deploy leaves alone what was patched")
+	require.Equal(t, "true 1Gi", kept, "a later deploy keeps the patches")
 
 	rest = g.run(t, guidePage, rest, has("kubectl kustomize"))
 	g.fleet(t)
 	g.patientProbes(t)
 	since = time.Now()
 	c.eventuallyArrived(t, since, whole(pods...))
-	t.Log("after the patch of the manifests: it goes on")
+	t.Log("after patching the manifests: the run goes on")
 
 	g.history(t)
 

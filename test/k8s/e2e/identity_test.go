@@ -165,7 +165,7 @@ func testIdentity(t *testing.T, c cluster) {
 	}
 	fmt.Fprintf(w, "host process\t\tservice.name=%s\t%d\t%s\n", host.resource["service.name"], host.value, verdict)
 	require.NoError(t, w.Flush())
-	t.Logf("whose profiles arrived at the Collector\n%s", table.String())
+	t.Logf("profiles that arrived at the Collector\n%s", table.String())
 	require.Empty(t, wrong)
 }
 

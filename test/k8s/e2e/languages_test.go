@@ -41,7 +41,7 @@ func testLanguages(t *testing.T, c cluster) {
 	})
 	g.stop(t)
 	for _, s := range c.arrived(t, since) {
-		require.Equal(t, "shop", s.Resource["k8s.namespace.name"], "a sample of a namespace that the run is not about: %v", s.Resource)
+		require.Equal(t, "shop", s.Resource["k8s.namespace.name"], "a sample of another namespace: %v", s.Resource)
 	}
 	c.requireAccounted(t)
 	// The run's closing line goes to its client, and Inspektor Gadget may lose a client's last lines. The daemon's counters have
@@ -49,7 +49,7 @@ func testLanguages(t *testing.T, c cluster) {
 	figures, err := c.counters(ctx)
 	require.NoError(t, err)
 	require.Positive(t, figures.sum["ig_otel_profiles_unwinder_samples_total"], figures.text)
-	t.Logf("the run's last words:\n%s\nthe daemon's counters:\n%s", g.stderr.String(), figures.text)
+	t.Logf("the run's closing lines:\n%s\nthe daemon's counters:\n%s", g.stderr.String(), figures.text)
 }
 
 // shareHostPIDs gives the daemon the node's PID namespace, as in the guide.

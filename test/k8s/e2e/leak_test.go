@@ -40,7 +40,7 @@ func testLeak(t *testing.T, c cluster) {
 	// Memory allocated before the probes is unknown, so the leak begins after them.
 	first := c.inUse(t, since, func(state inUse) error {
 		if state.bytes["leak_before"] == 0 {
-			return fmt.Errorf("nothing by leak_before, but %v", state.bytes)
+			return fmt.Errorf("no memory from leak_before, only %v", state.bytes)
 		}
 		return nil
 	})
@@ -48,7 +48,7 @@ func testLeak(t *testing.T, c cluster) {
 	leaked := func(state inUse) error {
 		for function, want := range map[string]int64{"leak_much": leakMuch, "leak_little": leakLittle} {
 			if state.bytes[function] != want || state.objects[function] != leakTimes {
-				return fmt.Errorf("%s has %d bytes in %d allocations in use, and not %d in %d: %v", function,
+				return fmt.Errorf("%s has %d bytes in %d allocations in use, instead of %d in %d: %v", function,
 					state.bytes[function], state.objects[function], want, leakTimes, state.bytes)
 			}
 		}
@@ -59,7 +59,7 @@ func testLeak(t *testing.T, c cluster) {
 	state := c.inUse(t, time.Now().Add(10*time.Second), leaked)
 	t.Logf("container %.12s: in use %v bytes, %v allocations", state.container, state.bytes, state.objects)
 	require.Equal(t, first.container, state.container)
-	require.LessOrEqual(t, state.bytes["allocate_much"]+state.bytes["allocate_little"], int64(freedAtOnce), "what is freed at once")
+	require.LessOrEqual(t, state.bytes["allocate_much"]+state.bytes["allocate_little"], int64(freedAtOnce), "memory that is freed at once")
 
 	c.kubectl(t, "-n", "shop", "delete", "pod", "leaks", "--wait")
 	again := time.Now()

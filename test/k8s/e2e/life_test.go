@@ -108,7 +108,7 @@ func (c cluster) replace(t *testing.T, how ...string) float64 {
 	c.kubectl(t, how...)
 	words := <-logs
 	found := lastWords.FindAllStringSubmatch(words, -1)
-	require.NotEmpty(t, found, "the daemon's log has no last words:\n%s", tail(words, 20))
+	require.NotEmpty(t, found, "the daemon's log has no closing line:\n%s", tail(words, 20))
 	read, err := strconv.ParseFloat(found[len(found)-1][1], 64)
 	require.NoError(t, err)
 	require.Equal(t, "0", found[len(found)-1][3], "rows that were not exported")
@@ -204,10 +204,10 @@ func testLife(t *testing.T, c cluster) {
 	c.requireKept(t, foreign)
 	c.collectorReplicas(t, 1)
 	replaced := c.settled(t, held2)
-	t.Logf("books: read %.0f + %.0f + %.0f; delivered %.0f + %.0f + %.0f; dropped %.0f",
+	t.Logf("rows: read %.0f + %.0f + %.0f; delivered %.0f + %.0f + %.0f; dropped %.0f",
 		readByOld, readByNew, replaced.read, before.delivered, atOutage.delivered, replaced.delivered, replaced.dropped)
 	require.Zero(t, replaced.dropped)
-	require.Equal(t, readByOld+readByNew+replaced.read, before.delivered+atOutage.delivered+replaced.delivered, "what the three have read was delivered")
+	require.Equal(t, readByOld+readByNew+replaced.read, before.delivered+atOutage.delivered+replaced.delivered, "all rows that the three daemons have read were delivered")
 
 	// Before the rollback, the stored requests are sent, as on the page.
 	c.in(t, "rm", foreign)
@@ -232,7 +232,7 @@ func testLife(t *testing.T, c cluster) {
 	})
 	g.run(t, lifePage, remove, nil)
 	require.NoError(t, c.leaves(t, clean))
-	t.Log("removed: no program, map, pin, mount or file is left that was not there before")
+	t.Log("removed: no new program, map, pin, mount or file is left")
 }
 
 // leaves requires the node to have only its clean traces, and the named files and folders, which must exist.

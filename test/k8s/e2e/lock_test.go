@@ -19,7 +19,7 @@ const lockTolerance = 0.1
 // shows nothing of the same pod in another namespace. It does not need the node's PIDs.
 func testLocks(t *testing.T, c cluster) {
 	shares := c.kubectl(t, "-n", "gadget", "get", "daemonset/gadget", "-o", "jsonpath={.spec.template.spec.hostPID}")
-	require.NotEqual(t, "true", shares, "this step is for a daemon without the node's PIDs: it comes before those that share them")
+	require.NotEqual(t, "true", shares, "this step needs a daemon without the node's PIDs: it must run before steps that share them")
 	c.remove(t, "locks.yaml")
 	defer c.remove(t, "locks.yaml")
 	c.hold(t, "contend")
@@ -31,13 +31,13 @@ func testLocks(t *testing.T, c cluster) {
 	c.kubectl(t, "gadget", "run", lockImage, "-n", "shop", "--detach", "--name", "locks", "--otel-profiles-exporter=collector")
 	c.eventuallyArrived(t, since, func(samples []receiver.Sample) error {
 		if waits, _ := waitsBy(samples, "wait_before"); waits == 0 {
-			return fmt.Errorf("no wait by wait_before among %d samples", len(samples))
+			return fmt.Errorf("no wait in wait_before among %d samples", len(samples))
 		}
 		return nil
 	})
 	c.release(t, "contend")
 	own, other := c.waited(t, "shop"), c.waited(t, "beside")
-	require.Positive(t, other["take_long"], "the pod of the other namespace has waited for nothing")
+	require.Positive(t, other["take_long"], "the other namespace's pod has waited for no lock")
 	c.kubectl(t, "gadget", "delete", "locks")
 
 	shown := map[string]float64{}
@@ -46,7 +46,7 @@ func testLocks(t *testing.T, c cluster) {
 			waits, delay := waitsBy(samples, function)
 			shown[function] = float64(delay)
 			if waits == 0 || math.Abs(float64(delay)-want) > lockTolerance*want {
-				return fmt.Errorf("%s: %d waits of %d ns, and by its own account %.0f ns", function, waits, delay, want)
+				return fmt.Errorf("%s: %d waits of %d ns, measured by the program %.0f ns", function, waits, delay, want)
 			}
 		}
 		return nil
@@ -54,13 +54,13 @@ func testLocks(t *testing.T, c cluster) {
 	percent := func(sums map[string]float64) float64 {
 		return 100 * sums["take_long"] / (sums["take_long"] + sums["take_short"])
 	}
-	t.Logf("seconds by its own account: take_long %.3f, take_short %.3f; shown: %.3f, %.3f; share of take_long: %.1f %%, shown %.1f %%",
+	t.Logf("seconds measured by the program: take_long %.3f, take_short %.3f; shown: %.3f, %.3f; share of take_long: %.1f %%, shown %.1f %%",
 		own["take_long"]/1e9, own["take_short"]/1e9, shown["take_long"]/1e9, shown["take_short"]/1e9, percent(own), percent(shown))
 	require.InDelta(t, percent(own), percent(shown), 3)
 
 	id := ""
 	for _, s := range c.arrived(t, since) {
-		require.Equal(t, "shop", s.Resource["k8s.namespace.name"], "a wait of a namespace that the run is not about: %v", s.Resource)
+		require.Equal(t, "shop", s.Resource["k8s.namespace.name"], "a wait of another namespace: %v", s.Resource)
 		if !throughAny(s, "take_long", "take_short", "wait_before") {
 			continue
 		}
@@ -74,7 +74,7 @@ func testLocks(t *testing.T, c cluster) {
 		if kind := s.Attributes["lock.kind"]; !strings.HasPrefix(kind, "kernel_") {
 			require.Equal(t, "user_mutex", kind)
 		}
-		require.True(t, throughAny(s, "contend_for"), "a stack that does not go on to what the thread began with: %v", s.Stack)
+		require.True(t, throughAny(s, "contend_for"), "a stack without the thread's first function: %v", s.Stack)
 	}
 	c.requireAccounted(t)
 }

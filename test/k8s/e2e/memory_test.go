@@ -40,7 +40,7 @@ func testMemory(t *testing.T, c cluster) {
 	require.NotEqual(t, first, second)
 	c.kubectl(t, "gadget", "delete", "memory")
 	for _, s := range c.arrived(t, since) {
-		require.Equal(t, "allocates", s.Resource["k8s.pod.name"], "a sample of what the run is not about: %v", s.Resource)
+		require.Equal(t, "allocates", s.Resource["k8s.pod.name"], "a sample of another pod: %v", s.Resource)
 	}
 	c.requireAccounted(t)
 }
@@ -63,7 +63,7 @@ func (c cluster) allocations(t *testing.T, since time.Time, but string) (id stri
 		}
 		for _, function := range []string{"allocate_much", "allocate_little", "main"} {
 			if sums[function] == 0 {
-				return fmt.Errorf("no allocation by %s, but by %v", function, sums)
+				return fmt.Errorf("no allocation by %s, only by %v", function, sums)
 			}
 		}
 		t.Logf("container %.12s: %d bytes by allocate_much, %d by allocate_little", id, sums["allocate_much"], sums["allocate_little"])

@@ -40,7 +40,7 @@ func testCollectorOutage(t *testing.T, c cluster) {
 	ready := time.Now()
 	c.eventuallyArrived(t, since, overBoth(some("solo", down, up)))
 	c.eventuallyArrived(t, since, overBoth(some("brief", down, up)))
-	t.Logf("the Collector was away for %.0f s; what was gathered meanwhile had arrived %.1f s after it was back",
+	t.Logf("the Collector was away for %.0f s; data from that time arrived %.1f s after its return",
 		ready.Sub(down).Seconds(), time.Since(ready).Seconds())
 	for _, g := range runs {
 		g.stop(t)
@@ -120,7 +120,7 @@ func testHeadlessAndRestart(t *testing.T, c cluster) {
 	told := time.Now()
 	c.kubectl(t, "-n", "gadget", "delete", "pod", name)
 	gone := time.Now()
-	t.Logf("the daemon's pod was gone after %.1f s; its last words:\n%s", gone.Sub(told).Seconds(), <-logs)
+	t.Logf("the daemon's pod was gone after %.1f s; its closing lines:\n%s", gone.Sub(told).Seconds(), <-logs)
 	// This is the interval that was open when the daemon was stopped: it begins before and ends after.
 	c.eventuallyArrived(t, since, func(samples []receiver.Sample) error {
 		open := 0
@@ -133,7 +133,7 @@ func testHeadlessAndRestart(t *testing.T, c cluster) {
 			}
 			open++
 		}
-		return fmt.Errorf("%d samples of the window that was open at %s, none in burn_leaf", open, told.Format("15:04:05.0"))
+		return fmt.Errorf("%d samples of the interval that was open at %s, none in burn_leaf", open, told.Format("15:04:05.0"))
 	})
 
 	// The new daemon restarts the instance by itself.

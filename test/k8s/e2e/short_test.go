@@ -54,16 +54,16 @@ func testShortPods(t *testing.T, c cluster) {
 	byPod := map[string]int64{}
 	for _, s := range arrived {
 		pod, thread := s.Resource["k8s.pod.name"], s.Attributes["thread.name"]
-		require.Equal(t, "shop", s.Resource["k8s.namespace.name"], "a sample of the thread %q, of a namespace that the run is not about: %v", thread, s.Resource)
+		require.Equal(t, "shop", s.Resource["k8s.namespace.name"], "a sample of the thread %q in another namespace: %v", thread, s.Resource)
 		if shortThread.MatchString(thread) {
-			require.Equal(t, thread, pod, "a sample of a pod under another: %v", s.Resource)
+			require.Equal(t, thread, pod, "a sample of a pod with another pod's name: %v", s.Resource)
 			byPod[pod] += s.Total()
 		}
 	}
 	var list []string
 	for _, pod := range pods {
 		list = append(list, fmt.Sprintf("%s %d", pod, byPod[pod]))
-		require.Positive(t, byPod[pod], "no sample of the pod %s; there are %v", pod, byPod)
+		require.Positive(t, byPod[pod], "no sample of the pod %s, only of %v", pod, byPod)
 	}
 	slices.Sort(list)
 	t.Logf("samples by pod: %s", strings.Join(list, ", "))
@@ -71,7 +71,7 @@ func testShortPods(t *testing.T, c cluster) {
 
 	now := c.drawn(t)
 	t.Logf("%d samples drawn, %d of them of a container that had ended; the daemon's counters: %.0f drawn", books.Drawn, books.Container, now-drawn)
-	require.GreaterOrEqual(t, now-drawn, float64(books.Drawn), "samples drawn, by the daemon's counters, and those that were lost behind that")
+	require.GreaterOrEqual(t, now-drawn, float64(books.Drawn), "samples drawn, by the daemon's counters")
 }
 
 // drawn returns how many events gadgets have drawn, by the daemon's counters.

@@ -56,7 +56,7 @@ func testSoak(duration time.Duration) func(*testing.T, cluster) {
 		c.kubectl(t, "delete", "namespace", "soak", "--wait=false")
 		c.kubectl(t, "gadget", "delete", "soak")
 		c.requireAccounted(t)
-		require.Equal(t, pid, c.daemonProcess(t), "the daemon is another process than at the start")
+		require.Equal(t, pid, c.daemonProcess(t), "the daemon's process has changed")
 		require.NoError(t, got.read())
 
 		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
@@ -65,19 +65,19 @@ func testSoak(duration time.Duration) func(*testing.T, cluster) {
 		require.NoError(t, err)
 		read, _, dropped := figures.rows()
 		lost := figures.sum["ig_otel_profiles_rows_stack_lost_total"]
-		t.Logf("%.0f s: %d pods and %d distinct stacks of theirs have arrived; %.0f rows read, %.0f dropped, %.0f without the stack that the kernel lost",
+		t.Logf("%.0f s: %d pods with %d distinct stacks have arrived; %.0f rows read, %.0f dropped, %.0f with a stack lost in the kernel",
 			time.Since(begun).Seconds(), len(got.pods), len(got.stacks), read, dropped, lost)
 		t.Logf("the daemon's counters:\n%s", figures.text)
-		require.Greater(t, len(got.pods), 6, "no pods have come and gone")
+		require.Greater(t, len(got.pods), 6, "no pods have been replaced")
 		require.Zero(t, lost)
 		require.Zero(t, dropped)
-		require.Zero(t, got.noStack, "samples of the workload without a frame of it, of %d", got.samples)
+		require.Zero(t, got.noStack, "samples of the workload without its own frames, of %d", got.samples)
 		if len(points) < 12 {
 			return
 		}
 		t.Logf("medians\n%s", quarters(points))
 		if duration < time.Hour {
-			t.Logf("%s are too short to tell whether anything grows", duration)
+			t.Logf("%s is too short to detect growth", duration)
 			return
 		}
 		for _, g := range growing {

@@ -68,7 +68,7 @@ func testTrust(t *testing.T, c cluster) {
 	require.Contains(t, config(), digest[1])
 	err = try("run", gadget, "-n", "shop", "--timeout", "1")
 	require.ErrorContains(t, err, "not part of allowed gadgets")
-	t.Logf("a gadget that the list does not have: %v", err)
+	t.Logf("a gadget that is not in the list: %v", err)
 	c.kubectl(t, "gadget", "run", allowed+":v1.0.0", "-n", "shop", "--timeout", "5")
 
 	rest := g.run(t, lifePage, pageBlocks(t, g.top, lifePage, "With the chart"), has("helm rollback"))
@@ -155,5 +155,5 @@ func (g *guide) requireRights(t *testing.T, manifests string) {
 			}
 		}
 	}
-	require.Equal(t, granted, listed, "what the manifests grant, and what the page lists (true: in the daemon's namespace only)")
+	require.Equal(t, granted, listed, "the manifests' rights and the page's (true: only in the daemon's namespace)")
 }

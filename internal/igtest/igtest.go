@@ -43,7 +43,7 @@ func NeedRoot(t *testing.T) {
 	}
 }
 
-// Output runs a command to its end and returns what it printed, without spaces around it.
+// Output runs a command to its end and returns its output, without spaces around it.
 func Output(t *testing.T, name string, args ...string) string {
 	t.Helper()
 	out, err := exec.CommandContext(t.Context(), name, args...).CombinedOutput()

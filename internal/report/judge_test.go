@@ -13,7 +13,7 @@ import (
 	"github.com/ig-otel-profiles/ig-otel-profiles/internal/receiver"
 )
 
-// program draws samples of a program with 50 functions, the first of which has a tenth of the time.
+// program draws samples of a program with 50 functions. The first has a tenth of the time.
 type program struct {
 	rng *rand.Rand
 	// grown is the growth of the first function's share. The others shrink in proportion.

@@ -60,7 +60,7 @@ func foreign(f receiver.Frame) bool {
 	case "cpython", "ruby", "php", "perl":
 		return strings.HasPrefix(f.File, "<frozen ") || systemFile(f.File)
 	case "jvm":
-		name, _ := qualified(f.Name) // it begins with what the method returns
+		name, _ := qualified(f.Name) // it begins with the method's return type
 		return stub(f) || hasPrefix(name, "java.", "javax.", "jdk.", "sun.", "com.sun.")
 	case "v8js":
 		return stub(f) || nodeFile(f.File)

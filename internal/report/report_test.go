@@ -120,7 +120,7 @@ func TestWriteTop(t *testing.T) {
 	require.ErrorIs(t, WriteTop(failingWriter{}, timer, "SERVICE", nil, Options{}), errWrite)
 }
 
-// A file and a line stand beside each function where there is room.
+// Each function has its file and line if there is room.
 func TestWriteTopWithPlaces(t *testing.T) {
 	work := receiver.Frame{Name: "main.work", File: "/src/shop/main.go", Line: 7}
 	other := work

@@ -48,7 +48,7 @@ func (n *flameNode) below(name, kind string, value int64) *flameNode {
 	return child
 }
 
-// flame builds the tree of samples, down to what is drawn, and returns the unit of its values.
+// flame builds the drawn part of the tree of samples, and returns the unit of its values.
 func flame(samples []receiver.Sample) (root *flameNode, unit string) {
 	root = &flameNode{flameKey: flameKey{name: "all"}, children: map[flameKey]*flameNode{}}
 	for _, s := range samples {

@@ -31,7 +31,7 @@ func callerPosition(n int) int { return n * 7 % pairs }
 
 // judged is the result of judging the program's pairs.
 type judged struct {
-	seen, right int   // functions, and of these those that are right
+	seen, right int   // the number of functions, and of right ones
 	inRight     int64 // the samples in a function that is called by its own caller
 	all         int64 // the samples of the program
 }

@@ -79,7 +79,7 @@ func TestCPU(t *testing.T) {
 	}
 }
 
-// requireShares checks what the profile says of a program.
+// requireShares checks a program's profile.
 func (r *run) requireShares(t *testing.T, p program, pid int, period int64, cpu time.Duration) {
 	t.Helper()
 	samples := of(r.samples, pid)

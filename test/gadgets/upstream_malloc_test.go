@@ -175,7 +175,7 @@ func TestInspektorGadgetsProbes(t *testing.T) {
 	}
 }
 
-// receive takes the stacks that have arrived, and those that arrive within a time.
+// receive takes the stacks that have arrived or arrive within a time.
 func receive(s *unwinder.Subscription, wait time.Duration) (all []wire.Unwound) {
 	for end := time.After(wait); ; {
 		select {

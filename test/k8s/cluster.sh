@@ -137,7 +137,7 @@ existing() {
 	done
 }
 
-# alive PID... prints those that still run.
+# alive PID... prints the running ones.
 alive() {
 	local pid
 	for pid in "$@"; do

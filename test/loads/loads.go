@@ -45,7 +45,7 @@ const (
 type Load struct {
 	// Name is unique: letters, digits and dashes, at most 15 bytes.
 	Name string
-	// What describes the program to a person.
+	// The field What describes the program to a person.
 	What string
 	// Packages are the Debian packages that Build and Start need.
 	Packages []string

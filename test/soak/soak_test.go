@@ -57,7 +57,7 @@ func TestContainersComeAndGo(t *testing.T) {
 				panic(err)
 			}
 			for i := range 100 {
-				// 30 containers, each of which lives for 10 windows; half of the stacks are new.
+				// There are 30 containers, which live for 10 windows each. Half of the stacks are new.
 				c := i%30 + 30*(tick/10)
 				leaf := fmt.Sprintf("leaf_%d", i)
 				if i%2 == 0 {

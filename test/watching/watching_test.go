@@ -77,7 +77,7 @@ func rules(t *testing.T, dir string) (string, map[string]string) {
 	return file, alerts
 }
 
-// tool runs promtool and returns what it printed.
+// tool runs promtool and returns its output.
 func tool(t *testing.T, dir string, args ...string) string {
 	t.Helper()
 	cmd := exec.CommandContext(t.Context(), filepath.Join(os.Getenv("E2E_BIN"), "promtool"), args...)

@@ -103,7 +103,7 @@ func (c cluster) daemonPod(t *testing.T) (name, uid string) {
 	return name, uid
 }
 
-// usage is what a process has used so far.
+// usage is a process's resource usage so far.
 type usage struct {
 	cpu time.Duration
 	rss int64 // bytes, now

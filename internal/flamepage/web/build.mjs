@@ -1,5 +1,5 @@
-// Bundles the page's script and style into the folder that is named, with the licences of what is in
-// them and a sum of the sources, by which a test sees that they are current.
+// Bundles the page's script and style into the given folder. It adds the licences of the packages, and a checksum of the sources,
+// by which a test finds a stale bundle.
 import { build } from "esbuild";
 import { createHash } from "node:crypto";
 import { mkdirSync, readdirSync, readFileSync, writeFileSync } from "node:fs";
@@ -15,7 +15,7 @@ const result = await build({
 });
 for (const file of result.outputFiles) writeFileSync(join(out, file.path.endsWith(".css") ? "page.css" : "page.js"), file.contents);
 
-// A text that several packages share is kept once, below all of their names.
+// A text that several packages share appears once, below all of their names.
 const packages = new Set();
 for (const input of Object.keys(result.metafile.inputs)) {
   const found = /node_modules\/((?:@[^/]+\/)?[^/]+)\//.exec(input);

@@ -13,14 +13,14 @@ let state = links.parse(location.hash, data);
 let graphs = [];
 let all = 0;
 
-// Amounts are in the data's unit, times what makes them whole numbers.
+// Amounts are in the data's unit, multiplied by scale to make them whole numbers.
 const number = (value) => {
   value /= data.scale;
   const digits = Math.abs(value) >= 100 || Number.isInteger(value) ? 0 : Math.abs(value) >= 1 ? 2 : 3;
   return value.toLocaleString("en", { minimumFractionDigits: digits, maximumFractionDigits: digits });
 };
 const amount = (value) => `${number(value)} ${data.unit}`;
-// both tells what was before and after.
+// both gives the values before and after.
 const both = ([before, after]) => `before ${amount(before)}, after ${amount(after)}, ` +
   (before ? `${after >= before ? "+" : ""}${(100 * (after / before - 1)).toFixed(0)} %` : "new");
 const share = (value) => `${(all ? 100 * value / all : 0).toFixed(1)} %`;
@@ -29,8 +29,8 @@ const systemDark = matchMedia("(prefers-color-scheme: dark)");
 const dark = () => state.theme ? state.theme === "dark" : systemDark.matches;
 const color = (node) => model.compares ? changeColor(node.sides ?? node.self, dark()) : colorOf(node.kind, node.name, dark());
 
-// samples is how many hits of a timer an amount stands for; chance is how many points their share of all is off by chance in 19 of 20
-// cases, "" for less than one (the farther end of Agresti and Coull's interval, as in the table of the command).
+// samples is the number of timer hits in an amount. chance is the error of their share in points, in 19 of 20 cases, "" below one.
+// It is the farther end of Agresti and Coull's interval, as in the command's table.
 const samples = (value) => data.period ? Math.round(value / data.scale / data.period) : 0;
 function chance(value) {
   const n = samples(all), z = 1.96, m = n + z ** 2, p = (samples(value) + z ** 2 / 2) / m;
@@ -95,7 +95,7 @@ const timeline = data.steps > 1 && new Timeline(
 );
 byId("time").hidden = !timeline;
 
-// draw shows the state. A graph is drawn when its panel can be seen, as it takes its width from there.
+// draw shows the state. A graph is only drawn while its panel is visible, because it takes its width from there.
 function draw() {
   document.documentElement.dataset.theme = dark() ? "dark" : "light";
   byId("theme").setAttribute("aria-pressed", dark());

@@ -1,12 +1,12 @@
 import { hash, UNNAMED } from "./model.js";
 
-// A hue and a saturation for each kind of frame; its name makes the shade. What is not listed is grey.
+// A hue and a saturation for each kind of frame. The frame's name sets the shade. Other kinds are grey.
 const hues = {
   service: [215, 25], program: [215, 55], kernel: [8, 75], native: [38, 85], go: [188, 70], cpython: [225, 75], jvm: [20, 80],
   v8js: [95, 55], ruby: [345, 75], php: [262, 60], perl: [165, 50], dotnet: [285, 60], beam: [320, 60], [UNNAMED]: [48, 15],
 };
 
-// What people call the kinds of frames.
+// These are readable names of the kinds of frames.
 export const labels = {
   service: "service", program: "program", kernel: "kernel", native: "native code", go: "Go", cpython: "Python", jvm: "Java (JVM)",
   v8js: "JavaScript (V8)", ruby: "Ruby", php: "PHP", perl: "Perl", dotnet: ".NET", beam: "Erlang", [UNNAMED]: "without a name", "": "other",
@@ -14,8 +14,8 @@ export const labels = {
 
 export const label = (kind) => labels[kind] ?? kind;
 
-// The text on a frame is near black in the light and near white in the dark; these lightnesses leave a
-// contrast of 4.5 and more to it.
+// The text on a frame is near black in the light theme and near white in the dark one. These lightnesses give a contrast of at
+// least 4.5.
 const lightness = (dark, name) => {
   const shade = parseInt(hash(name).slice(-2), 16) % 5;
   return dark ? 24 + shade * 2 : 74 + shade * 2.5;
@@ -26,7 +26,7 @@ export function colorOf(kind, name, dark) {
   return `hsl(${hue} ${dark ? saturation * 0.7 : saturation}% ${lightness(dark, name)}%)`;
 }
 
-// changeColor is for a frame that took before and after: red for more, blue for less, as strong as the change.
+// changeColor is for frames of a comparison: red for more, blue for less, stronger for larger changes.
 export function changeColor([before, after], dark) {
   const all = before + after;
   const change = all ? (after - before) / all : 0;

@@ -2,12 +2,12 @@ import flamegraph from "d3-flame-graph";
 import { select } from "d3-selection";
 import { hash } from "./model.js";
 
-// smallest is the width in pixels from which a frame is drawn.
+// smallest is the minimum width of a drawn frame in pixels.
 const smallest = 1;
 const rowHeight = 20;
 
-// Graph draws a tree with d3-flame-graph and makes it known to the keyboard and to screen readers: it is
-// one stop of the Tab key, and the arrow keys walk in it.
+// Graph draws a tree with d3-flame-graph, with keyboard and screen reader support. It is one stop of the Tab key, and the arrow
+// keys move within it.
 export class Graph {
   // options: label, the name for readers; upwards, if the root is at the bottom; color(node),
   // describe(node), onZoom(id), onFocus(node), onOpen(node).
@@ -56,7 +56,7 @@ export class Graph {
     this.decorate(this.top);
   }
 
-  // decorate gives the frames that are drawn their roles. focus is the frame that Tab leads to.
+  // decorate gives the drawn frames their roles. focus is the frame that Tab reaches.
   decorate(focus) {
     for (const g of this.element.querySelectorAll("g.frame")) {
       const d = select(g).datum();
@@ -107,7 +107,7 @@ export class Graph {
     this.decorate(this.root);
   }
 
-  // zoom shows the frame of an earlier onZoom, and reports whether it is there.
+  // zoom shows the frame of an earlier onZoom, and reports whether it exists.
   zoom(id) {
     if (!this.chart) return false;
     if (!id) {
@@ -126,5 +126,5 @@ export class Graph {
   }
 }
 
-// pathOf tells a frame by the names from the root to it.
+// pathOf identifies a frame by the names from the root to it.
 const pathOf = (d) => hash(d.ancestors().map((a) => `${a.data.kind} ${a.data.name}`).join("\n"));

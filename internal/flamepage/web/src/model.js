@@ -1,13 +1,12 @@
-// The data of a page, as internal/flamepage writes it, and the trees that are drawn of it. Nothing here
-// knows of the document.
+// The data of a page from internal/flamepage, and the trees to draw. Nothing here uses the document.
 
-// NOT_OWN stands in the table for stacks without a function of the program's own, whose node of it is below 0.
+// NOT_OWN is the table's row for stacks without a function of the program's own. Their own node is below 0.
 export const NOT_OWN = { name: "[no function of its own]", kind: "" };
 
-// UNNAMED is the kind of frames of which only the file and the address are known.
+// UNNAMED is the kind of frames with only a file and an address.
 export const UNNAMED = "no name";
 
-// Model answers questions about the samples that a filter lets through.
+// Model answers questions about the samples that match a filter.
 export class Model {
   constructor(data) {
     this.data = data;
@@ -25,7 +24,7 @@ export class Model {
 
   kind(node) { return this.data.kinds[this.nodes[node][2]]; }
 
-  // kept returns the samples of a service, a thread and a range of time; -1 stands for all.
+  // kept returns the samples of a service, a thread and a range of time; -1 means all.
   kept(filter) {
     const { times, samples } = this.data;
     return samples.filter(([service, thread], i) =>
@@ -33,7 +32,7 @@ export class Model {
       (filter.from < 0 || times[i] >= filter.from && times[i] <= filter.to));
   }
 
-  // line returns the sum of each step of time.
+  // line returns the sum of each time step.
   line(filter) {
     const { times, samples, steps } = this.data;
     const sums = new Array(steps).fill(0);
@@ -43,9 +42,9 @@ export class Model {
     return sums;
   }
 
-  // path returns the frames of a node from the outermost to the leaf, without services and programs if
-  // functions is set. Grouped, neighbours without a name in one file are one frame. Folded, an interpreter's own frames are
-  // left out: their time is that of the function that they execute.
+  // path returns the frames of a node from the outermost to the leaf, without services and programs if functions is set. Grouped,
+  // neighbours without a name in one file are one frame. Folded, an interpreter's own frames are left out, and the function that
+  // they execute gets their time.
   path(node, { grouped, folded }, functions) {
     const path = [];
     for (let i = node; i >= 0; i = this.nodes[i][0]) if (!folded || !this.nodes[i][4]) path.push(i);
@@ -83,8 +82,8 @@ export class Model {
     return { callers, callees };
   }
 
-  // table returns what each function took itself and in all, and what was done for it where the data has that; a function that is
-  // in a stack more than once counts once.
+  // table returns each function's own and total amount, and its amount with the library functions that it calls if the data has
+  // that. A function counts once per stack.
   table(filter) {
     const rows = new Map();
     const row = (frame) => {
@@ -113,7 +112,7 @@ export class Model {
     return [...rows.values()];
   }
 
-  // shares returns how much of all is spent in frames of each kind itself, the largest first.
+  // shares returns the share of each kind of frames' own amounts, the largest first.
   shares(filter) {
     const kinds = new Map();
     for (const sample of this.kept(filter)) {
@@ -125,12 +124,12 @@ export class Model {
   }
 }
 
-// keyOf tells functions of one name apart that are of different kinds.
+// keyOf distinguishes functions with the same name but different kinds.
 export const keyOf = (frame) => `${frame.kind}\n${frame.name}`;
 const parts = (key) => { const i = key.indexOf("\n"); return [key.slice(i + 1), key.slice(0, i)]; };
 export const nameOf = (key) => parts(key)[0];
 
-// stay keeps the place of the frame that most was spent in.
+// stay keeps the place of the frame with the largest amount.
 function stay(at, frame, value) {
   if (value <= at.most || !frame.place) return;
   at.most = value;
@@ -161,15 +160,14 @@ function add(root, frames, sample) {
   at.self[1] += values[1];
 }
 
-// The width of a frame is what it took on both sides, so that what has vanished is seen as well.
+// A frame's width is its amount on both sides, so that functions that have vanished are visible, too.
 function count(node, values) {
   node.value += values[0] + values[1];
   node.sides[0] += values[0];
   node.sides[1] += values[1];
 }
 
-// matcher returns a test of names: a part of them in any case, or /an expression/. An expression that
-// is none matches as text.
+// matcher returns a test of names: a part of them in any case, or /an expression/. An invalid expression matches as text.
 export function matcher(term) {
   if (!term) return () => false;
   const expression = /^\/(.+)\/$/.exec(term);
@@ -183,8 +181,8 @@ export function matcher(term) {
   return (name) => name.toLowerCase().includes(lower);
 }
 
-// found returns what is spent in and below the frames of a tree that match, where one below another
-// counts once, and how many functions those are.
+// found returns the amount in and below the matching frames of a tree, and the number of matching functions. Nested matches count
+// once.
 export function found(tree, match) {
   const names = new Set();
   const sides = [0, 0];

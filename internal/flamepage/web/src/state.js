@@ -1,4 +1,4 @@
-// The state of the view, which a link restores: it is kept behind the # of the address.
+// The state of the view, which a link restores. It follows the # in the address.
 export const initial = (data) => ({ view: "flame", search: "", service: -1, thread: -1, from: -1, to: -1, grouped: true, folded: data.folded, fn: "", zoom: "", theme: "", sort: "" });
 
 export function parse(fragment, data) {

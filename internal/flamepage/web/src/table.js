@@ -1,12 +1,12 @@
 import { label } from "./colors.js";
 import { keyOf, NOT_OWN } from "./model.js";
 
-// shown bounds the rows of the table: the others are found by searching.
+// shown limits the rows of the table. A search finds the others.
 const shown = 300;
 
 const nobody = keyOf(NOT_OWN);
 
-// Table lists functions. It is one stop of the Tab key beside its headings; the arrow keys walk in it.
+// Table lists functions. Beside its headings, it is one stop of the Tab key, and the arrow keys move within it.
 export class Table {
   // options: compares, own, unit, places, number(value), amount(value), share(value), chance(value), samples(value) if a timer has sampled, swatch(row), onSort(column), onOpen(key)
   constructor(element, options) {

@@ -1,4 +1,4 @@
-// The line of values over time, on which a range is chosen: with the pointer on the line, or with a slider for each of its ends.
+// The line of values over time, for choosing a range: with the pointer on the line, or with a slider for each end.
 const svgName = "http://www.w3.org/2000/svg";
 const height = 64;
 
@@ -36,7 +36,7 @@ export class Timeline {
     return t.toLocaleString("en-GB", { ...day, hour: "2-digit", minute: "2-digit", second: "2-digit" });
   }
 
-  // draw shows the sums of all steps, of which those from first to last are chosen.
+  // draw shows the sums of all steps. The steps from first to last are chosen.
   draw(values, first, last, amount) {
     Object.assign(this, { first, last });
     const n = this.data.steps, most = Math.max(...values, 1);

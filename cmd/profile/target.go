@@ -108,8 +108,8 @@ func withChildren(pids []int, parents map[int]int) []int {
 const goNote = "\x04\x00\x00\x00Go\x00\x00"
 
 // isGo reports whether a process runs a program built by Go. Linkers put the note with Go's build ID into the file's first 4 KiB.
-// isGo searches these without parsing, because the file can be hostile: at worst, a remark is wrong. It does not recognize a
-// program with an empty build ID.
+// The file can be hostile, so they are searched without parsing: at worst, a remark is wrong. It does not recognize a program
+// with an empty build ID.
 func isGo(pid int) bool {
 	f, err := os.Open(fmt.Sprintf("/proc/%d/exe", pid))
 	if err != nil {

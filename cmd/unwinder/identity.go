@@ -125,7 +125,7 @@ func (w watched) CalculateMappingFileID(m *process.RawMapping) (libpf.FileID, er
 	return id.fileID(), err
 }
 
-// OpenELF implements process.Process. It refuses all names: the profiler would read debug files by name, and a process could
+// OpenELF implements process.Process. It refuses all names, because the profiler would read debug files by name. A process could
 // supply a false one for another's file in its own mount namespace.
 func (w watched) OpenELF(name string) (*pfelf.File, error) {
 	return nil, &os.PathError{Op: "open", Path: name, Err: os.ErrNotExist}

@@ -35,7 +35,7 @@ const (
 
 // processReader reads the files of each process that the kernel reports, like Tracer.StartPIDEventProcessor. It survives hostile
 // files, which are parsed in mapped memory and may be truncated during that. A panic or a fault costs only that process its
-// unwind information. It also publishes the PID that it is reading: a file system that does not respond blocks this goroutine
+// unwind information. It also publishes the PID that it is reading. A file system that does not respond blocks this goroutine
 // forever, and only the parent process can end that.
 type processReader struct {
 	log      *slog.Logger

@@ -400,8 +400,7 @@ func TestReasons(t *testing.T) {
 	}
 }
 
-// TestSettled: a known PID is not read from /proc for a moment, unless its process is young or a process with that PID has ended
-// since.
+// TestSettled: a known PID is not read from /proc for a moment, unless its process is young or has ended since.
 func TestSettled(t *testing.T) {
 	p := newProcs()
 	const now = uint64(100 * time.Second)

@@ -117,8 +117,8 @@ func valuesOf(key *btf.Struct, field string) (map[string]uint32, error) {
 // refines reports whether the kind at the start of the bytes is the one to refine.
 func (k *kinds) refines(kind []byte) bool { return order.Uint32(kind) == k.of }
 
-// refine changes the kind to that of the innermost frame that has one. keep is false if the kind is unchanged and the rows are
-// not wanted. told reports that a function decided this.
+// refine changes the kind to the kind of the innermost frame that has one. keep is false if the kind is unchanged and the rows
+// are not wanted. told reports that a function decided this.
 func (k *kinds) refine(kind []byte, frames []frame) (keep, told bool) {
 	for i := range frames[:min(len(frames), kindFrames)] {
 		if n, ok := k.rules.kindOf(frames[i].name); ok {

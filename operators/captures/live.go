@@ -250,7 +250,7 @@ func (l *live) readMap() (all []liveEntry, err error) {
 const strayPatience = 4 * stackPatience
 
 // sift returns the allocations in use by capture ID. It removes entries of processes that ended or called execve. It also removes
-// entries that stay without a row: if one allocator function calls another, the inner block may never be freed under its own
+// entries that stay without a row. If one allocator function calls another, the inner block may never be freed under its own
 // address.
 func (l *live) sift(all []liveEntry) map[uint64]liveValue {
 	out := make(map[uint64]liveValue, len(all))

@@ -63,14 +63,14 @@ func (e *exporters) acquire(cfg config.Exporter) (*shared, error) {
 }
 
 // The time limits for opening an exporter's files and folders. At a terminal, the user must see the error. A daemon starts the
-// gadget all the same.
+// gadget without them.
 var (
 	openWait       = 10 * time.Second
 	openWaitDaemon = 2 * time.Second // shorter in tests
 )
 
 // open waits for the first attempt to open an exporter, and returns its error. In a daemon it logs the error, and the exporter
-// keeps trying, because nobody would start the gadget again later.
+// keeps trying, because no user would start the gadget again later.
 func (i *instance) open(s *shared) error {
 	wait := openWait
 	if i.remote {

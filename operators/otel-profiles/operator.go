@@ -186,7 +186,7 @@ func (o *Operator) Name() string { return Name }
 // Priority implements operators.DataOperator.
 func (o *Operator) Priority() int { return operatorPriority }
 
-// Init reads the current settings. It opens no file and no connection, and never returns an error: that would end a daemon on
+// Init reads the current settings. It opens no file and no connection, and never returns an error. An error would end a daemon on
 // every node, and cause "unknown flag" in ig run. It logs each mistake once, and gadgets that use the exporter get it as an
 // error. It may be called again.
 func (o *Operator) Init(*params.Params) error {

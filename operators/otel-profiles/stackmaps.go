@@ -24,7 +24,7 @@ type stackMaps struct {
 	log                    logger.Logger
 	kernel, user, buildIDs func() *ebpf.Map
 
-	// due is set once a second while the instance runs. The sweep then runs in the gadget's goroutine: a look-up removes an entry
+	// due is set once a second while the instance runs. The sweep then runs in the gadget's goroutine. A look-up removes an entry
 	// from a stack map for a moment, so concurrent readers would lose stacks.
 	due atomic.Bool
 

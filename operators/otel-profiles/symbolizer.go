@@ -112,8 +112,8 @@ func (r *resolverInstance) Close() {
 }
 
 // GetEbpfReplacements implements symbolizer.ResolverInstance. There are no replacements. Inspektor Gadget calls it after it has
-// made all resolvers and before the gadget starts, so it acquires the namer. Before that, another resolver could fail, and nobody
-// would close this one.
+// made all resolvers and before the gadget starts, so it acquires the namer. Before that, another resolver could fail, and this
+// one would not be closed.
 func (r *resolverInstance) GetEbpfReplacements() map[string]any {
 	r.mu.Lock()
 	defer r.mu.Unlock()

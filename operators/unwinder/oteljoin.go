@@ -24,7 +24,7 @@ type otelStacks struct {
 	more   chan struct{}        // closed when stacks arrive
 	late   uint64               // rows whose stack did not arrive
 	others uint64               // rows with the ID of another event
-	told   unwindTotals         // what the metrics have
+	told   unwindTotals         // as last reported to the metrics
 }
 
 // add adds stacks.

@@ -14,7 +14,7 @@ const namePolls = 10 * time.Millisecond
 // otelResolver gives Inspektor Gadget the names of the functions in whole stacks, for the text of rows.
 type otelResolver struct{ *operator }
 
-// Priority implements symbolizer.Resolver. This resolver comes before those for stacks by frame pointers.
+// Priority implements symbolizer.Resolver. This resolver comes before the resolvers for stacks by frame pointers.
 func (otelResolver) Priority() int { return 0 }
 
 // NewInstance implements symbolizer.Resolver. It returns nil for runs without otelOperator.

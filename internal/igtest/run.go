@@ -96,7 +96,7 @@ func (r *Run) Stop() {
 // Captured is the closing line of the operator captures.
 type Captured struct{ Events, Sampled, Added, Inner, Other, Bad, Lost int64 }
 
-var capturedLine = regexp.MustCompile(`captures: (\d+) events, (\d+) sampled: (\d+) added to rows, (\d+) within others, (\d+) of other kinds, (\d+) not decoded, (\d+) lost`)
+var capturedLine = regexp.MustCompile(`captures: (\d+) events, (\d+) sampled: (\d+) added to rows, (\d+) inner calls, (\d+) of other kinds, (\d+) not decoded, (\d+) lost`)
 
 // ReadCaptured finds the closing line in a log. It requires that all events were decoded and are accounted for.
 func ReadCaptured(t *testing.T, log string) (c Captured) {

@@ -54,7 +54,7 @@ func newFilter(gadgetCtx operators.GadgetContext) (filter, error) {
 		m, _ := gadgetCtx.GetVar(gadgets.MntNsFilterMapName)
 		watched, ok := m.(*ebpf.Map)
 		if !ok || watched == nil {
-			return f, fmt.Errorf("unknown containers to watch: the variable %s holds a %T", gadgets.MntNsFilterMapName, m)
+			return f, fmt.Errorf("finding the containers to watch: the variable %s has the type %T", gadgets.MntNsFilterMapName, m)
 		}
 		f.namespaces = watched
 	}

@@ -172,7 +172,7 @@ func (i *instance) Stop(operators.GadgetContext) error {
 	i.release()
 	i.loaded.close()
 	if n := i.warnings.Suppressed(); n > 0 {
-		i.log.Warnf("%s: %d more errors of the kinds that were reported", Name, n)
+		i.log.Warnf("%s: %d more errors of the kinds already logged", Name, n)
 	}
 	switch {
 	case i.probed == 0 && i.denied > 0:
@@ -180,7 +180,7 @@ func (i *instance) Stop(operators.GadgetContext) error {
 	case i.most == 0:
 		i.log.Warnf("%s: nothing was recorded: there was no %s", Name, i.filter.about())
 	case i.probed == 0:
-		i.log.Warnf("%s: nothing was recorded: none of the selected processes, %d at a time, has mapped a file with a function called malloc. Go programs have no such allocator. A static, stripped program hides its name. For these, see the gadget's README", Name, i.most)
+		i.log.Warnf("%s: nothing was recorded: none of the selected processes (up to %d at a time) has mapped a file with the function malloc. Go programs have none, and static, stripped programs hide it: see the gadget's README", Name, i.most)
 	default:
 		i.log.Infof("%s: up to %d processes were watched at a time; %s", Name, i.most, i.pacer.String())
 	}
@@ -318,7 +318,7 @@ func (i *instance) step(now time.Time) error {
 		if err := i.control.Always(); err != nil {
 			i.warn(err)
 		}
-		i.log.Infof("%s: the probes would take %s: they stay attached again", Name, i.pacer.now())
+		i.log.Infof("%s: the probes now cost %s, so they stay attached again", Name, i.pacer.now())
 	case stay:
 	}
 	return nil

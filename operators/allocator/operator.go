@@ -76,7 +76,7 @@ func (operator) InstantiateDataOperator(gadgetCtx operators.GadgetContext, value
 	}
 	percent, err := strconv.ParseUint(values[ParamMaxCost], 10, 16)
 	if err != nil || percent == 0 {
-		return nil, fmt.Errorf("parameter %q: %q is not a percentage of a CPU of at least 1", ParamMaxCost, values[ParamMaxCost])
+		return nil, fmt.Errorf("parameter %q: %q is not a percentage of 1 or more", ParamMaxCost, values[ParamMaxCost])
 	}
 	everywhere, err := strconv.ParseBool(values[ParamEverywhere])
 	if err != nil {

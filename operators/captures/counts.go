@@ -43,19 +43,19 @@ func (i *instance) count() {
 func (i *instance) summarize() {
 	c := i.counts
 	handed, folded := i.sums.handed()
-	i.log.Infof("%s: %d events, %d sampled: %d added to rows, %d within others, %d of other kinds, %d not decoded, %d lost in the kernel; stacks: %d by the unwinder, %d by frame pointers, %d without; %d rows emitted, %d without a row of their own; the step was %s",
+	i.log.Infof("%s: %d events, %d sampled: %d added to rows, %d inner calls, %d of other kinds, %d not decoded, %d lost in the kernel; stacks: %d by the unwinder, %d by frame pointers, %d without; %d rows emitted, %d samples without their own row; the step was %s",
 		Name, c.events, c.read+c.lost, c.added, c.inner, c.other, c.bad, c.lost,
 		c.whole, c.byFramePointers, c.none, handed, folded, i.pace.String())
 	if text := i.stacks.Summary(); text != "" {
 		i.log.Infof("%s: %s", Name, text)
 	}
 	if n := i.warnings.Suppressed(); n > 0 {
-		i.log.Warnf("%s: %d more errors of the kinds that were reported", Name, n)
+		i.log.Warnf("%s: %d more errors of the kinds already logged", Name, n)
 	}
 	if i.live != nil {
 		i.live.mu.Lock()
 		defer i.live.mu.Unlock()
-		i.log.Infof("%s: allocations in use: %d without a stack at the last read, %d removed without ever having one, %d of ended processes, %d beyond the gadget's map, %d beyond the operator's table",
+		i.log.Infof("%s: allocations in use: %d without a stack at the last read, %d removed because no stack arrived, %d removed with their processes, %d without room in the gadget's map, %d without room in the operator's table",
 			Name, i.live.unknown, i.live.removed, i.live.gone, c.full, i.live.refused)
 	}
 }

@@ -111,7 +111,7 @@ func valuesOf(key *btf.Struct, field string) (map[string]uint32, error) {
 		}
 		return values, nil
 	}
-	return nil, fmt.Errorf("%s has no enum %q", key.Name, field)
+	return nil, fmt.Errorf("%s has no enum member %q", key.Name, field)
 }
 
 // refines reports whether the kind at the start of the bytes is the one to refine.

@@ -77,7 +77,7 @@ func newSharedFiles(metadata *viper.Viper, rows *ebpf.MapSpec, root string) (*sh
 		f.key, f.len = int(m.Offset.Bytes()), n
 	}
 	if f.len < 8 {
-		return nil, fmt.Errorf("shared.file: %s has no text %q", key.Name, metadata.GetString("file"))
+		return nil, fmt.Errorf("shared.file: %s has no text member %q", key.Name, metadata.GetString("file"))
 	}
 	return f, nil
 }

@@ -44,11 +44,11 @@ func (p *pipeline) absent(c Counts) string {
 		case stack.NoRoom:
 			why = append(why, "its stack map is too small for them: select fewer programs")
 		case stack.Gone:
-			why = append(why, "they had left its stack map before they were read")
+			why = append(why, "its stack map had dropped them before they were read")
 		case stack.Refused:
 			why = append(why, "the kernel could not record them")
 		case stack.NoneThere:
-			why = append(why, "there were none: kernel threads have no user stack, and running programs no kernel stack")
+			why = append(why, "there were none: kernel threads have no user stack, and programs in user mode no kernel stack")
 		case stack.NoText:
 			why = append(why, "their text fields are empty")
 		}

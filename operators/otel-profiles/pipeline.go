@@ -302,10 +302,10 @@ func (p *pipeline) flush(now time.Time) {
 	if c := p.inst.contexts; c != nil {
 		st := c.Stats()
 		if st.Denied > 0 {
-			p.once("contexts denied", "no access to the contexts of %d processes so far (process_context): their samples have the service from other sources; grant CAP_SYS_PTRACE", st.Denied)
+			p.once("contexts denied", "no access to the contexts of %d processes so far (process_context): their service names come from other sources; grant CAP_SYS_PTRACE", st.Denied)
 		}
 		if st.Refused > 0 {
-			p.once("contexts refused", "%d processes so far name more services or instances than one container, or one service of the host, can have in an hour (process_context): further ones are left out", st.Refused)
+			p.once("contexts refused", "%d processes so far exceeded the hourly limit of services or instances for one container or one service of the host (process_context): further ones are left out", st.Refused)
 		}
 	}
 	ps := p.plan.Stats()
@@ -313,7 +313,7 @@ func (p *pipeline) flush(now time.Time) {
 		p.warn("short", "%d reads of rows so far found fields shorter than the gadget declares: such fields count as empty", ps.ShortRows)
 	}
 	if ps.Unnamed > 0 {
-		p.tell(logger.InfoLevel, "unnamed", "the functions of a kernel stack could not be named %d times so far, their frames have addresses; the last time: %v", ps.Unnamed, ps.UnnamedReason)
+		p.tell(logger.InfoLevel, "unnamed", "could not name the functions of a kernel stack %d times so far, so its frames have addresses; the last error: %v", ps.Unnamed, ps.UnnamedReason)
 	}
 	if ps.CutResourceAttributes > 0 {
 		p.warn("cut", "containers or the host have more than max_resource_attributes attributes, and the least important are left out: drop some with the setting attributes of exporter %q", p.exp.cfg.Name)
@@ -364,7 +364,7 @@ func (c Counts) stacks() string {
 	for _, f := range []struct {
 		fate profile.Fate
 		what string
-	}{{profile.Lost, "lost in part"}, {profile.Truncated, "truncated (too deep, or not unwound further)"}, {profile.Incomplete, "without their outermost functions"}} {
+	}{{profile.Lost, "partly lost"}, {profile.Truncated, "truncated (too deep, or not unwound further)"}, {profile.Incomplete, "without their outermost functions"}} {
 		if n := c.Fates[f.fate]; n > 0 {
 			list = append(list, fmt.Sprintf("%.1f %% %s", 100*float64(n)/float64(all), f.what))
 		}

@@ -116,7 +116,7 @@ func (i *instance) summarize() {
 		where := "delivered or held by the exporter"
 		if !i.remote {
 			st := p.exp.Stats().Rows
-			where = fmt.Sprintf("exporter %q: %d delivered, %d held, %d in requests accepted only partly, %d dropped%s",
+			where = fmt.Sprintf("exporter %q: %d delivered, %d held, %d in partly accepted requests, %d dropped%s",
 				p.exp.cfg.Name, st.Delivered, st.Held, st.Partial, st.DroppedTotal(), reasons(st.Dropped))
 		}
 		i.log.Infof("%s: data source %q: %d rows read, %d exported, %d not exported%s, %d without stack; %s%s%s",
@@ -151,7 +151,7 @@ func (i *instance) check(ended error) {
 	case read == 0 && ended != nil:
 		err, said = ended, true
 	case read == 0:
-		err = errors.New("no rows, nothing was exported: the gadget's filters (such as --pid, or a container's name) matched nothing, or nothing happened")
+		err = errors.New("no rows, nothing was exported: the gadget's filters (such as --pid or a container's name) matched nothing, or there were no events")
 	case delivered == 0 && !i.remote:
 		err = fmt.Errorf("none of %d rows was delivered", read)
 	case bare != nil:

@@ -29,7 +29,7 @@ func unseen(before, now wire.Stats, asked unwinder.Settings) []string {
 		}
 		l, b := now.Languages[t], before.Languages[t]
 		if expected := l.Expected - b.Expected; expected >= enough && l.Missing-b.Missing == expected {
-			lines = append(lines, fmt.Sprintf("%d samples of processes that run %s have no frame of it, so functions are missing. %s",
+			lines = append(lines, fmt.Sprintf("%d samples of processes that run %s have no frames of that language, so functions are missing. %s",
 				expected, language(wire.FrameType(t)), unseenWhy(wire.FrameType(t))))
 		}
 	}
@@ -89,7 +89,7 @@ func reasons(before, now unwinder.Totals) string {
 	for _, r := range sorted[:min(len(sorted), 5)] {
 		most = append(most, fmt.Sprintf("%s (%d)", unwinder.Reason(r), n[r]))
 	}
-	return fmt.Sprintf("incomplete stacks: %d, most of them by: %s", sum, strings.Join(most, ", "))
+	return fmt.Sprintf("incomplete stacks: %d, most frequent reasons: %s", sum, strings.Join(most, ", "))
 }
 
 // work describes the unwinder's work for all gadgets between two totals.

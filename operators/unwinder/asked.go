@@ -33,11 +33,11 @@ func unwindParams() api.Params {
 		},
 		{
 			Key: ParamSpans, DefaultValue: "false", TypeHint: api.TypeBool,
-			Description: "Tell events apart by their span, if the program publishes it (Go: the pprof labels trace_id and span_id)",
+			Description: "Distinguish events by span, if the program publishes it (Go: the pprof labels trace_id and span_id)",
 		},
 		{
 			Key:         ParamLabels,
-			Description: "Tell events apart by these pprof labels of Go programs, comma-separated",
+			Description: "Distinguish events by these pprof labels of Go programs, comma-separated",
 		},
 		{
 			Key: ParamNames, DefaultValue: "true", TypeHint: api.TypeBool,
@@ -79,13 +79,13 @@ func readAsked(given api.ParamValues) (a asked, err error) {
 	a.spans, a.labels = a.settings.Spans, fieldmap.SplitList(values[ParamLabels])
 	for _, l := range a.labels {
 		if strings.ContainsFunc(l, func(c rune) bool { return c <= ' ' || c > '~' || c == '.' || c == '"' }) || len(l) > unwinder.MaxLabelName {
-			return a, fmt.Errorf("parameter %q: %q is not a label's name: write at most %d letters without spaces and dots, as the unwinder reads no more", ParamLabels, l, unwinder.MaxLabelName)
+			return a, fmt.Errorf("parameter %q: %q is not a label's name: write at most %d letters, without spaces and dots", ParamLabels, l, unwinder.MaxLabelName)
 		}
 	}
 	a.settings.Labels = strings.Join(a.labels, ",")
 	a.settings.Languages = strings.ReplaceAll(values[ParamLanguages], " ", "")
 	if err := a.settings.Check(); err != nil {
-		return a, fmt.Errorf("parameters of the gadget: %w", err)
+		return a, fmt.Errorf("reading the gadget's parameters: %w", err)
 	}
 	return a, nil
 }

@@ -54,7 +54,7 @@ func rowLayoutOf(rows *ebpf.MapSpec, sums []string) (rowLayout, error) {
 		l.sums = append(l.sums, at)
 	}
 	if len(l.sums) == 0 {
-		return l, fmt.Errorf("no sums are named")
+		return l, fmt.Errorf("the metadata names no sums")
 	}
 	return l, nil
 }

@@ -223,7 +223,7 @@ func (i *otelInstance) Close(gadgetCtx operators.GadgetContext) error {
 		i.stop = nil
 		i.op.names.Release((*names).close)
 		total := i.op.otel.report(i.op.broker).since(i.before)
-		i.log.Infof("%s: %d rows with their stack; of all gadgets with --%s: %s", OtelName, i.joined.Load(), tune.OtelFlag, total.summary("events"))
+		i.log.Infof("%s: %d rows with whole stacks; for all gadgets with --%s: %s", OtelName, i.joined.Load(), tune.OtelFlag, total.summary("events"))
 	}
 	i.leave()
 	return nil

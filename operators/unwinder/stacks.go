@@ -48,7 +48,7 @@ type Stacks struct {
 func UnwindParam() *api.Param {
 	return &api.Param{
 		Key: ParamUnwind, DefaultValue: unwindAuto, PossibleValues: []string{unwindAuto, unwindWhole, unwindFramePointers},
-		Description: "How to collect stacks: whole, in every language of the unwinder; frame-pointers, which costs less; auto, which is whole if this machine allows it",
+		Description: "How to collect stacks: whole, in all languages that the unwinder supports; frame-pointers, which costs less; auto: whole if this machine allows it",
 	}
 }
 

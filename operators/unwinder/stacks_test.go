@@ -238,7 +238,7 @@ func TestWholeStacks(t *testing.T) {
 	s.Count(1, 10)
 	s.Stop()
 	require.False(t, g.served("unwind_raw_tp"))
-	require.Equal(t, "3 events sampled, 2 unwound (80.0 % of the bytes), 1 that found no unwinder (20.0 % of the bytes), "+
+	require.Equal(t, "3 events sampled, 2 unwound (80.0 % of the bytes), 1 without an unwinder (20.0 % of the bytes), "+
 		"1 whose stack did not arrive (20.0 % of the bytes)", s.Summary())
 	require.Zero(t, s.op.broker.Totals().Restarts)
 }
@@ -326,7 +326,7 @@ func TestOtelRun(t *testing.T) {
 	require.NoError(t, run.Stop(g))
 	require.NoError(t, run.Close(g))
 	require.False(t, g.served("otel_tc_kprobe"))
-	require.Contains(t, g.log.String(), "1 rows with their stack; of all gadgets with --collect-otel-stack: 0 events sampled, 1 rows with another event's")
+	require.Contains(t, g.log.String(), "1 rows with whole stacks; for all gadgets with --collect-otel-stack: 0 events sampled, 1 rows with the ID of another event")
 	_, left := g.op.otel.runs.Load(g.Context())
 	require.False(t, left)
 }
@@ -384,7 +384,7 @@ func TestWork(t *testing.T) {
 		"lost: 5 in the unwinder, 6 in the kernel, 7 in 1 restarts (2.0 s without it); it used up to 64 MiB of memory, and 32 MiB of kernel memory", work(before, now))
 	now.Aborts = map[uint32]uint64{2: 8, 4: 30, 5: 20, 6: 10, 7: 5, 8: 3}
 	said := reasons(before, now)
-	require.Contains(t, said, "incomplete stacks: 69, most of them by: "+unwinder.Reason(4)+" (30), "+unwinder.Reason(5)+" (20), ")
+	require.Contains(t, said, "incomplete stacks: 69, most frequent reasons: "+unwinder.Reason(4)+" (30), "+unwinder.Reason(5)+" (20), ")
 	require.Equal(t, 5, strings.Count(said, "("), "the five most frequent")
 	require.NotContains(t, said, unwinder.Reason(2)+" (1)")
 	now.Taken, now.Idle, now.NoProcess, now.Languages = before.Taken, before.Idle, 2, before.Languages

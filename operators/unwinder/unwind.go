@@ -363,7 +363,7 @@ func (i *unwindInstance) Stop(gadgetCtx operators.GadgetContext) error {
 	now := i.op.broker.Totals()
 	now.Memory, now.KernelMemory = i.most.Memory, i.most.KernelMemory
 	i.log.Infof("%s: %s", UnwindName, i.Summary())
-	i.log.Infof("%s: of all gadgets, the unwinder had %s", UnwindName, work(i.before, now))
+	i.log.Infof("%s: for all gadgets, the unwinder took %s", UnwindName, work(i.before, now))
 	return err
 }
 

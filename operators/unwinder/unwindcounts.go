@@ -22,12 +22,12 @@ func (c unwindCount) minus(o unwindCount) unwindCount {
 
 // resultNames has the results of sampled events, in words and as the metrics' attribute.
 var resultNames = [wire.Results]struct{ attribute, words string }{
-	wire.ResultNoChain:        {"no_unwinder", "that found no unwinder"},
+	wire.ResultNoChain:        {"no_unwinder", "without an unwinder"},
 	wire.ResultDone:           {"unwound", "unwound"},
 	wire.ResultUnknownProcess: {"unknown_process", "of processes that the unwinder did not know yet"},
 	wire.ResultBusy:           {"busy", "while the CPU's chain was in use"},
-	wire.ResultNoRoom:         {"no_room", "that found the gadget's buffer full"},
-	wire.ResultOverBudget:     {"over_budget", "above what a CPU may take in a second"},
+	wire.ResultNoRoom:         {"no_room", "lost because the gadget's buffer was full"},
+	wire.ResultOverBudget:     {"over_budget", "over the budget of stacks per CPU and second"},
 }
 
 // unwindTotals has the results of one run's events.
@@ -122,10 +122,10 @@ func (t *unwindTotals) summary(unit string) string {
 		fmt.Fprintf(&b, ", %d %s of a container that had ended", t.elsewhere.Value, unit)
 	}
 	if t.others > 0 {
-		fmt.Fprintf(&b, ", %d rows with another event's", t.others)
+		fmt.Fprintf(&b, ", %d rows with the ID of another event", t.others)
 	}
 	if t.unlinked > 0 {
-		fmt.Fprintf(&b, ", %d without their span because there were too many", t.unlinked)
+		fmt.Fprintf(&b, ", %d without their span because there were too many spans", t.unlinked)
 	}
 	if t.missed > 0 {
 		fmt.Fprintf(&b, "; the kernel skipped events before the gadget saw them: %d", t.missed)

@@ -493,10 +493,10 @@ func requireCaptures(t *testing.T, r *run) (inner, others int64) {
 	_, line, found := strings.Cut(r.log, "captures: ")
 	require.True(t, found, "the operator's summary is missing")
 	var events, drawn, added, bad, lost int64
-	_, err := fmt.Sscanf(line, "%d events, %d sampled: %d added to rows, %d within others, %d of other kinds, %d not decoded, %d lost",
+	_, err := fmt.Sscanf(line, "%d events, %d sampled: %d added to rows, %d inner calls, %d of other kinds, %d not decoded, %d lost",
 		&events, &drawn, &added, &inner, &others, &bad, &lost)
 	require.NoError(t, err, "%.200s", line)
-	t.Logf("captures: %d events, %d sampled: %d added, %d within others, %d of other kinds, %d not decoded, %d lost", events, drawn, added, inner, others, bad, lost)
+	t.Logf("captures: %d events, %d sampled: %d added, %d inner calls, %d of other kinds, %d not decoded, %d lost", events, drawn, added, inner, others, bad, lost)
 	require.Greater(t, events, drawn)
 	require.Equal(t, drawn, added+inner+others+bad+lost)
 	require.Zero(t, bad)

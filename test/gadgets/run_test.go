@@ -133,7 +133,7 @@ type accounts struct {
 
 var accountsLine = regexp.MustCompile(
 	`data source \\?"([^"\\]+)\\?": (\d+) rows read, (\d+) exported, (\d+) not exported[^,]*, (\d+) without stack; ` +
-		`exporter .*: (\d+) delivered, (\d+) held, (\d+) in requests accepted only partly, (\d+) dropped`)
+		`exporter .*: (\d+) delivered, (\d+) held, (\d+) in partly accepted requests, (\d+) dropped`)
 
 func parseAccounts(log []byte) (accounts, error) {
 	found := accountsLine.FindSubmatch(log)

@@ -30,7 +30,7 @@ func TestUnseen(t *testing.T) {
 	}
 	r := startRun(t, igtest.Import(t, "profile_cpu"), "--unwind=whole", "--frequency=99")
 	told := func(language string) int64 {
-		said := regexp.MustCompile(`(\d+) samples of processes that run ` + regexp.QuoteMeta(language) + ` have no frame of it, so `).FindStringSubmatch(r.log.String())
+		said := regexp.MustCompile(`(\d+) samples of processes that run ` + regexp.QuoteMeta(language) + ` have no frames of that language, so `).FindStringSubmatch(r.log.String())
 		if said == nil {
 			return 0
 		}

@@ -24,7 +24,7 @@ import (
 const drainTimeout = 25 * time.Second
 
 // errUsage is returned after the usage was printed.
-var errUsage = errors.New("write one of -serve and -liveness, and no arguments")
+var errUsage = errors.New("use either -serve or -liveness, without arguments")
 
 type options struct {
 	serve          bool

@@ -80,7 +80,7 @@ func (m *manifest) validate() error {
 	}
 	for _, dir := range m.Folders {
 		if !cleanAbsolute(dir) {
-			return fmt.Errorf("folder %q: want a clean absolute path", dir)
+			return fmt.Errorf("folder %q: not a clean absolute path", dir)
 		}
 	}
 	return nil
@@ -88,7 +88,7 @@ func (m *manifest) validate() error {
 
 func (f *file) validate() error {
 	if !cleanAbsolute(f.Path) {
-		return errors.New("want a clean absolute path")
+		return errors.New("not a clean absolute path")
 	}
 	sources := slices.DeleteFunc([]string{f.Go, f.Module, f.Input}, func(s string) bool { return s == "" })
 	if len(sources) != 1 {

@@ -31,7 +31,7 @@ func (c checked) head() []string {
 		return fmt.Sprintf("of %.0f %% by %.1f points (%.0f %%)", 100*share, 100*d, 100*d/share)
 	}
 	return append(lines,
-		fmt.Sprintf("%s tested; found in 9 of 10 cases: growth %s, or %s", plural(int64(v.Tested), "share"), found(reference), found(reference/10)))
+		fmt.Sprintf("%s tested; growth that is detected in 9 of 10 cases: %s, or %s", plural(int64(v.Tested), "share"), found(reference), found(reference/10)))
 }
 
 // conclusion returns the last line of the output.

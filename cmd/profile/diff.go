@@ -30,7 +30,7 @@ func runDiff(args []string, out io.Writer) error {
 	flags := newFlags("diff", diffUsage)
 	rows := flags.Int("rows", 15, "number of functions to list")
 	work := flags.Float64Slice("work", nil, "work of each run, as two `numbers`: amounts are then per unit of work")
-	page := flags.StringP("output", "o", "", "`file` for a picture of the difference, or none; by default beside the later result")
+	page := flags.StringP("output", "o", "", "`file` for a picture of the difference, or none; by default next to the later result")
 	interpreters := false
 	addInterpreters(flags, &interpreters)
 	var p past
@@ -60,7 +60,7 @@ func runDiff(args []string, out io.Writer) error {
 		case isState(kind):
 			sides[i].Scale = 1
 		case infos[i].Seconds <= 0:
-			return fmt.Errorf("%s does not say how long it was sampled: %s is missing, and its profiles have no duration; compare per unit of work, with --work", flags.Arg(i), runFile)
+			return fmt.Errorf("%s has no duration: %s is missing, and its profiles have none; compare per unit of work, with --work", flags.Arg(i), runFile)
 		}
 	}
 	opts := report.Options{Own: byOwn(kind)}
@@ -108,14 +108,14 @@ func runDiff(args []string, out io.Writer) error {
 		*page = beside(flags.Arg(0), flags.Arg(1))
 	}
 	sides = oneRoot(sides)
-	drawn := flamepage.Page{Title: "What has changed: " + title(kind) + " of " + infos[1].Target, Subtitle: strings.Join(lines, "; "), Unit: symbol + " " + strings.Replace(each, "for each", "per", 1), Own: opts.Own, Interpreters: interpreters}
+	drawn := flamepage.Page{Title: "Changes: " + title(kind) + " of " + infos[1].Target, Subtitle: strings.Join(lines, "; "), Unit: symbol + " " + strings.Replace(each, "for each", "per", 1), Own: opts.Own, Interpreters: interpreters}
 	for _, side := range sides {
 		drawn.Sides = append(drawn.Sides, flamepage.Side{Samples: side.Samples, Scale: side.Scale})
 	}
 	if err := writePage(*page, drawn); err != nil {
 		return fmt.Errorf("%w: name another file with -o, or -o none", err)
 	}
-	fmt.Fprintf(out, "\ndrawn in %s: open it in a browser\n", *page)
+	fmt.Fprintf(out, "\nflame graph of the difference in %s: open it in a browser\n", *page)
 	return nil
 }
 

@@ -206,7 +206,7 @@ func readArchive(file string) (name, digest string, err error) {
 	for archive := tar.NewReader(f); ; {
 		header, err := archive.Next()
 		if errors.Is(err, io.EOF) {
-			return "", "", errors.New("it has no index.json: is it an image's archive?")
+			return "", "", errors.New("no index.json, so it is not an image archive")
 		}
 		if err != nil {
 			return "", "", err
@@ -228,6 +228,6 @@ func readArchive(file string) (name, digest string, err error) {
 				return strings.TrimPrefix(name, igRegistry), m.Digest, nil
 			}
 		}
-		return "", "", errors.New("index.json: no image in it has a name")
+		return "", "", errors.New("index.json names no image")
 	}
 }

@@ -180,7 +180,7 @@ func (p *past) total() (list []history.Segment, all history.Summary, err error) 
 		return nil, all, p.explain(err)
 	}
 	if all = history.Total(list); all.Records == 0 {
-		err = fmt.Errorf("the history in %s has no sample yet", p.folder)
+		err = fmt.Errorf("the history in %s has no samples yet", p.folder)
 	}
 	return list, all, err
 }
@@ -242,7 +242,7 @@ func (p *past) report(out io.Writer, o options, info runInfo, a history.Answer) 
 	if err = errors.Join(err, info.write(o.dir)); err != nil {
 		return fmt.Errorf("writing the answer: %w", err)
 	}
-	fmt.Fprintf(out, "\nwritten into %s; show it:    %s open %s\n", o.dir, os.Args[0], o.dir)
+	fmt.Fprintf(out, "\nwritten to %s; show it:    %s open %s\n", o.dir, os.Args[0], o.dir)
 	return nil
 }
 
@@ -285,10 +285,10 @@ func notes(a history.Answer) []string {
 		lines = append(lines, fmt.Sprintf("nothing was recorded from %s to %s", shownTime(g.From), shownTime(g.To)))
 	}
 	if more := len(a.Gaps) - 5; more > 0 {
-		lines = append(lines, fmt.Sprintf("nor in %d more ranges of time", more))
+		lines = append(lines, fmt.Sprintf("nothing was recorded in %d more time ranges either", more))
 	}
 	if a.Summary.End.After(time.Now().Add(time.Minute)) {
-		lines = append(lines, "a part is ahead of this machine's clock, which was set back")
+		lines = append(lines, "some data is ahead of this machine's clock, which was set back")
 	}
 	for _, d := range a.Damaged {
 		lines = append(lines, d.Error()+": the rest of it is left out")

@@ -137,7 +137,7 @@ func inFolder(dir string) ([]string, error) {
 	}
 	switch {
 	case len(files) == 0:
-		return nil, fmt.Errorf("reading a result: there are no files of profiles in %s", dir)
+		return nil, fmt.Errorf("reading a result: there are no profiles in %s", dir)
 	case len(files) > maxFiles:
 		return nil, fmt.Errorf("reading a result: %s has %d files, more than %d: name fewer", dir, len(files), maxFiles)
 	}
@@ -163,7 +163,7 @@ func read(file string) ([]*collectorpb.ExportProfilesServiceRequest, *pprof.Prof
 	case err != nil:
 		return nil, nil, err
 	case len(data) > maxInput:
-		return nil, nil, fmt.Errorf("it has more than %d bytes", maxInput)
+		return nil, nil, fmt.Errorf("it is larger than %d bytes", maxInput)
 	case len(bytes.TrimSpace(data)) == 0:
 		return nil, nil, nil
 	case bytes.HasPrefix(data, []byte{0x1f, 0x8b}): // gzip

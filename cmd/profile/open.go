@@ -41,7 +41,7 @@ func runOpen(ctx context.Context, args []string, out io.Writer) (err error) {
 	}
 	listener, err := new(net.ListenConfig).Listen(ctx, "tcp", fmt.Sprintf("127.0.0.1:%d", *port))
 	if err != nil {
-		return fmt.Errorf("listening on localhost: %w: take another port with --port", err)
+		return fmt.Errorf("listening on localhost: %w: choose another port with --port", err)
 	}
 	server := &http.Server{Handler: serveResult(dir), ReadHeaderTimeout: 10 * time.Second}
 	stop := context.AfterFunc(ctx, func() { _ = server.Close() }) // ends the server

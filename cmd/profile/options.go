@@ -92,7 +92,7 @@ func (o *options) addFlags(flags *pflag.FlagSet, seconds int) (asked *string) {
 	flags.IntVar(&o.frequency, "frequency", 0, "samples per second of CPU time, for gadgets that sample it; by default more for short runs")
 	flags.IntVar(&o.rows, "rows", 15, "number of functions to list")
 	addInterpreters(flags, &o.interpreters)
-	flags.StringVar(&o.install.ig, "ig", "", "`path` of the ig command; by default beside this program")
+	flags.StringVar(&o.install.ig, "ig", "", "`path` of the ig command; by default next to this program")
 	flags.StringVar(&o.install.gadgets, "gadgets", "", "`folder` of the gadgets' images; by default near this program")
 	return asked
 }

@@ -62,12 +62,12 @@ func runPGO(args []string, out io.Writer) error {
 	fmt.Fprintf(out, "%s: %s (%.1f s of CPU time) of %s, from %s\n", *output, plural(sum.samples, "sample"), time.Duration(sum.cpu).Seconds(),
 		report.Shown(sum.label(), 160), plural(int64(m.profiles), "profile"))
 	if left := m.samples - sum.samples; left > 0 {
-		fmt.Fprintf(out, "  left out: %s of other programs and of the kernel alone\n", plural(left, "sample"))
+		fmt.Fprintf(out, "  left out: %s of other programs and of the kernel only\n", plural(left, "sample"))
 	}
 	calls, agree := pgoAgreement(merged)
 	fmt.Fprintf(out, "  %s with 99 %% of the weight; two halves of the samples agree in %.0f %% of it: ", plural(int64(calls), "hot call"), 100*agree)
 	if agree < pgoEnough {
-		fmt.Fprintf(out, "not enough, it takes %.0f %%\n  sample for longer, or add runs of more hosts\n", 100*pgoEnough)
+		fmt.Fprintf(out, "not enough, at least %.0f %% is necessary\n  sample for longer, or add runs of more hosts\n", 100*pgoEnough)
 		return nil
 	}
 	fmt.Fprintf(out, "enough\n  go build -pgo=%s\n", *output)
@@ -252,11 +252,11 @@ func (m *pgoMerger) choose(asked string) ([]*pgoBuild, error) {
 	}
 	switch {
 	case m.profiles == 0:
-		return nil, errors.New("the inputs have no CPU time: take profiles of --gadget cpu")
+		return nil, errors.New("the inputs have no CPU time: use profiles of --gadget cpu")
 	case len(sums) == 0:
-		return nil, errors.New("the inputs have no Go program with the first lines of its functions: build it with Go 1.20 or later, and sample its CPU time with this release")
+		return nil, errors.New("the inputs have no Go program with the start lines of its functions: build it with Go 1.20 or later, and sample its CPU time with this release")
 	case asked != "" && len(matching) == 0:
-		return nil, fmt.Errorf("--program %s: the inputs do not have this Go program, they have:%s", asked, list.String())
+		return nil, fmt.Errorf("--program %s: the inputs do not have this Go program; they have:%s", asked, list.String())
 	case asked != "":
 		return matching, nil
 	case len(sums) > 1:

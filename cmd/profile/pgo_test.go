@@ -126,7 +126,7 @@ func takenByGo(t *testing.T, file string) map[pgoCall]int64 {
 // The output warns about too few samples.
 func TestPGOTooFew(t *testing.T) {
 	said, _ := mergePGO(t, goProgram(t, "/usr/bin/shop", "", "example.com/shop", 1))
-	require.Contains(t, said, ": not enough, it takes 90 %\n  sample for longer, or add runs of more hosts\n")
+	require.Contains(t, said, ": not enough, at least 90 % is necessary\n  sample for longer, or add runs of more hosts\n")
 }
 
 func TestPGOOfSeveralPrograms(t *testing.T) {
@@ -141,7 +141,7 @@ func TestPGOOfSeveralPrograms(t *testing.T) {
 		require.Contains(t, said, ": "+samples+" (", program)
 		require.Equal(t, samples != "3000 samples", strings.Contains(said, "left out:"), program)
 	}
-	require.ErrorContains(t, runPGO(append(inputs, "--program", "example.com/sho"), os.Stdout), "--program example.com/sho: the inputs do not have this Go program, they have:\n  server")
+	require.ErrorContains(t, runPGO(append(inputs, "--program", "example.com/sho"), os.Stdout), "--program example.com/sho: the inputs do not have this Go program; they have:\n  server")
 }
 
 // Sums of a hostile profile's values do not overflow.
@@ -171,7 +171,7 @@ func TestPGOMistakes(t *testing.T) {
 		"did you mean --program?":                  {"--programm", "a", noStart},
 		"unknown format: it must be OTLP profiles": {"pgo_test.go"},
 		"name another file with -o":                {"-o", filepath.Join(t.TempDir(), "none", "a"), goProgram(t, "/usr/bin/shop", "", "example.com/shop", 1)},
-		"there are no files of profiles in ":       {t.TempDir()},
+		"there are no profiles in ":                {t.TempDir()},
 	} {
 		require.ErrorContains(t, runPGO(args, os.Stdout), want)
 	}

@@ -74,7 +74,7 @@ func TestFlagsThatAreRefused(t *testing.T) {
 	require.ErrorContains(t, runDiff([]string{"a", "b", "c"}, &out), "two results, not 3")
 	require.ErrorContains(t, runDiff([]string{"a", "b", "--work", "1"}, &out), "--work takes two numbers")
 	require.ErrorContains(t, runOpen(context.Background(), []string{"a", "b"}, &out), "takes one result, not 2")
-	require.ErrorContains(t, runOpen(context.Background(), []string{t.TempDir()}, &out), "there are no files of profiles in")
+	require.ErrorContains(t, runOpen(context.Background(), []string{t.TempDir()}, &out), "there are no profiles in")
 	require.ErrorContains(t, runDemo(context.Background(), []string{"x"}, &out), `unexpected argument "x"`)
 }
 
@@ -251,7 +251,7 @@ func TestWhyThereIsNothing(t *testing.T) {
 	require.ErrorContains(t, of(target{comm: "nobody-has-this"}, "profile_lock").nothing(), "no program or thread is called")
 	r = of(target{comm: commOf(os.Getpid())}, "profile_lock")
 	require.ErrorContains(t, r.nothing(), "no wait for a lock has ended", "a program that uses the CPU need not wait for locks")
-	r.log = "level=info msg=\"captures: 9 events, 9 sampled: 0 added to rows, 0 within others, 9 of other kinds, 0 not decoded\"\n"
+	r.log = "level=info msg=\"captures: 9 events, 9 sampled: 0 added to rows, 0 inner calls, 9 of other kinds, 0 not decoded\"\n"
 	require.ErrorContains(t, r.nothing(), "9 waits in the system call futex were for no recognized lock")
 	require.NotContains(t, r.nothing().Error(), "no wait for a lock has ended")
 	r = of(target{list: []int{os.Getpid()}}, "profile_lock")
@@ -265,7 +265,7 @@ func TestWhyThereIsNothing(t *testing.T) {
 	require.ErrorContains(t, r.nothing(), "Go's objects come from Go's own runtime", "more samples would not show them")
 	r = of(target{comm: commOf(os.Getpid())}, "profile_alloc")
 	require.ErrorContains(t, r.nothing(), "none of its allocations was sampled")
-	r.log = "level=info msg=\"captures: 90 events, 9 sampled: 9 added to rows, 0 within others\"\n"
+	r.log = "level=info msg=\"captures: 90 events, 9 sampled: 9 added to rows, 0 inner calls\"\n"
 	require.ErrorContains(t, r.nothing(), "9 of its allocations were sampled, and none of them was still in use when the gadget read them: without --live")
 	r.early = true
 	require.ErrorContains(t, r.nothing(), "of them was still in use")
@@ -332,7 +332,7 @@ func TestChoiceOfGadget(t *testing.T) {
 
 	writeArchive(t, filepath.Join(dir, "profile_cpu.tar"), `{"manifests": []}`)
 	_, err = where.choose("cpu")
-	require.ErrorContains(t, err, "no image in it has a name")
+	require.ErrorContains(t, err, "index.json names no image")
 	require.NoError(t, os.WriteFile(filepath.Join(dir, "profile_cpu.tar"), nil, 0o600))
 	_, err = where.choose("cpu")
 	require.ErrorContains(t, err, "it has no index.json")
@@ -403,7 +403,7 @@ func TestDiff(t *testing.T) {
 	require.Contains(t, out.String(), "no difference: 500 before and after")
 	require.NotContains(t, out.String(), "--work")
 
-	require.ErrorContains(t, runDiff([]string{before, t.TempDir()}, &out), "there are no files of profiles")
+	require.ErrorContains(t, runDiff([]string{before, t.TempDir()}, &out), "there are no profiles")
 	empty := filepath.Join(t.TempDir(), "x.jsonl")
 	require.NoError(t, os.WriteFile(empty, nil, 0o600))
 	require.ErrorContains(t, runDiff([]string{before, empty}, &out), "has no samples")
@@ -586,15 +586,15 @@ func TestRemarks(t *testing.T) {
 	require.Empty(t, r.remarks([]receiver.Sample{sample(5, native)}))
 	require.Empty(t, r.remarks(nil))
 	for unwound, want := range map[string][]string{
-		"99.0 % of the samples), 1 that found no unwinder (1.0 % of the samples)": nil, "100.0 % of the samples)": nil,
-		"75.0 % of the samples), 1 that found no unwinder (5.0 % of the samples), 4 of others (20.0 % of the samples); 1 stacks not read in time": {
-			"25 % have stacks by frame pointers, which can lack callers: 1 that found no unwinder (5.0 % of the samples), 4 of others (20.0 % of the samples)"},
+		"99.0 % of the samples), 1 without an unwinder (1.0 % of the samples)": nil, "100.0 % of the samples)": nil,
+		"75.0 % of the samples), 1 without an unwinder (5.0 % of the samples), 4 of others (20.0 % of the samples); 1 stacks not read in time": {
+			"25 % have stacks by frame pointers, which can lack callers: 1 without an unwinder (5.0 % of the samples), 4 of others (20.0 % of the samples)"},
 	} {
 		r.log = "level=info msg=\"unwind: stacks are whole\"\nlevel=info msg=\"unwind: 20 events sampled, 15 unwound (" + unwound + "\"\n"
 		require.Equal(t, want, r.remarks([]receiver.Sample{sample(5, native, native)}))
 	}
-	r.log = "level=info msg=\"unwind: 9 events sampled, 8 unwound (68.0 % of the nanoseconds), 1 that found no unwinder (0.0 % of the nanoseconds), 7 of others (32.0 % of the count)\"\n"
-	require.Contains(t, r.remarks([]receiver.Sample{sample(5, native, native)})[0], ": 1 that found no unwinder (<0.1 % of the time), 7 of others (32.0 %)")
+	r.log = "level=info msg=\"unwind: 9 events sampled, 8 unwound (68.0 % of the nanoseconds), 1 without an unwinder (0.0 % of the nanoseconds), 7 of others (32.0 % of the count)\"\n"
+	require.Contains(t, r.remarks([]receiver.Sample{sample(5, native, native)})[0], ": 1 without an unwinder (<0.1 % of the time), 7 of others (32.0 %)")
 	r.log = "level=info msg=\"unwind: stacks are whole\"\nlevel=info msg=\"unwind: 9 events sampled, 3 unwound (20.0 % of the samples), 6 of others (80.0 % of the samples)\"\n"
 	r.opts.target.list = []int{7, 8}
 	require.Contains(t, r.remarks([]receiver.Sample{sample(5, native, native)})[0], "80 % of all events on this machine have", "several processes are chosen from all rows")
@@ -635,7 +635,7 @@ func TestRemarkOnBriefProcesses(t *testing.T) {
 	known.Resource = map[string]string{"process.executable.name": "cc1"}
 	r := &result{gadget: gadget{name: "profile_cpu"}}
 	samples := []receiver.Sample{known, sample(2, brief, work, main), sample(2, brief, kernel)}
-	require.Equal(t, []string{"20 % are of processes that ended before their program was read: they have the name of their thread as program, and the service host"}, r.remarks(samples),
+	require.Equal(t, []string{"20 % are of processes that ended before their program was read: they have their thread's name as program, and the service host"}, r.remarks(samples),
 		"threads of the kernel run no program")
 	require.Empty(t, r.remarks(append(samples, known, known, known)), "little of the whole")
 	samples[1].Resource = map[string]string{"container.id": "0123"}

@@ -164,7 +164,7 @@ func (r *result) remarks(samples []receiver.Sample) []string {
 	}
 	whole, _ := unwound(r.log)
 	if whole && cut/all >= remarkable {
-		lines = append(lines, fmt.Sprintf("%.0f %% of the stacks could not be unwound: the unwinder reads a program in its first seconds, or later on a busy machine: sample for longer, or once more", 100*cut/all))
+		lines = append(lines, fmt.Sprintf("%.0f %% of the stacks could not be unwound: the unwinder reads a program in its first seconds, or later on a busy machine: sample for longer, or again", 100*cut/all))
 	}
 	if share, which := notUnwound(r.log); share >= remarkable {
 		of := ""
@@ -174,7 +174,7 @@ func (r *result) remarks(samples []receiver.Sample) []string {
 		lines = append(lines, fmt.Sprintf("%.0f %%%s have stacks by frame pointers, which can lack callers: %s", 100*share, of, report.Shown(plainUnits.Replace(which), 1024)))
 	}
 	if brief/all >= remarkable && ownName(r.gadget.name) {
-		lines = append(lines, fmt.Sprintf("%.0f %% are of processes that ended before their program was read: they have the name of their thread as program, and the service %s",
+		lines = append(lines, fmt.Sprintf("%.0f %% are of processes that ended before their program was read: they have their thread's name as program, and the service %s",
 			100*brief/all, report.Shown(service, 64)))
 	}
 	if user == 0 {

@@ -173,9 +173,9 @@ func (r *result) table(out io.Writer, t receiver.Type, samples []receiver.Sample
 	what := "by the function that did it"
 	switch {
 	case opts.Own && !report.HasOwn(samples):
-		what = "by the innermost function, because no stack has a function of the program's own"
+		what = "by the innermost function, because no stack has a function of the program itself"
 	case opts.Own:
-		what = "by the first function of the program's own, behind libraries, allocators and runtimes"
+		what = "by the innermost function of the program itself, not of libraries, allocators and runtimes"
 	}
 	fmt.Fprintf(out, "\n%s of %s, %s:\n\n", title(t), r.run.Target, what)
 	rows := report.Top(samples, r.opts.rows, opts)
@@ -183,7 +183,7 @@ func (r *result) table(out io.Writer, t receiver.Type, samples []receiver.Sample
 		return err
 	}
 	if slices.ContainsFunc(rows, func(r report.Row) bool { return r.Error > 0 }) {
-		fmt.Fprintln(out, "\n  ± is the sampling error in points, in 19 of 20 runs: sample for longer to shrink it")
+		fmt.Fprintln(out, "\n  ± is the sampling error in points, in 19 of 20 runs: sample for longer to reduce it")
 	}
 	shown := 0.0
 	for _, r := range rows {

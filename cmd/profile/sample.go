@@ -270,13 +270,13 @@ func (r *result) nothing() error {
 	case t.comm != "" && !waits:
 		why = "the programs and threads of that name use no CPU time: --gadget offcpu shows their waits"
 	case t.container != "":
-		why = "no container of that name did anything that the gadget sees; \"ig list-containers\" lists the containers that ig knows"
+		why = "the gadget recorded no events in a container of that name; \"ig list-containers\" lists the containers that ig knows"
 	case waits:
 		why = "a wait counts when it ends, and none has ended in this time: sample for longer"
 	case t.all():
 		why = "was every CPU idle?"
 	default:
-		why = "the gadget saw nothing of it in this time"
+		why = "the gadget recorded no events of it in this time"
 	}
 	err := fmt.Errorf("no sample of %s: %s", t, why)
 	if said := warnings(r.log, t.container != ""); said != "" {

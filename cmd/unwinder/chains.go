@@ -47,7 +47,7 @@ func checkVersion(info *debug.BuildInfo) error {
 		}
 		return nil
 	}
-	return fmt.Errorf("this program does not say which version of %s it was built with", profilerModule)
+	return fmt.Errorf("the build information of this program has no version of %s", profilerModule)
 }
 
 // unwinders has the programs of a chain: their names in the profiler's object, without prefix, and their indices in its array of

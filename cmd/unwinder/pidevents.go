@@ -103,7 +103,7 @@ func (r *processReader) run(ctx context.Context) {
 		}
 		// Log only powers of two, so that thousands of such programs do not fill the log.
 		if r.survived++; r.survived&(r.survived-1) == 0 {
-			r.log.Warn("a process's files could not be parsed, its stacks stay incomplete", "pid", pid, "panic", err, "so far", r.survived)
+			r.log.Warn("parsing a process's files failed, so its stacks stay incomplete", "pid", pid, "panic", err, "so far", r.survived)
 		}
 	}
 }

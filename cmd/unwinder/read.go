@@ -29,9 +29,9 @@ func readFiles(memory uint64, logger *slog.Logger) error {
 	defer conn.Close()
 	signal.Ignore(unix.SIGINT, unix.SIGHUP, unix.SIGPIPE)
 	if err := confine(memory); err != nil {
-		return fmt.Errorf("giving up rights before files of workloads are read: %w", err)
+		return fmt.Errorf("dropping rights before reading files of workloads: %w", err)
 	}
-	logger.Debug("files are read", "memory", memory)
+	logger.Debug("reading files", "memory", memory)
 	return parse.Here{}.Serve(conn, int64(memory/3*2), decodeContext)
 }
 
@@ -64,7 +64,7 @@ func dropCapabilities() error {
 	var none [2]unix.CapUserData
 	_, _, errno := syscall.AllThreadsSyscall(unix.SYS_CAPSET, uintptr(unsafe.Pointer(&head)), uintptr(unsafe.Pointer(&none)), 0)
 	if errno != 0 {
-		return fmt.Errorf("giving up capabilities: %w", errno)
+		return fmt.Errorf("dropping capabilities: %w", errno)
 	}
 	return nil
 }

@@ -269,7 +269,7 @@ func TestRun(t *testing.T) {
 		if live == "true" {
 			require.EqualValues(t, 77, sum)
 			require.Contains(t, r.log.String(), "a larger --live-entries, or a larger --sample-bytes")
-			require.Contains(t, r.log.String(), "1 beyond the gadget's map")
+			require.Contains(t, r.log.String(), "1 without room in the gadget's map")
 		} else {
 			require.EqualValues(t, 1077, sum, "and what found no room in the kernel")
 		}

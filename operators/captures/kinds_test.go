@@ -143,8 +143,8 @@ func TestKindsWrong(t *testing.T) {
 		value any
 		want  string
 	}{
-		{"field", "number", `kinds.field: lock_key has no enum "number"`},
-		{"field", "none", `kinds.field: lock_key has no enum "none"`},
+		{"field", "number", `kinds.field: lock_key has no enum member "number"`},
+		{"field", "none", `kinds.field: lock_key has no enum member "none"`},
 		{"others", map[string]any{"map": "not_locks", "address": "none"}, `kinds.others.address: lock_value has no member "none" of 8 bytes`},
 		{"of", "user", `kinds.of: "user" is not a value of "kind_raw"`},
 		{"functions", map[string][]string{"user_lock": {"lock"}}, `kinds.functions: "user_lock" is not a value of "kind_raw"`},

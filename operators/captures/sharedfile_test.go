@@ -71,7 +71,7 @@ func TestSharedFiles(t *testing.T) {
 
 	for set, want := range map[string]string{
 		"address": `shared.address: lock_value has no member "none" of 8 bytes`,
-		"file":    `shared.file: lock_key has no text "none"`,
+		"file":    `shared.file: lock_key has no text member "none"`,
 	} {
 		wrong := viper.New()
 		wrong.Set("address", "address_raw")

@@ -100,7 +100,7 @@ func TestExec(t *testing.T) {
 		return !slices.ContainsFunc(rcv.Samples()[before:], func(s receiver.Sample) bool { return own(s) && s.Total() > 0 })
 	}, time.Minute, time.Millisecond, "the replaced program has memory in use")
 	ig.Stop()
-	require.Regexp(t, `64 of ended processes`, ig.Log.String())
+	require.Regexp(t, `64 removed with their processes`, ig.Log.String())
 }
 
 // requireEntry requires that stacks reach the program's entry. A few are cut, or by frame pointers, until the unwinder knows a new

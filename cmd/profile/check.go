@@ -229,7 +229,7 @@ func (c checked) tooFine() (lines []string) {
 			least *= reference
 		}
 		if found := c.verdict.Detectable(reference); least > 0 && found > least {
-			lines = append(lines, fmt.Sprintf("%s: the share of a function with %.0f %% must grow by %.1f points to be detected: this rule needs %.0f times as many samples",
+			lines = append(lines, fmt.Sprintf("%s: the share of a function with %.0f %% must grow by %.1f points to be detected: for this rule, take %.0f times as many samples",
 				r.text, 100*reference, 100*found, max(2, (found/least)*(found/least))))
 		}
 	}

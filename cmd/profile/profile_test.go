@@ -335,7 +335,7 @@ func TestChoiceOfGadget(t *testing.T) {
 	require.ErrorContains(t, err, "index.json names no image")
 	require.NoError(t, os.WriteFile(filepath.Join(dir, "profile_cpu.tar"), nil, 0o600))
 	_, err = where.choose("cpu")
-	require.ErrorContains(t, err, "it has no index.json")
+	require.ErrorContains(t, err, "no index.json")
 }
 
 // writeResult writes a result in which a function was sampled n times, at 100 Hz in 10 s.
@@ -473,7 +473,7 @@ func TestInputs(t *testing.T) {
 	require.NoError(t, err)
 	short := filepath.Join(dir, "short.pb.gz")
 	require.NoError(t, os.WriteFile(short, file, 0o600))
-	require.ErrorContains(t, runDiff([]string{short, jsonl}, io.Discard), "does not say how long")
+	require.ErrorContains(t, runDiff([]string{short, jsonl}, io.Discard), "has no duration")
 	drawn, err := draw(short)
 	require.NoError(t, err, "to look at it takes no time")
 	require.NoError(t, os.RemoveAll(drawn))

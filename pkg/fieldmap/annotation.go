@@ -9,7 +9,7 @@ import (
 	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/config"
 )
 
-// The annotations of a data source.
+// These annotations describe a data source.
 const (
 	annStackFields = "profiles.stack-fields"
 	annValueField  = "profiles.value-field"
@@ -23,7 +23,7 @@ const (
 	annTimestamps  = "profiles.timestamps"
 )
 
-// The annotations of a field. The first two take "true", the attribute's name, or "false".
+// These annotations describe a field. The first two take "true", "false" or the attribute's name.
 const (
 	annSampleAttribute   = "profiles.sample-attribute"
 	annResourceAttribute = "profiles.resource-attribute"
@@ -32,7 +32,7 @@ const (
 	annSpanID            = "profiles.span-id"
 )
 
-// sourceAnnotations and fieldAnnotations are all known annotations.
+// sourceAnnotations and fieldAnnotations list all known annotations.
 var (
 	sourceAnnotations = []string{
 		annStackFields, annValueField, annName, annType, annUnit, annPeriod, annPeriodType, annPeriodUnit, annAggregation, annTimestamps,
@@ -62,14 +62,14 @@ func (c *compiler) unknownAnnotations() {
 // maxNameBytes bounds the names and keys that an image can set.
 const maxNameBytes = 128
 
-// protectedPrefixes are attributes that an image cannot write. They identify a workload, the producer of the telemetry, or how a
-// frame was made.
+// protectedPrefixes begin the keys that an image cannot write. They identify a workload, the producer of the telemetry, or how
+// a frame was made.
 var protectedPrefixes = []string{
 	"service", "k8s", "container", "host", "os", "cloud", "deployment", "telemetry",
 	"process.executable", "profile", "pprof",
 }
 
-// checkName returns the fault of an image's name or key.
+// checkName returns an error if a name or key from an image is invalid.
 func checkName(s string) error {
 	switch {
 	case s == "":
@@ -89,7 +89,7 @@ func checkName(s string) error {
 	return nil
 }
 
-// checkKey returns why an image may not write an attribute with this key.
+// checkKey returns an error if an image may not write an attribute with this key.
 func checkKey(key string) error {
 	if err := checkName(key); err != nil {
 		return err
@@ -103,21 +103,21 @@ func checkKey(key string) error {
 			return fmt.Errorf("an image may not set %s attributes", p+".*")
 		}
 	}
-	// Receivers that know labels only turn dots and dashes into underscores.
+	// Receivers that only have labels replace dots and dashes by underscores.
 	if isIdentityLabel(label(lower)) {
 		return fmt.Errorf("it looks like an attribute that an image may not set")
 	}
 	return nil
 }
 
-// protectedLabelPrefixes begin the identity attributes as receivers write them that know labels only. Ordinary words
-// are not among them: container_count does not identify anything.
+// protectedLabelPrefixes are protected prefixes as receivers write them that only have labels. Ordinary words are not included:
+// container_count identifies nothing.
 var protectedLabelPrefixes = []string{
 	"k8s_", "cloud_", "deployment_", "telemetry_", "process_executable_", "pprof_", "profile_frame_",
 	"host_image_", "host_cpu_", "container_image_", "container_runtime_", "oci_",
 }
 
-// protectedLabels are the identity attributes without these prefixes.
+// protectedLabels are the identity attributes that have none of these prefixes.
 var protectedLabels = func() map[string]struct{} {
 	labels := map[string]struct{}{}
 	for _, l := range []string{"host_ip", "host_mac", "host_type", "os_name", "os_version", "os_build_id", "os_description", "container_command"} {
@@ -138,11 +138,11 @@ var toLabel = strings.NewReplacer(".", "_", "-", "_", "/", "_")
 
 func label(key string) string { return toLabel.Replace(key) }
 
-// answer is the meaning of a field's attribute annotation.
+// answer is the parsed value of a field's attribute annotation.
 type answer struct {
 	set  bool
 	yes  bool
-	name string // empty with yes: the default name
+	name string // if empty and yes is set: the default name
 }
 
 func parseAnswer(annotations map[string]string, key string) answer {
@@ -160,7 +160,7 @@ func parseAnswer(annotations map[string]string, key string) answer {
 
 func isTrue(s string) bool { return strings.EqualFold(strings.TrimSpace(s), "true") }
 
-// SplitList splits a comma list and trims its entries; empty ones are left out.
+// SplitList splits a comma-separated list, trims its entries and drops empty ones.
 func SplitList(s string) []string {
 	var list []string
 	for _, e := range strings.Split(s, ",") {

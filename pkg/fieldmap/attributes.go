@@ -7,7 +7,7 @@ import (
 	"github.com/inspektor-gadget/inspektor-gadget/pkg/gadget-service/api"
 )
 
-// maxSampleAttributes is the limit without a setting, as in an Exporter that config.Load did not make.
+// maxSampleAttributes is the default limit, for an Exporter that config.Load did not make.
 const maxSampleAttributes = 32
 
 // canonical maps fields of Inspektor Gadget (IG) to the attributes that the semantic conventions have for them, by their meaning.
@@ -20,7 +20,7 @@ var canonical = map[string]string{
 	"proc.uid":        "process.user.id", // in this project's struct profiles_process
 }
 
-// These are the fields that IG's enrichment adds to rows of known containers.
+// These fields are added by IG's enrichment to rows of known containers.
 const (
 	idNamespace = iota
 	idPod
@@ -37,8 +37,8 @@ const (
 	numIdentities
 )
 
-// identities are these fields with the attributes that they become, which the resource has anyway. Fields without an
-// attribute only serve to derive other attributes.
+// identities pairs these fields with the resource attributes that they become. Fields without an attribute only serve to derive
+// others.
 var identities = [numIdentities]struct{ field, key string }{
 	idNamespace:        {"k8s.namespace", keyNamespace},
 	idPod:              {"k8s.podName", keyPod},
@@ -62,8 +62,7 @@ func (c *compiler) identity() {
 			p.identity[i] = newReader(c.ds, acc)
 		}
 	}
-	// Settings for the field apply to the attribute, too, except with CompatNames: there the two names are two
-	// attributes of a sample.
+	// Settings for the field also apply to the attribute. With CompatNames, the two names are two attributes of a sample.
 	if !c.o.Exporter.CompatNames {
 		for _, id := range identities {
 			if pl, ok := p.placement[id.field]; ok && id.key != "" {
@@ -81,8 +80,8 @@ func (c *compiler) identity() {
 	}
 }
 
-// identityOf returns the index in identities of a field, -1 if it has none. A member of the gadget's own event struct may have
-// the same name.
+// identityOf returns the index in identities of a field, or -1. A member of the gadget's own event struct may have the same
+// name.
 func (c *compiler) identityOf(acc datasource.FieldAccessor) int {
 	if !c.ours || acc.Type() != api.Kind_String || datasource.FieldFlagStaticMember.In(acc.Flags()) {
 		return -1
@@ -90,8 +89,8 @@ func (c *compiler) identityOf(acc datasource.FieldAccessor) int {
 	return slices.IndexFunc(identities[:], func(id struct{ field, key string }) bool { return id.field == acc.FullName() })
 }
 
-// attributes decides for each field whether it becomes an attribute, its place and its key:
-// defaults first, then the image's annotations, then the settings.
+// attributes decides whether each field becomes an attribute, with which key and where. It applies the defaults first, then the
+// image's annotations, then the settings.
 func (c *compiler) attributes() {
 	p := c.plan
 	used := map[string]string{}
@@ -136,7 +135,7 @@ func (c *compiler) attributes() {
 	}
 }
 
-// attribute returns the key and the place of a field's attribute. nowhere means that there is none.
+// attribute returns the key and the place of a field's attribute. The place is nowhere if the field has none.
 func (c *compiler) attribute(acc datasource.FieldAccessor) (key string, where place) {
 	name := acc.FullName()
 	meaning := c.meaning(acc)
@@ -186,11 +185,10 @@ func (c *compiler) attribute(acc datasource.FieldAccessor) (key string, where pl
 	}
 
 	if identity && known && (where == nowhere || key == own) {
-		// Plan.derive makes this attribute and puts it where the settings say. By default it is on the resource, and not repeated
-		// on each sample.
+		// Plan.derive makes this attribute and puts it where the settings say: by default only on the resource.
 		return key, nowhere
 	}
-	// The settings name an attribute by its key, or by that of the conventions, or by the field.
+	// The settings may name an attribute by its key, its key in the conventions, its field, or the field that this stands for.
 	for _, k := range []string{key, own, name, meaning} {
 		if pl, ok := c.plan.placement[k]; ok && k != "" {
 			if where == nowhere && pl != nowhere {

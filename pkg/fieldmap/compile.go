@@ -21,18 +21,16 @@ type compiler struct {
 	ds     datasource.DataSource
 	o      Options
 	ann    map[string]string
-	fields []datasource.FieldAccessor // without unreferenced ones
+	fields []datasource.FieldAccessor // without unreferenced fields
 	byName map[string]datasource.FieldAccessor
 	nested bool // rows have their process in a struct
-	ours   bool // the fields k8s.* and runtime.* were added by IG and not by the gadget's image
+	ours   bool // IG added the fields k8s.* and runtime.*, not the gadget's image
 	plan   *Plan
 }
 
-// Compile makes the Plan of a data source from its annotations and fields. Call it when all
-// operators have added theirs: at PreStart. The error is ErrNoStack if the data source has
-// no stack. Any other error names the data source and the remedy.
-//
-// A wrong annotation that is not needed is ignored with a warning.
+// Compile makes the Plan of a data source from its annotations and fields. Call it at PreStart, when all operators have added
+// their fields. The error is ErrNoStack if the data source has no stack. Any other error names the data source and the remedy.
+// Compile ignores an unneeded wrong annotation with a warning.
 func Compile(ds datasource.DataSource, o Options) (*Plan, error) {
 	c := &compiler{ds: ds, o: o, ann: ds.Annotations(), byName: map[string]datasource.FieldAccessor{}}
 	for _, acc := range ds.Accessors(false) {
@@ -44,8 +42,8 @@ func Compile(ds datasource.DataSource, o Options) (*Plan, error) {
 			c.byName[acc.FullName()] = acc
 		}
 	}
-	// IG enriches data sources with a namespace to look up. It would fail on existing fields of these names. On any other data
-	// source such fields are the image's own and say nothing about who it watches.
+	// IG enriches data sources that have a namespace to look up. It would fail on existing fields of these names. In any other
+	// data source, such fields come from the image and do not identify a workload.
 	c.ours = len(ds.GetFieldsWithTag("type:"+ebpftypes.MntNsTypeName, "type:"+ebpftypes.NetNsTypeName)) > 0
 
 	c.findNested()
@@ -75,8 +73,8 @@ func Compile(ds datasource.DataSource, o Options) (*Plan, error) {
 	return p, nil
 }
 
-// share makes the Plan use the stacks and stack keys of Options.First. So both are made once for all exporters of a data source.
-// A field that makes a stack distinct for this Plan only goes into the key of its rows instead.
+// share makes the Plan use the stacks and stack keys of Options.First, so that both are made once for all exporters of a data
+// source. If a field makes a stack distinct for this Plan only, it goes into the key of the rows instead.
 func (c *compiler) share() {
 	p, first := c.plan, c.o.First
 	if first == nil {
@@ -89,7 +87,7 @@ func (c *compiler) share() {
 		}
 	}
 	p.stackKeyFields = first.stackKeyFields
-	if first.rawKernel == p.rawKernel { // else the two want other addresses of kernel frames
+	if first.rawKernel == p.rawKernel { // otherwise the two export different addresses of kernel frames
 		p.stackReader = first
 	}
 }
@@ -119,7 +117,7 @@ func (c *compiler) field(name string) datasource.FieldAccessor {
 	return nil
 }
 
-// missing is the error for a field that an annotation names and the data source does not have.
+// missing returns the error for an annotated field that the data source does not have.
 func (c *compiler) missing(annotation, name string) error {
 	const most = 40
 	var names []string
@@ -137,7 +135,7 @@ func (c *compiler) missing(annotation, name string) error {
 		c.ds.Name(), annotation, clipName(name), strings.Join(names, ", "), more)
 }
 
-// plainName returns the name of a field for messages, in quotes if it is unusual.
+// plainName returns the name of a field for messages. It quotes an unusual name.
 func plainName(name string) string {
 	if checkName(name) != nil {
 		return strconv.Quote(clipName(name))
@@ -145,7 +143,7 @@ func plainName(name string) string {
 	return name
 }
 
-// clipName shortens a text that comes from an image, for messages.
+// clipName shortens a text from an image for messages.
 func clipName(s string) string {
 	if len(s) > maxNameBytes {
 		return strings.ToValidUTF8(s[:maxNameBytes], "") + "…"
@@ -153,7 +151,7 @@ func clipName(s string) string {
 	return s
 }
 
-// values finds the fields with the values of a row.
+// values finds the fields that hold the values of a row.
 func (c *compiler) values() error {
 	for _, name := range SplitList(c.ann[annValueField]) {
 		acc := c.field(name)
@@ -183,12 +181,12 @@ func (c *compiler) values() error {
 	return nil
 }
 
-// nanoseconds are the units that a floating-point value may have, with the number of nanoseconds in each.
+// nanoseconds lists the units that a floating-point value may have, each with its length in nanoseconds.
 var nanoseconds = map[string]float64{
 	"seconds": 1e9, "milliseconds": 1e6, "microseconds": 1e3, "nanoseconds": 1,
 }
 
-// splitPositions splits a comma list with entries for positions: empty ones stay.
+// splitPositions splits a comma-separated list by position, so it keeps empty entries.
 func splitPositions(s string) []string {
 	if strings.TrimSpace(s) == "" {
 		return nil
@@ -265,8 +263,7 @@ func (c *compiler) links() {
 	}
 }
 
-// time finds the field with the time of an event: the annotated one, or else the first of IG's
-// timestamp type.
+// time finds the field with the time of an event: the annotated field, or else the first field of IG's timestamp type.
 func (c *compiler) time() {
 	raw := c.ds.GetFieldsWithTag("type:" + ebpftypes.TimestampTypeName)
 	var found datasource.FieldAccessor
@@ -274,7 +271,7 @@ func (c *compiler) time() {
 		if !isTrue(acc.Annotations()[annTimestamp]) {
 			continue
 		}
-		if acc.Type() == api.Kind_String { // IG formats it from the wanted number
+		if acc.Type() == api.Kind_String { // IG formats it from the number that we want
 			for _, r := range raw {
 				if acc.FullName() == targetName(r, "formatters.timestamp.target") {
 					acc = r
@@ -304,8 +301,8 @@ func (c *compiler) time() {
 	c.plan.bootOffset = uint64(time.Now().UnixNano()) - procfs.SinceBoot()
 }
 
-// targetName is the full name of the field that IG formats from a raw one. It is the annotation's name, or the raw name without
-// _raw, below the same parent.
+// targetName returns the full name of the field that IG formats from a raw field. The annotation names it. Otherwise it is the
+// raw name without _raw, below the same parent.
 func targetName(raw datasource.FieldAccessor, annotation string) string {
 	name, ok := raw.Annotations()[annotation]
 	if !ok {

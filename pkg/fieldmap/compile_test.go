@@ -40,7 +40,7 @@ func TestProfileCPU(t *testing.T) {
 	require.Equal(t, "cart", resource(t, p, d)["service.name"])
 }
 
-// events is a data source of single events with every kind of stack, without annotations.
+// events makes a data source of single events with every kind of stack and no annotations.
 func events(t testing.TB, metadata string) *source {
 	t.Helper()
 	members := []*member{ //nolint:prealloc // the rest has a function of its own
@@ -153,7 +153,7 @@ func TestErrorsAreOfBoundedLength(t *testing.T) {
 	require.Less(t, len(err.Error()), 4096)
 }
 
-// shown is a Descriptor on a line: its name, the types of values, the period, and what is not the default of the test's gadget.
+// shown formats a Descriptor in one line: its name, value types, period, and differences from the test gadget's defaults.
 func shown(d Descriptor) string {
 	pair := func(v profile.ValueType) string { return v.Type + "/" + v.Unit }
 	text := d.Name + ":"

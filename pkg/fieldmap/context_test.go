@@ -14,7 +14,7 @@ import (
 	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/proccontext"
 )
 
-// contexts is what processes say of themselves in a test, by PID. It notes whom it was asked to watch.
+// contexts holds the contexts that processes publish in a test, by PID. It records which processes it was asked to watch.
 type contexts struct {
 	said    map[uint32]*proccontext.Context
 	watched map[uint32]string
@@ -30,7 +30,7 @@ func (c *contexts) Lookup(p proccontext.Process) (*proccontext.Context, bool) {
 
 func (c *contexts) Watch(p proccontext.Process, owner string) { c.watched[p.PID] = owner }
 
-// What a process says of itself comes after the settings and the labels of its pod, and before what is derived. It changes nothing else.
+// TestContext checks that a process's context ranks below the settings and its pod's labels, and above derived values.
 func TestContext(t *testing.T) {
 	const pid = 4711
 	said := &proccontext.Context{Service: "checkout", Namespace: "web", Instance: "i-1", Version: "7", Environment: "prod", Key: 42}
@@ -58,10 +58,10 @@ func TestContext(t *testing.T) {
 	for _, tc := range []struct {
 		name     string
 		row      map[string]any
-		said     *proccontext.Context // nil: said
+		said     *proccontext.Context // nil means said
 		settings func(e *config.Exporter, o *Options)
 		want     map[string]any
-		owner    string // "": it is not asked for
+		owner    string // "" means that it is not asked for
 	}{
 		{name: "host", row: hostRow(), want: plus(map[string]any{"process.executable.name": "nginx", "host.name": "machine"}), owner: "host/nginx"},
 		{
@@ -126,14 +126,15 @@ func TestContext(t *testing.T) {
 			after, _ := p.Keys(row)
 			require.Equal(t, tc.owner != "", before != after, "what a process says makes its resource distinct")
 			require.Zero(t, testing.AllocsPerRun(10, func() { p.Keys(row) }))
-			c.said[pid] = nil // it has not said so yet
+			c.said[pid] = nil // it has not published its context yet
 			again, _ := p.Keys(row)
 			require.Equal(t, before, again)
 		})
 	}
 }
 
-// Services outside containers are bounded by the name that counts; the rest is the host, which says nothing of itself.
+// TestContextGroups checks that services outside containers are bounded by their final names. The rest becomes the host,
+// without any context.
 func TestContextGroups(t *testing.T) {
 	root := t.TempDir()
 	for pid, exe := range map[uint32]string{1: "/usr/bin/python3", 2: "/usr/bin/ruby", 3: "/usr/bin/perl"} {
@@ -166,7 +167,7 @@ func TestContextGroups(t *testing.T) {
 		}
 	}
 
-	// Exporters with other settings have keys of their own.
+	// An exporter with other settings has its own keys.
 	o2 := o
 	o2.First, o2.Exporter.ProcessContext = p, config.ContextHosts
 	require.False(t, compile(t, s, o2).SameKeys(p))

@@ -12,7 +12,7 @@ import (
 	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/profile"
 )
 
-// defaultScope names the producer for a gadget without an image, as in a test.
+// defaultScope names the producer if a gadget has no image, as in a test.
 const defaultScope = "github.com/ig-otel-profiles/ig-otel-profiles"
 
 // describe fills in the Descriptor. It needs the value fields.
@@ -39,7 +39,7 @@ func (c *compiler) describe() {
 }
 
 func (c *compiler) profileName() string {
-	if c.o.Name != "" { // given by the user, or by the image as the flag's default
+	if c.o.Name != "" { // set by the user, or by the image as the flag's default
 		name := safeName(c.o.Name)
 		if name != c.o.Name {
 			c.warnf("the profile's name %q is exported as %q: it may contain only letters, digits and . _ - /", clipName(c.o.Name), name)
@@ -57,7 +57,7 @@ func (c *compiler) profileName() string {
 	return name
 }
 
-// types makes the sample types, one per value field, no two the same.
+// types makes the sample types, one per value field. All of them are distinct.
 func (c *compiler) types() []profile.ValueType {
 	typeNames, units := splitPositions(c.ann[annType]), splitPositions(c.ann[annUnit])
 	n := max(1, len(c.plan.values))
@@ -79,7 +79,7 @@ func (c *compiler) types() []profile.ValueType {
 		}
 		if t.Type == "" {
 			t.Type = defaultType
-			if n > 1 { // the field tells them apart
+			if n > 1 { // the field's name distinguishes them
 				t.Type = strings.ReplaceAll(safeName(c.plan.values[i].read.acc.FullName()), "-", "_")
 			}
 		}
@@ -92,8 +92,7 @@ func (c *compiler) types() []profile.ValueType {
 	return types
 }
 
-// pprofUnits are pprof's words for units that are also written in other ways. Receivers match a
-// unit by its letters.
+// pprofUnits maps other spellings of units to pprof's. Receivers match a unit by its exact spelling.
 var pprofUnits = map[string]string{
 	"": "count", "1": "count", "counts": "count",
 	"ns": "nanoseconds", "nanosecond": "nanoseconds",
@@ -110,7 +109,7 @@ func (c *compiler) unit(name string) string {
 	return name
 }
 
-// checked returns the name in an annotation, or "" if it is invalid.
+// checked returns the name in an annotation, or "" if the name is invalid.
 func (c *compiler) checked(annotation, name string) string {
 	if name == "" {
 		return ""
@@ -122,7 +121,7 @@ func (c *compiler) checked(annotation, name string) string {
 	return name
 }
 
-// typeName checks a type. Pyroscope refuses one with a dash.
+// typeName checks the name of a sample type. Pyroscope refuses a name with a dash.
 func (c *compiler) typeName(annotation, name string) string {
 	name = c.checked(annotation, name)
 	if strings.Contains(name, "-") {
@@ -133,7 +132,7 @@ func (c *compiler) typeName(annotation, name string) string {
 	return name
 }
 
-// safeName changes the name of a data source or field so that checkName accepts it.
+// safeName changes the name of a data source or field into one that checkName accepts.
 func safeName(name string) string {
 	name = strings.Map(func(r rune) rune {
 		if r < utf8.RuneSelf && checkName(string(r)) == nil {
@@ -144,8 +143,8 @@ func safeName(name string) string {
 	return firstOf(name[:min(len(name), maxNameBytes)], "unnamed")
 }
 
-// period decides on the sampling period: from the annotations, else from the gadget's sampler, else 1 with the profile's name as
-// type, because receivers refuse 0.
+// period returns the sampling period from the annotations, or else from the gadget's sampler. Otherwise it is 1, with the
+// profile's name as type, because receivers refuse 0.
 func (c *compiler) period(name string, first profile.ValueType) (profile.ValueType, int64) {
 	none := profile.ValueType{Type: name, Unit: first.Unit}
 	if c.o.Exporter.CompatNames {
@@ -176,12 +175,11 @@ func (c *compiler) period(name string, first profile.ValueType) (profile.ValueTy
 	return profile.ValueType{Type: firstOf(typ, sampled.Type), Unit: firstOf(unit, sampled.Unit)}, period
 }
 
-// maxFrequency is above any that the kernel samples at (kernel.perf_event_max_sample_rate is
-// 100,000 at the start).
+// maxFrequency is above every frequency that the kernel allows (kernel.perf_event_max_sample_rate is 100,000 by default).
 const maxFrequency = 1_000_000
 
-// frequency returns how often per second the gadget's sampler samples each CPU. It returns false if that is uncertain. It is
-// in the metadata, where IG reads it, too. A parameter that sets it has already changed the metadata.
+// frequency returns how often per second the gadget's sampler samples each CPU, or false if that is uncertain. IG reads it from
+// the same metadata, which already contains the parameters.
 func (c *compiler) frequency() (int64, bool) {
 	if c.o.Gadget.Config == nil {
 		return 0, false
@@ -204,7 +202,7 @@ func (c *compiler) frequency() (int64, bool) {
 	return found, found != 0
 }
 
-// IsSampler reports whether a gadget with this metadata, which can be nil, is a sampler: a timer calls one of its programs.
+// IsSampler reports whether a timer calls one of the gadget's programs. The metadata can be nil.
 func IsSampler(metadata *viper.Viper) bool {
 	return metadata != nil && slices.ContainsFunc(metadata.AllKeys(), func(key string) bool {
 		return strings.HasPrefix(key, "programs.") && strings.Contains(key, ".sampler.")

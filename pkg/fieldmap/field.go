@@ -16,8 +16,7 @@ import (
 	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/profile"
 )
 
-// maxValueBytes bounds text and bytes of one attribute: Pyroscope refuses label values over 2,048
-// bytes.
+// maxValueBytes bounds the text or bytes of an attribute. Pyroscope refuses label values over 2,048 bytes.
 const maxValueBytes = 2048
 
 // reader reads one field of a row. The zero value reads nothing.
@@ -25,9 +24,9 @@ type reader struct {
 	acc   datasource.FieldAccessor
 	kind  api.Kind
 	order binary.ByteOrder
-	width int  // of a number in bytes; 0 for text and bytes
-	cut   bool // ends at the first NUL
-	errno bool // a stack ID that hash takes only as valid or not; each error counts as itself
+	width int  // of a number, in bytes; 0 for text and bytes
+	cut   bool // the text ends at the first NUL
+	errno bool // a stack ID: hash only distinguishes valid IDs from errors, and each error from the others
 }
 
 func newReader(ds datasource.DataSource, acc datasource.FieldAccessor) reader {
@@ -55,8 +54,8 @@ func (r reader) same(o reader) bool {
 	return r.acc.FullName() == o.acc.FullName() && r.cut == o.cut && r.errno == o.errno
 }
 
-// raw returns the memory of the field within the row. It panics if the row is shorter than the data
-// source declares; see guarded.
+// raw returns the memory of the field within the row. It panics if the row is shorter than the data source declares. See
+// guarded.
 func (r *reader) raw(d datasource.Data) []byte {
 	b := r.acc.Get(d)
 	if r.cut {
@@ -67,7 +66,7 @@ func (r *reader) raw(d datasource.Data) []byte {
 	return b
 }
 
-// bytes is guarded or raw.
+// bytes calls guarded or raw.
 func (r *reader) bytes(d datasource.Data, guard bool) []byte {
 	if guard {
 		return r.guarded(d)
@@ -75,7 +74,7 @@ func (r *reader) bytes(d datasource.Data, guard bool) []byte {
 	return r.raw(d)
 }
 
-// guarded is raw for untrusted rows: a short row reads as empty.
+// guarded is raw for untrusted rows: if the row is too short, the field is empty.
 func (r *reader) guarded(d datasource.Data) (b []byte) {
 	if r.acc == nil {
 		return nil
@@ -88,20 +87,20 @@ func (r *reader) guarded(d datasource.Data) (b []byte) {
 	return r.raw(d)
 }
 
-// hashBytes hashes b with a key, as maphash.Bytes does, but takes a third of the time for the text of a stack. maphash.Bytes
-// hashes more than 128 bytes in dependent pieces. maphash.Comparable hashes a string in one go.
+// hashBytes hashes b with a key. For the text of a stack it takes a third of the time of maphash.Bytes, which hashes more than
+// 128 bytes in dependent pieces. maphash.Comparable hashes a string in one go.
 func hashBytes(seed maphash.Seed, b []byte) uint64 {
 	if len(b) <= 128 {
 		return maphash.Bytes(seed, b)
 	}
-	return maphash.Comparable(seed, unsafe.String(unsafe.SliceData(b), len(b))) // Comparable does not keep the string
+	return maphash.Comparable(seed, unsafe.String(unsafe.SliceData(b), len(b))) // Comparable does not retain the string
 }
 
 // text returns a copy of the field that does not alias the row.
 func (r *reader) text(d datasource.Data) string { return string(r.guarded(d)) }
 
-// load returns the bits of the number in b; signed is for fields that can be negative. A number of the wrong length
-// is 0.
+// load returns the bits of the number in b. Use signed for fields that can be negative. A number of the wrong length is read as
+// 0.
 func (r *reader) load(b []byte) uint64 {
 	if len(b) != r.width {
 		return 0
@@ -135,7 +134,7 @@ func (r *reader) signed(b []byte) int64 {
 	return int64(u)
 }
 
-// float returns the number in b of a floating-point field.
+// float returns the floating-point number in b.
 func (r *reader) float(b []byte) float64 {
 	if r.kind == api.Kind_Float32 {
 		return float64(math.Float32frombits(uint32(r.load(b))))
@@ -143,7 +142,7 @@ func (r *reader) float(b []byte) float64 {
 	return math.Float64frombits(r.load(b))
 }
 
-// value returns the field as an attribute's value. It returns false for an empty text, or a number without its bytes.
+// value returns the field as an attribute's value. It returns false for an empty text or a missing number.
 func (r *reader) value(d datasource.Data) (profile.Value, bool) {
 	b := r.guarded(d)
 	if len(b) == 0 || r.width > 0 && len(b) != r.width {
@@ -178,13 +177,13 @@ func attributeKind(k api.Kind) bool {
 	return false
 }
 
-// textValue returns s as an attribute's value, valid UTF-8 and at most maxValueBytes long, and false if s is blank.
+// textValue returns s as an attribute's value: valid UTF-8 of at most maxValueBytes. It returns false if s is blank.
 func textValue(s string) (profile.Value, bool) {
 	s = clip(s)
 	return profile.String(s), strings.TrimSpace(s) != ""
 }
 
-// clip makes s valid UTF-8 and cuts it after at most maxValueBytes, between runes.
+// clip makes s valid UTF-8 and cuts it between runes to at most maxValueBytes.
 func clip(s string) string {
 	return printable.Cut(strings.ToValidUTF8(s, "\uFFFD"), maxValueBytes)
 }

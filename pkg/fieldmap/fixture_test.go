@@ -18,7 +18,7 @@ import (
 	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/stack"
 )
 
-// member is a member of an eBPF program's event, as IG's eBPF operator describes it.
+// member is a member of an eBPF program's event struct, as IG's eBPF operator describes it.
 type member struct {
 	name   string
 	kind   api.Kind
@@ -35,14 +35,14 @@ func (m *member) FieldType() api.Kind { return m.kind }
 func (m *member) FieldTags() []string { return m.tags }
 func (m *member) FieldParent() int    { return m.parent }
 
-// layout places members one after the other; a struct covers the members that follow it.
+// layout places members one after the other. A struct spans its members, which follow it.
 func layout(members []*member) (uint32, []datasource.StaticField) {
 	var end uint32
 	fields := make([]datasource.StaticField, len(members))
 	for i, m := range members {
 		m.tags = append(m.tags, "name:"+m.name)
 		m.offset = end
-		if m.kind != api.Kind_Bytes || len(m.tags) < 2 { // a struct's members take its place
+		if m.kind != api.Kind_Bytes || len(m.tags) < 2 { // a struct's members occupy its space
 			end += m.size
 		}
 		fields[i] = m
@@ -58,8 +58,7 @@ type source struct {
 	size      uint32
 }
 
-// newSource makes a data source the way IG does: the event's members, with the metadata of the
-// gadget (YAML of one data source).
+// newSource makes a data source as IG does, from the event's members and the gadget's metadata (the YAML of one data source).
 func newSource(t testing.TB, name, metadata string, members ...*member) *source {
 	t.Helper()
 	v := viper.New()
@@ -77,7 +76,7 @@ func newSource(t testing.TB, name, metadata string, members ...*member) *source 
 	return s
 }
 
-// processMembers are those of struct gadget_process; first is the index of the struct itself.
+// processMembers returns the members of struct gadget_process. first is the index of the struct itself.
 func processMembers(first int) []*member {
 	return []*member{
 		{name: "proc", kind: api.Kind_Bytes, size: 64, tags: []string{"type:gadget_process"}, parent: -1},
@@ -106,7 +105,7 @@ func userStackMembers(name string, first int) []*member {
 	}
 }
 
-// enrich adds the fields of IG's enrichment of containers, by IG's own code.
+// enrich adds the fields of IG's container enrichment, with IG's own code.
 func (s *source) enrich() *source {
 	s.t.Helper()
 	_, err := compat.WrapAccessors(s.DataSource, nil, nil)
@@ -122,7 +121,7 @@ func (s *source) sub(parent datasource.FieldAccessor, names ...string) {
 	}
 }
 
-// formatUserStack adds what IG's ustack operator adds.
+// formatUserStack adds the fields of IG's ustack operator.
 func (s *source) formatUserStack(name string) *source {
 	s.t.Helper()
 	s.sub(s.GetField(name), "addresses", "buildid", "symbols")
@@ -146,7 +145,7 @@ func (s *source) annotate(field, annotation, value string) *source {
 	return s
 }
 
-// row makes a row. Values are put in by the type of the field: text, bytes, or a number.
+// row makes a row. The type of the field decides how a value is written: as text, bytes or a number.
 func (s *source) row(values map[string]any) datasource.Data {
 	s.t.Helper()
 	array, err := s.NewPacketArray()
@@ -177,8 +176,8 @@ func encode(acc datasource.FieldAccessor, order binary.ByteOrder, value any) []b
 	return b
 }
 
-// profileCPU is IG's gadget profile_cpu: the metadata of its data source, and the fields that the
-// eBPF, ustack and enrichment operators make of it.
+// profileCPUMetadata and profileCPU describe IG's gadget profile_cpu: its data source's metadata, and the fields that IG's
+// eBPF, ustack and enrichment operators add.
 const profileCPUMetadata = `
 annotations:
   profiles.stack-fields: kern_stack,user_stack_raw.symbols
@@ -207,7 +206,7 @@ func profileCPU(t testing.TB, metadata string) *source {
 	return newSource(t, "samples", metadata, members...).enrich().formatUserStack("user_stack_raw").text("kern_stack")
 }
 
-// podRow is a row of profileCPU from a container in a pod.
+// podRow returns a row of profileCPU from a container in a pod.
 func podRow() map[string]any {
 	return map[string]any{
 		"k8s.node":                     "node-1",
@@ -286,7 +285,7 @@ func (w *warnings) Logf(level logger.Level, format string, params ...any) {
 func (w *warnings) SetLevel(logger.Level)  {}
 func (w *warnings) GetLevel() logger.Level { return logger.WarnLevel }
 
-// attributes is a list of attributes as a map. No key is twice in it.
+// attributes returns a list of attributes as a map, and checks that no key occurs twice.
 func attributes(t testing.TB, attrs []profile.Attribute) map[string]any {
 	t.Helper()
 	m := make(map[string]any, len(attrs))

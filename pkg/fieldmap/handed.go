@@ -10,30 +10,30 @@ import (
 	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/stack"
 )
 
-// StackTag is the tag of a field with the ID of a stack whose frames an operator has. The ID is an unsigned 64-bit number,
-// and never becomes another stack's. The operator gives the gadget's variable StacksVar a Stacks.
+// StackTag marks a field with the ID of a stack whose frames an operator has. The ID is an unsigned 64-bit number and is never
+// reused. The operator sets the gadget's variable StacksVar to a Stacks.
 const StackTag = "type:profiles_stack"
 
-// WholeStack is the name of a member that an operator adds to Inspektor Gadget's user stack. It is the ID of a stack as with
-// StackTag. If it is not 0, that stack replaces the one by frame pointers.
+// WholeStack is a member that an operator adds to Inspektor Gadget's user stack. It holds a stack ID as described at StackTag.
+// If it is not 0, that stack replaces the stack by frame pointers.
 const WholeStack = "whole"
 
-// StacksVar is the variable of a gadget that holds the Stacks of its rows.
+// StacksVar is the gadget's variable that holds the Stacks of its rows.
 const StacksVar = "profiles.stacks"
 
-// TablesVar is the gadget's variable with the process's *symbols.Shared. Operators that name functions themselves use it, with
-// the common settings and bounds. It is set before the gadget starts.
+// TablesVar is the gadget's variable that holds the process's *symbols.Shared. Operators that name functions themselves use it,
+// so that the common settings and bounds apply. It is set before the gadget starts.
 const TablesVar = "profiles.tables"
 
 // Stacks knows the frames of stacks by their IDs.
 type Stacks interface {
-	// Frames appends the frames of a stack, leaf first, and returns the outcome. With pending, more may be known
-	// later. It is called while a row with the ID is handed on, in the goroutine that does that.
+	// Frames appends the frames of a stack, leaf first, and returns the outcome. pending reports that more may be known later.
+	// It is called while a row with the ID is being delivered, in the same goroutine.
 	Frames(dst []profile.Frame, id uint64) (frames []profile.Frame, outcome stack.Outcome, pending bool)
 }
 
-// handedStack treats a field as the ID of a stack whose frames an operator has. Without that operator, as in other programs, the gadget
-// has no such stacks, and its IDs are 0.
+// handedStack treats a field as the ID of a stack whose frames an operator has. Without that operator, as in other programs,
+// the gadget has no such stacks and its IDs are 0.
 func (c *compiler) handedStack(acc datasource.FieldAccessor) (stackField, error) {
 	f := stackField{name: acc.FullName(), id: newReader(c.ds, acc), handed: c.o.Stacks}
 	if acc.Type() != api.Kind_Uint64 {
@@ -45,7 +45,7 @@ func (c *compiler) handedStack(acc datasource.FieldAccessor) (stackField, error)
 	return f, nil
 }
 
-// noStacks is used for gadgets without the operator.
+// noStacks is the Stacks of a gadget without the operator.
 type noStacks struct{}
 
 // Frames implements Stacks.

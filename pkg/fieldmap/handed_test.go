@@ -11,7 +11,7 @@ import (
 	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/stack"
 )
 
-// handed has the stack 17.
+// handed is a Stacks that only has stack 17.
 type handed struct{}
 
 func (handed) Frames(dst []profile.Frame, id uint64) (frames []profile.Frame, outcome stack.Outcome, pending bool) {
@@ -21,7 +21,7 @@ func (handed) Frames(dst []profile.Frame, id uint64) (frames []profile.Frame, ou
 	return append(dst, profile.Frame{Name: "vfs_read"}, profile.Frame{Name: "hash_orders", Type: "cpython"}), stack.OK, false
 }
 
-// A stack that an operator hands over is all there is: the text of it is for those who read rows.
+// TestHandedStack checks that a stack from an operator is the whole stack of a sample. Its text is only for printed rows.
 func TestHandedStack(t *testing.T) {
 	s := profileCPU(t, "annotations: {profiles.stack-fields: 'kern_stack,user_stack_raw.symbols,unwound_id', profiles.value-field: samples}")
 	_, err := s.AddField("unwound_id", api.Kind_Uint64, datasource.WithTags(StackTag))
@@ -37,7 +37,7 @@ func TestHandedStack(t *testing.T) {
 	}
 }
 
-// A stack that an operator has of a user stack takes the place of that part, and of what names would be found for it.
+// TestWholeStack checks that an operator's stack replaces the user stack, and that no other names are looked up for it.
 func TestWholeStack(t *testing.T) {
 	s := profileCPU(t, "annotations: {profiles.stack-fields: 'kern_stack,user_stack_raw.symbols', profiles.value-field: samples}")
 	_, err := s.GetField("user_stack_raw").AddSubField(WholeStack, api.Kind_Uint64)

@@ -11,17 +11,17 @@ import (
 	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/proccontext"
 )
 
-// hostReader finds the service of a row by its process. Without services all rows outside containers are one.
+// hostReader finds the service of a row by its process. Without services, all rows outside containers belong to one service.
 type hostReader struct {
 	services   *hostproc.Resolver
 	pid, inode reader // of the process, and of its executable
 	cgroup     reader // the ID of its control group
-	// contexts has the contexts of processes, nil if they do not count. contained includes those in containers.
+	// contexts has the contexts of processes, or is nil if they are not used. contained includes processes in containers.
 	contexts  Contexts
 	contained bool
 }
 
-// Contexts has the contexts of processes: see proccontext.Resolver, which implements it. It never waits.
+// Contexts has the contexts of processes. Its methods never wait. proccontext.Resolver implements it.
 type Contexts interface {
 	Lookup(p proccontext.Process) (c *proccontext.Context, watched bool)
 	Watch(p proccontext.Process, owner string)
@@ -43,7 +43,7 @@ func (c *compiler) hosts() {
 		}
 	}
 	if acc := c.processField(processPID); acc != nil {
-		h.pid = newReader(c.ds, acc) // unlike that of the user stack, rows without such a stack have it
+		h.pid = newReader(c.ds, acc) // also set in rows without a user stack
 	}
 	if h.pid.acc == nil {
 		return
@@ -94,8 +94,8 @@ func (p *Plan) hostService(d datasource.Data) hostproc.Service {
 	})
 }
 
-// context returns the resource that the process of a row publishes, or nil if there is none or it does not count. host reports
-// that the row is from outside containers. It does not allocate for a process that is known.
+// context returns the resource that the process of a row publishes, or nil if there is none or it is not used. host reports
+// that the row is from outside containers. It does not allocate for a known process.
 func (p *Plan) context(d datasource.Data, host bool) *proccontext.Context {
 	h := &p.hosts
 	if h.contexts == nil || host && h.services == nil || !host && !h.contained {
@@ -112,8 +112,7 @@ func (p *Plan) context(d datasource.Data, host bool) *proccontext.Context {
 	return c
 }
 
-// owner identifies the processes that share a bound on their own names: those of the container, or of the service outside
-// containers.
+// owner identifies the processes that share a bound on their own names: the container's, or the service's outside containers.
 func (p *Plan) owner(d datasource.Data, host bool) string {
 	if host {
 		return "host/" + p.hostService(d).Name
@@ -128,7 +127,7 @@ func (p *Plan) owner(d datasource.Data, host bool) string {
 	return owner
 }
 
-// processKey returns the key of a row's resource, made distinct by the knowledge of its process.
+// processKey makes the key of a row's resource depend on its process's service and context.
 func (p *Plan) processKey(resource uint64, d datasource.Data) uint64 {
 	if p.hosts.services == nil && p.hosts.contexts == nil {
 		return resource
@@ -145,7 +144,7 @@ func (p *Plan) processKey(resource uint64, d datasource.Data) uint64 {
 	return resource
 }
 
-// hostGroup returns a number that stands for the service of a row outside containers; 0: no service.
+// hostGroup returns a number for the service of a row outside containers. 0 means no service.
 func (p *Plan) hostGroup(d datasource.Data) uint64 {
 	name := p.hostService(d).Name
 	if c := p.context(d, true); c != nil && c.Service != "" {

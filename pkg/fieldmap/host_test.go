@@ -17,7 +17,7 @@ import (
 	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/profile"
 )
 
-// TestHostServices: what runs outside containers is a service of its own.
+// TestHostServices checks that processes outside containers are services of their own.
 func TestHostServices(t *testing.T) {
 	root := t.TempDir()
 	for pid, p := range map[uint32][2]string{
@@ -80,12 +80,12 @@ func TestHostServices(t *testing.T) {
 	require.False(t, one.Resource(nginx).Host)
 }
 
-// TestHostServiceByControlGroup: the control group in a row tells the unit of a process that is gone. What is in a
-// container stays what it is.
+// TestHostServiceByControlGroup checks that a row's control group gives the unit of an ended process. Rows from containers do
+// not change.
 func TestHostServiceByControlGroup(t *testing.T) {
 	mount := "/sys/fs/cgroup"
 	if _, err := os.Stat(mount + "/cgroup.procs"); err != nil {
-		mount += "/unified" // next to those of version 1
+		mount += "/unified" // the mount next to version 1
 	}
 	unit := filepath.Join(mount, "fieldmap-test.service")
 	if err := os.Mkdir(unit, 0o755); err != nil {
@@ -102,7 +102,7 @@ func TestHostServiceByControlGroup(t *testing.T) {
 	o := idOptions(t, &functions{})
 	o.Hosts = hostproc.New("")
 	name := func(s *source, p *Plan, more map[string]any) string {
-		row := map[string]any{"proc.pid": uint32(1 << 30), "own_cgroup": st.Ino} // no such process
+		row := map[string]any{"proc.pid": uint32(1 << 30), "own_cgroup": st.Ino} // this process does not exist
 		maps.Copy(row, more)
 		v, _ := p.Resource(s.row(row)).Get("service.name")
 		return v.AsString()

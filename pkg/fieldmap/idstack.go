@@ -18,9 +18,8 @@ func HasIDs(ds datasource.DataSource) bool {
 	return len(ds.GetFieldsWithTag(kernelIDTag))+len(ds.GetFieldsWithTag(userIDTag)) > 0
 }
 
-// Present decides which fields of a gadget that uses this project's headers (gadgets/include) are shown in columns and
-// JSON. Stacks by ID and control groups are hidden, because only this package can read them. Of a user stack, the text
-// is shown.
+// Present hides fields of this project's gadgets (gadgets/include) in columns and JSON. It hides stacks by ID and control
+// groups, because only this package can read them. It shows the text of user stacks.
 func Present(ds datasource.DataSource) {
 	for _, tag := range []string{kernelIDTag, userIDTag, stackKeyTag, cgroupTag, StackTag} {
 		for _, acc := range ds.GetFieldsWithTag(tag) {
@@ -30,7 +29,7 @@ func Present(ds datasource.DataSource) {
 			}
 		}
 	}
-	// The struct, not its members.
+	// This hides the struct and not its members.
 	for _, acc := range ds.GetFieldsWithTag(processTag) {
 		acc.SetHidden(true, false)
 	}
@@ -45,8 +44,8 @@ func Present(ds datasource.DataSource) {
 	}
 }
 
-// unnamed counts kernel stacks whose functions could not be named. It is safe for concurrent use, because Stats are read
-// while rows are read.
+// unnamed counts kernel stacks whose functions could not be named. It is safe for concurrent use: Stats may be called while
+// rows are read.
 type unnamed struct {
 	mu     sync.Mutex
 	n      uint64
@@ -66,9 +65,9 @@ func (u *unnamed) get() (uint64, error) {
 	return u.n, u.reason
 }
 
-// addByID adds the fields with stacks by ID. A gadget can have a stack both as text and by ID, and fills in one of
-// them, so both are read. If the annotation names stacks (annotated), only kinds are added, kernel or user, that it
-// names as text and not by ID.
+// addByID adds the fields with stacks by ID. A gadget can declare a stack both as text and by ID and fill in either, so both
+// are read. If an annotation names the stacks (annotated), a kind (kernel or user) is only added if the annotation names it as
+// text only.
 func (c *compiler) addByID(annotated bool) error {
 	for _, kind := range []struct {
 		tag    string
@@ -132,8 +131,8 @@ func (c *compiler) userByID(raw datasource.FieldAccessor) (stackField, error) {
 	return f, nil
 }
 
-// checkMap returns an error if the stacks of a field cannot be looked up in the map of that name. The map must never reuse an ID
-// for another stack, because knowledge of a stack is kept under its ID.
+// checkMap returns an error if the stacks of a field cannot be looked up in the named map. The map must never reuse an ID for
+// another stack, because this package caches stacks by ID.
 func (c *compiler) checkMap(acc datasource.FieldAccessor, name string) error {
 	var spec *ebpf.MapSpec
 	if c.o.MapSpec != nil {
@@ -152,8 +151,7 @@ func (c *compiler) checkMap(acc datasource.FieldAccessor, name string) error {
 	return nil
 }
 
-// appendByID appends the frames of a stack by ID. pending reports that the stack was not found but may be in the map
-// again later.
+// appendByID appends the frames of a stack by ID. pending reports that the stack was not found but may be in the map later.
 func (f *stackField) appendByID(dst []profile.Frame, d datasource.Data) (out []profile.Frame, o stack.Outcome, pending bool) {
 	id, ok := f.stackID(d)
 	if !ok {

@@ -8,8 +8,8 @@ import (
 	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/config"
 )
 
-// labelled returns a function that maps a key in the settings to the attribute that it means. With attribute_keys: label,
-// attributes are exported under other names (see labelKey), and settings may use either name.
+// labelled returns a function that maps a key in the settings to its attribute. With attribute_keys: label, attributes are
+// exported under other names (see labelKey), and settings may use either name.
 func (c *compiler) labelled() func(key string) string {
 	if !c.o.Exporter.LabelKeys {
 		return func(key string) string { return key }
@@ -44,8 +44,8 @@ func (c *compiler) labelled() func(key string) string {
 	}
 }
 
-// labelKeys gives every attribute that a row can have its name as a label. All keys are known here, so the names do not depend on
-// rows.
+// labelKeys gives every attribute that a row can have its name as a label. All keys are known here, so a name never depends on
+// a row.
 func (c *compiler) labelKeys() {
 	p := c.plan
 	if !c.o.Exporter.LabelKeys {
@@ -82,8 +82,8 @@ func (c *compiler) labelKeys() {
 	}
 }
 
-// labelKey writes a key with letters, digits and _ only, as a label is written. A label does not begin
-// with a digit. The service's name stays: receivers look for it, and make the label themselves.
+// labelKey turns a key into a label: it has only letters, digits and _, and does not begin with a digit. service.name does not
+// change, because receivers look for it and make the label themselves.
 func labelKey(key string) string {
 	if key == keyServiceName {
 		return key

@@ -18,62 +18,57 @@ import (
 	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/stack"
 )
 
-// ErrNoStack is the error for a data source without a stack. It is only a fault if the user named
-// this data source.
+// ErrNoStack is the error for a data source without a stack. It is a user's error only if the user named this data source.
 var ErrNoStack = errors.New("no field with a stack")
 
-// Options are all inputs for the export of a row besides the data source.
+// Options are all inputs of Compile besides the data source.
 type Options struct {
 	Gadget   GadgetInfo
 	Exporter config.Exporter
-	// Name replaces the annotation profiles.name, if set.
+	// Name overrides the annotation profiles.name if it is not empty.
 	Name string
 	Host Host
-	// KernelMap returns the kernel stack map of the running gadget, or nil as long as there is
-	// none. UserMap and BuildIDMap are the same for user stacks, for rows that carry no text. They
-	// are called from Sample only, and may be nil.
+	// KernelMap returns the kernel stack map of the running gadget, or nil while there is none. UserMap and BuildIDMap do the
+	// same for user stacks, for rows without text. Only Sample calls them. They may be nil.
 	KernelMap, UserMap, BuildIDMap func() *ebpf.Map
-	// MapSpec returns the gadget's definition of the map with that name, nil if it has none. It may be nil: then no gadget has
-	// maps.
+	// MapSpec returns the gadget's definition of the named map, or nil. If MapSpec is nil, the gadget has no maps.
 	MapSpec func(name string) *ebpf.MapSpec
-	// Stacks has the frames of stacks by the IDs in rows, see StackTag. It may be nil.
+	// Stacks has the frames of the stacks whose IDs are in rows: see StackTag. It may be nil.
 	Stacks Stacks
-	// KernelSymbols is the knowledge of the running kernel; nil means to read it, once in a process.
+	// KernelSymbols has the symbols of the running kernel. If it is nil, they are read once per process.
 	KernelSymbols *stack.KernelSymbols
-	// Names knows the files and functions of user frames; nil leaves them as the row has them.
+	// Names finds the files and functions of user frames. If it is nil, frames stay as in the row.
 	Names Namer
-	// First is the Plan of the same data source for another exporter, nil for the first. Its Options were equal except for
-	// Exporter and Name. The new Plan reads stacks with it, and shares its StackKey. Both belong to one goroutine where they read
-	// Samples.
+	// First is the Plan of the same data source for another exporter, or nil. Its Options must be equal except for Exporter and
+	// Name. The new Plan reads stacks with it and shares its StackKey. One goroutine must read the Samples of both.
 	First *Plan
-	// Hosts knows the services of processes outside containers; nil makes one service of them all.
+	// Hosts finds the services of processes outside containers. If it is nil, all of them are one service.
 	Hosts *hostproc.Resolver
-	// Contexts has the contexts of processes; nil leaves them out.
+	// Contexts has the contexts of processes. If it is nil, they are left out.
 	Contexts Contexts
-	// Logger takes warnings about annotations that are ignored. It may be nil.
+	// Logger receives warnings about ignored annotations. It may be nil.
 	Logger logger.Logger
 }
 
 // GadgetInfo describes the gadget.
 type GadgetInfo struct {
-	// ImageName is the image as the user wrote it, with tag or digest.
+	// ImageName is the image as the user wrote it, with its tag or digest.
 	ImageName string
-	// Config is the gadget's metadata, with what parameters have changed in it. It may be nil.
+	// Config is the gadget's metadata after parameters have changed it. It may be nil.
 	Config *viper.Viper
 }
 
 // Host is the machine that the gadget runs on.
 type Host struct {
 	ID       string // the machine ID, empty if it cannot be read
-	Name     string // host.name of rows that do not name their node
-	Arch     string // host.arch, in the convention's words
+	Name     string // host.name of rows without a node name
+	Arch     string // host.arch, as the convention spells it
 	OS       string // os.type
 	NodeName string // the name of the Kubernetes node, empty outside Kubernetes
 }
 
-// DetectHost describes this machine. Its name is that of the Kubernetes node (NODE_NAME)
-// or else the host's own. In a container the host's files are below HOST_ROOT; the name of the
-// container, which is the pod's, is never taken for the host's.
+// DetectHost describes this machine. Its name is that of the Kubernetes node (NODE_NAME), or else the host's own. In a
+// container, it reads the host's files below HOST_ROOT. It never uses the host name of the container, which is the pod's name.
 func DetectHost() Host {
 	h := Host{
 		Arch:     archName(runtime.GOARCH),
@@ -107,9 +102,8 @@ func hostName(node, hostRoot string, inPod bool, own func() (string, error)) str
 	return name
 }
 
-// machineID reads the host's machine ID, which host.id takes for machines that are not a cloud's
-// (https://opentelemetry.io/docs/specs/semconv/resource/host/). A pod's own file says nothing about
-// the host.
+// machineID reads the host's machine ID. By the convention, it is the host.id of machines outside clouds
+// (https://opentelemetry.io/docs/specs/semconv/resource/host/). A pod's own file does not describe the host.
 func machineID(hostRoot string, inPod bool) string {
 	if inPod && (hostRoot == "" || hostRoot == "/") {
 		return ""
@@ -120,14 +114,14 @@ func machineID(hostRoot string, inPod bool) string {
 			continue
 		}
 		id := strings.TrimSpace(string(b))
-		if raw, err := hex.DecodeString(id); err == nil && len(raw) == 16 { // "uninitialized" is none
+		if raw, err := hex.DecodeString(id); err == nil && len(raw) == 16 { // "uninitialized" is not an ID
 			return id
 		}
 	}
 	return ""
 }
 
-// archName translates Go's name of an architecture into that of the convention, see
+// archName maps Go's name of an architecture to the convention's:
 // https://opentelemetry.io/docs/specs/semconv/registry/attributes/host/#host-arch.
 func archName(goarch string) string {
 	switch goarch {
@@ -141,20 +135,20 @@ func archName(goarch string) string {
 	return goarch
 }
 
-// Descriptor is the common part of a data source's profiles.
+// Descriptor describes all profiles of a data source.
 type Descriptor struct {
-	// Name of the profile, for messages and as period type where no period is known.
+	// Name is the name of the profile, for messages and as period type if no period is known.
 	Name string
-	// Types has one entry per value of a row, at least one.
+	// Types has one entry for each value of a row, and at least one.
 	Types []profile.ValueType
 	// Period and PeriodType are never empty.
 	Period     int64
 	PeriodType profile.ValueType
-	// Last makes the newest value win instead of adding up.
+	// Last reports that the newest value replaces older ones and is not added.
 	Last bool
 	// Timestamps requests one timestamp per event.
 	Timestamps bool
-	// Counted says that there is no value field: each event counts 1.
+	// Counted reports that there is no value field, so each event counts as 1.
 	Counted bool
 	Scope   profile.Scope
 }

@@ -19,14 +19,13 @@ import (
 	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/stack"
 )
 
-// Plan reads the rows of one data source. Its methods may be called by any number of goroutines,
-// but SampleOf by one at a time.
+// Plan reads the rows of one data source. Its methods are safe for concurrent use, except SampleOf.
 type Plan struct {
 	desc Descriptor
 
-	// The hot path.
+	// Every row needs these fields.
 	seed            maphash.Seed
-	k1, k2, k3      uint64 // secrets: mix uses k1 and k2, and k3 is the h of its first call
+	k1, k2, k3      uint64 // secrets: mix uses k1 and k2; k3 is the h of its first call
 	containerID     reader
 	identityFields  []reader // identify the resource if containerID is empty
 	resourceFields  []reader // more fields that make a resource distinct
@@ -36,7 +35,7 @@ type Plan struct {
 	timestamp       reader
 	bootOffset      uint64
 
-	// The cold path.
+	// Only new rows need these fields.
 	stacks          stackFields
 	stackReader     *Plan               // the Plan that reads the stacks: this one, or Options.First
 	rawKernel       bool                // whether kernel addresses are raw
@@ -57,7 +56,7 @@ type Plan struct {
 	host            Host
 	maxResource     int
 	maxSample       int
-	names           map[string]string // by key, the name to export it under; nil: itself
+	names           map[string]string // the exported name by key, nil if they are equal
 
 	shortRows, cutAttributes atomic.Uint64
 	absences                 [stack.NumAbsences]atomic.Uint64
@@ -76,26 +75,25 @@ type attribute struct {
 // valueReader reads one of a row's values.
 type valueReader struct {
 	read  reader
-	scale float64 // of a floating-point field
+	scale float64 // only for a floating-point field
 }
 
-// Stats counts the parts of rows that a Plan left out since it was made.
+// Stats counts the parts of rows that a Plan has left out.
 type Stats struct {
-	// ShortRows are reads of rows that were shorter than the data source says.
+	// ShortRows counts reads of rows that are shorter than the data source declares.
 	ShortRows uint64
-	// CutResourceAttributes are attributes over the limit of a resource.
+	// CutResourceAttributes counts attributes over the limit of a resource.
 	CutResourceAttributes uint64
-	// Unnamed is how often the functions of a kernel stack without text could not be named. UnnamedReason is
-	// the reason of the last time.
+	// Unnamed counts kernel stacks without text whose functions could not be named. UnnamedReason is the last reason.
 	Unnamed       uint64
 	UnnamedReason error
-	// Absences counts the reasons of distinct samples without any frame, for the kernel and the user stack each.
+	// Absences counts samples without any frame by reason, for kernel and user stacks separately. It counts distinct samples.
 	Absences [stack.NumAbsences]uint64
-	// UserFrames are the frames of distinct user stacks, by their state.
+	// UserFrames counts the frames of distinct user stacks by state.
 	UserFrames [names.NumStates]uint64
 }
 
-// Descriptor returns the common part of the profiles.
+// Descriptor returns the description of the profiles.
 func (p *Plan) Descriptor() Descriptor {
 	d := p.desc
 	d.Types = slices.Clone(d.Types)
@@ -124,7 +122,8 @@ func (p *Plan) Stats() Stats {
 	return st
 }
 
-// StackKey returns a hash of the row's stack, for KeysOf. Hashing the text of a stack is most of the work, so Plans that were compiled for several exporters do it once. It does not allocate.
+// StackKey returns a hash of the row's stack for KeysOf. It does not allocate. Hashing the text of a stack takes most of the
+// time, so Plans of several exporters share the result.
 func (p *Plan) StackKey(d datasource.Data) (key uint64) {
 	defer func() {
 		if recover() != nil {
@@ -135,9 +134,9 @@ func (p *Plan) StackKey(d datasource.Data) (key uint64) {
 	return p.mixFields(p.k3, p.stackKeyFields, d, false)
 }
 
-// KeysOf returns a hash of what identifies the row's resource and one of everything that makes its sample distinct, the resource
-// included. Rows with equal keys have the same resource and the same sample within one Plan. stackKey is the row's StackKey, from
-// this Plan or from its Options.First. It does not allocate.
+// KeysOf returns a hash of the row's resource, and a hash of its resource and sample. Rows with equal keys have the same
+// resource and the same sample within one Plan. stackKey is the row's StackKey from this Plan or its Options.First. It does not
+// allocate.
 func (p *Plan) KeysOf(d datasource.Data, stackKey uint64) (resource, row uint64) {
 	defer func() {
 		if recover() != nil {
@@ -148,7 +147,7 @@ func (p *Plan) KeysOf(d datasource.Data, stackKey uint64) (resource, row uint64)
 	return p.keys(d, stackKey, false)
 }
 
-// keys is KeysOf. With guard, missing parts of a row that is too short count as empty; without, it panics.
+// keys implements KeysOf. If a row is too short, it panics, or with guard reads the missing parts as empty.
 func (p *Plan) keys(d datasource.Data, stackKey uint64, guard bool) (resource, row uint64) {
 	resource = p.k3
 	if b := p.containerID.bytes(d, guard || p.containerID.acc == nil); len(b) > 0 {
@@ -167,7 +166,7 @@ func (p *Plan) mixFields(h uint64, fields []reader, d datasource.Data, guard boo
 	return h
 }
 
-// SameKeys reports whether p gives every row the same keys as first, its Options.First.
+// SameKeys reports whether p and first, its Options.First, give every row the same keys.
 func (p *Plan) SameKeys(first *Plan) bool {
 	same := func(a, b []reader) bool { return slices.EqualFunc(a, b, reader.same) }
 	return p.k1 == first.k1 && p.hosts.services == first.hosts.services &&
@@ -175,7 +174,7 @@ func (p *Plan) SameKeys(first *Plan) bool {
 		same(p.identityFields, first.identityFields) && same(p.resourceFields, first.resourceFields) && same(p.sampleKeyFields, first.sampleKeyFields)
 }
 
-// hash returns a number for the bytes b of a field: the number itself for a numeric field, k3 for no bytes, and otherwise a hash.
+// hash returns a number for the bytes b of a field: k3 if b is empty, the value of a numeric field, and otherwise a hash.
 func (p *Plan) hash(r *reader, b []byte) uint64 {
 	switch {
 	case len(b) == 0:
@@ -183,23 +182,23 @@ func (p *Plan) hash(r *reader, b []byte) uint64 {
 	case len(b) == r.width:
 		v := r.load(b)
 		if r.errno && v <= math.MaxInt32 {
-			return min(v, 1) // 0 if no stack was asked for
+			return min(v, 1) // 0 if no stack was requested
 		}
 		return v
 	}
 	return hashBytes(p.seed, b)
 }
 
-// mix adds v to h by a multiplication, and folds the halves of the 128-bit product. The secrets keep a workload, which chooses v,
-// from aiming at a key.
+// mix adds v to h by a multiplication, and folds the halves of the 128-bit product. A workload can choose v. Because of the
+// secrets it cannot choose the key.
 func (p *Plan) mix(h, v uint64) uint64 {
 	hi, lo := bits.Mul64(h^p.k1, v^p.k2)
 	return hi ^ lo
 }
 
-// Values appends the row's values to dst, one per type of the Descriptor, and returns it: 1 where
-// the data source has no value field. A value that does not fit is the nearest that does, one
-// that is missing or not a number is 0. It does not allocate where dst has room.
+// Values appends the row's values to dst, one for each type of the Descriptor, and returns it. Without a value field, the value
+// is 1. A value out of range becomes the nearest in range. A missing value or a NaN becomes 0. It does not allocate if dst has
+// room.
 func (p *Plan) Values(dst []int64, d datasource.Data) (out []int64) {
 	if len(p.values) == 0 {
 		return append(dst, 1)
@@ -237,13 +236,12 @@ func (v *valueReader) value(b []byte) int64 {
 	return int64(f)
 }
 
-// wallTime distinguishes times since 1970 from times since boot, in nanoseconds. No machine has been up for 31 years, and no
-// clock is set to before September 2001.
+// wallTime separates times since 1970 from times since boot, in nanoseconds. No machine has been up for 31 years, and no clock
+// is set to a date before September 2001.
 const wallTime = 1e18
 
-// Timestamp returns the row's time in nanoseconds since 1970, 0 if it has none. IG's formatter
-// turns the time since boot that a program wrote into that in the row itself; where it has not,
-// this does. It does not allocate.
+// Timestamp returns the row's time in nanoseconds since 1970, or 0 if it has none. IG's formatter usually converts the
+// program's time since boot in the row. Otherwise Timestamp converts it. It does not allocate.
 func (p *Plan) Timestamp(d datasource.Data) uint64 {
 	b := p.timestamp.guarded(d)
 	if len(b) != 8 {
@@ -259,8 +257,8 @@ func (p *Plan) Timestamp(d datasource.Data) uint64 {
 	return t
 }
 
-// KernelChanges returns how often code in kernel stacks has been removed. Known stacks may have other names from then on. It may
-// be called in any goroutine.
+// KernelChanges returns how often code in kernel stacks has been removed. After that, names of known stacks may change. It is
+// safe for concurrent use.
 func (p *Plan) KernelChanges() int {
 	if p.kernelSymbols == nil {
 		return 0
@@ -268,7 +266,7 @@ func (p *Plan) KernelChanges() int {
 	return p.kernelSymbols.Changes()
 }
 
-// Resource returns the attributes of the row's container, or of its service on the host. The most important come first.
+// Resource returns the attributes of the row's container, or of its service on the host, the most important first.
 func (p *Plan) Resource(d datasource.Data) profile.Resource {
 	l := p.derive(d, true)
 	if l.cut > 0 {
@@ -284,13 +282,12 @@ func (p *Plan) Resource(d datasource.Data) profile.Resource {
 	return r
 }
 
-// Stack is the stack of one row, which several Plans of its data source make Samples of. The zero value
-// is one that has not been read.
+// Stack is the stack of one row. Several Plans of a data source make Samples of it. The zero value has not been read.
 type Stack struct {
-	by      *Plan           // that has read it
+	by      *Plan           // the Plan that read it
 	frames  []profile.Frame // of all fields
-	ends    []int           // of the fields in frames
-	fates   []stack.Outcome // of the fields
+	ends    []int           // where each field ends in frames
+	fates   []stack.Outcome // one per field
 	users   []userFrames    // the parts of frames that are user stacks
 	outcome stack.Outcome
 	pending bool
@@ -299,10 +296,10 @@ type Stack struct {
 // Forget makes s ready for another row.
 func (s *Stack) Forget() { s.by = nil }
 
-// SampleOf returns everything of the row except its values and resource, and the outcome of its stack. The Plans of a data
-// source share st: the first of them reads the stack, and names its functions.
-// Nothing in the Sample aliases the row. Its frames are valid until st is read again, its list of attributes until the next
-// call. It may read stack maps: call it in the goroutine that delivers rows, once per unknown key.
+// SampleOf returns everything in the row except its values and resource, and the outcome of its stack. The Plans of a data
+// source share st: the first of them reads the stack and names its functions. Nothing in the Sample aliases the row. Its frames
+// are valid until st is read again, and its attributes until the next call. SampleOf may read stack maps: call it once per
+// unknown key, in the goroutine that delivers rows.
 func (p *Plan) SampleOf(d datasource.Data, st *Stack) (profile.Sample, stack.Outcome) {
 	if st.by != p.stackReader {
 		p.stackReader.stacks.read(st, d)
@@ -323,8 +320,7 @@ func (p *Plan) SampleOf(d datasource.Data, st *Stack) (profile.Sample, stack.Out
 	}
 	if l, ok := s.Later.(*laterFrames); ok {
 		if s.Fate == profile.Truncated && s.LaterTo == len(s.Stack)-1 && fates[len(fates)-1] == stack.Truncated {
-			// Only later names show whether the stack was cut off or had left the code before (see
-			// laterFrames.cut).
+			// Only later names show whether the stack was cut off or had left code before (see laterFrames.cut).
 			s.Stack, s.Fate, l.cut = s.Stack[:s.LaterTo], profile.Whole, true
 		}
 		if s.Fate == profile.Whole && s.LaterTo == len(s.Stack) {
@@ -353,7 +349,7 @@ func (p *Plan) SampleOf(d datasource.Data, st *Stack) (profile.Sample, stack.Out
 		}
 	}
 	p.attributes = s.Attributes
-	// A span without its trace, or the other way round, links to nothing.
+	// A span without its trace, or a trace without a span, links to nothing.
 	var link profile.Link
 	if readID(link.TraceID[:], &p.traceID, d) && readID(link.SpanID[:], &p.spanID, d) {
 		s.Link = link
@@ -361,18 +357,18 @@ func (p *Plan) SampleOf(d datasource.Data, st *Stack) (profile.Sample, stack.Out
 	return s, outcome
 }
 
-// readID fills dst from a field with raw bytes, hexadecimal text or, for a span, a number. It returns whether there is an ID
-// other than all zeros.
+// readID fills dst from a field with raw bytes, hexadecimal text or, for a span, a number. It returns false if there is no ID
+// or it is all zeros.
 func readID(dst []byte, r *reader, d datasource.Data) bool {
 	if r.acc == nil {
 		return false
 	}
 	b := r.guarded(d)
-	if r.width == 8 && len(b) == 8 { // in the order of the machine, while an ID is read from the left
+	if r.width == 8 && len(b) == 8 { // the number is in native byte order, but an ID is big-endian
 		b = binary.BigEndian.AppendUint64(nil, r.load(b))
 	}
 	if len(b) != len(dst) {
-		b = bytes.TrimRight(b, "\x00") // of a C string
+		b = bytes.TrimRight(b, "\x00") // a C string ends in NULs
 	}
 	switch len(b) {
 	case len(dst):
@@ -387,15 +383,15 @@ func readID(dst []byte, r *reader, d datasource.Data) bool {
 	return slices.ContainsFunc(dst, func(c byte) bool { return c != 0 })
 }
 
-// StackIDs returns the IDs of the row's kernel and user stack in the stack maps, for a stack.Janitor. A missing stack is
-// negative. It does not allocate.
+// StackIDs returns the IDs of the row's kernel and user stack in the stack maps, for a stack.Janitor. A missing stack has a
+// negative ID. It does not allocate.
 func (p *Plan) StackIDs(d datasource.Data) (kernel, user int32) {
 	kernel, user = -1, -1
 	for i := range p.stacks {
 		f := &p.stacks[i]
 		id, ok := f.stackID(d)
 		switch {
-		case !ok, f.byID: // of maps that empty themselves
+		case !ok, f.byID: // these maps evict entries themselves
 		case f.kernel != nil:
 			kernel = id
 		case f.user != nil:

@@ -12,7 +12,7 @@ import (
 	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/stack"
 )
 
-// TestKeys covers what makes a sample or a resource another one.
+// TestKeys checks which changes make a sample or resource distinct.
 func TestKeys(t *testing.T) {
 	const sameBoth, otherRow, otherBoth = "same", "another sample", "another resource"
 	for _, tc := range []struct {
@@ -126,8 +126,8 @@ func TestConcurrentReaders(t *testing.T) {
 	}
 }
 
-// FuzzRow reads whole rows of hostile bytes. What it checks holds for every row: nothing panics,
-// equal rows have equal keys, no key is twice in a list, and every value has its bound.
+// FuzzRow reads whole rows of hostile bytes. For every row, nothing panics, equal rows have equal keys, no key occurs twice,
+// and every value is bounded.
 func FuzzRow(f *testing.F) {
 	f.Add([]byte("event"), "do_syscall_64; ", "main.main; ", "0x401000; ", "ab +10; ", "id", "ns", "pod", "a=b,c", "repo:tag@sha256:x", "Deployment", "x")
 	f.Add([]byte{}, "", "", "", "", "", "", "", "", "", "", "")
@@ -146,7 +146,7 @@ func FuzzRow(f *testing.F) {
 		array, err := s.NewPacketArray()
 		require.NoError(t, err)
 		d := array.New()
-		// The packet's memory is what a remote end or another operator put there, of any length.
+		// A remote end or another operator can put bytes of any length into the packet.
 		whole := len(event) >= int(s.size)
 		if whole {
 			require.NoError(t, s.container.Set(d, event[:s.size]))
@@ -193,10 +193,10 @@ func FuzzRow(f *testing.F) {
 	})
 }
 
-// Keys are the keys of a row whose stack nobody else has read.
+// Keys returns the keys of a row without sharing its stack key.
 func (p *Plan) Keys(d datasource.Data) (resource, row uint64) { return p.KeysOf(d, p.StackKey(d)) }
 
-// Sample reads a row whose stack nobody else has read.
+// Sample reads a row without sharing its stack.
 func (p *Plan) Sample(d datasource.Data) (profile.Sample, stack.Outcome) {
 	return p.SampleOf(d, new(Stack))
 }

@@ -7,25 +7,24 @@ import (
 	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/buildid"
 )
 
-// recordedIDs knows where the code is in files with build IDs that a gadget has recorded. The kernel records an offset in the
-// file next to a build ID. As long as the process is there its files are known, and with them the address that the file's symbol
-// tables have for the offset. For other processes with that file it is the same, even after their end. It is safe for concurrent
-// use.
+// recordedIDs maps offsets in files with build IDs to addresses in the files' symbol tables. The kernel records a build ID and
+// an offset. While a process runs, its files and their segments are known. They also apply to other processes with that file,
+// even ended ones. It is safe for concurrent use.
 type recordedIDs struct {
 	mu   sync.Mutex
 	code map[string][]buildid.Segment
 }
 
-// maxRecorded limits the known files.
+// maxRecorded bounds the number of files.
 const maxRecorded = 4096
 
-// saw notes a file.
+// saw adds a file.
 func (r *recordedIDs) saw(info *buildid.Info) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if known, ok := r.code[info.GNU]; ok {
 		if !slices.Equal(known, info.Code) {
-			r.code[info.GNU] = nil // one of the two has a false build ID
+			r.code[info.GNU] = nil // one of the two has a wrong build ID
 		}
 		return
 	}
@@ -35,7 +34,7 @@ func (r *recordedIDs) saw(info *buildid.Info) {
 	r.code[info.GNU] = info.Code
 }
 
-// virtual returns the symbol table's address for that offset in the file of a build ID, false if it is unknown.
+// virtual returns the symbol table's address for an offset in the file with this build ID, or false if it is unknown.
 func (r *recordedIDs) virtual(id string, offset uint64) (uint64, bool) {
 	r.mu.Lock()
 	code := r.code[id]

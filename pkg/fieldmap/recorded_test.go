@@ -12,8 +12,8 @@ import (
 	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/profile"
 )
 
-// A gadget that records build IDs has offsets in files next to them. Under one build ID there is one kind of addresses,
-// also where the process was gone before its files were known.
+// TestRecordedBuildIDs checks that all addresses of one build ID are of one kind, although a gadget records offsets. That
+// includes processes that ended before their files were known.
 func TestRecordedBuildIDs(t *testing.T) {
 	const id, other = "abcd", "ef01"
 	file := &procmap.File{Path: "/bin/shop", Info: buildid.Info{GNU: id, HTLHash: "hash", Code: []buildid.Segment{{Offset: 0x1000, Size: 0x1000, Address: 0x401000}}}}
@@ -35,7 +35,7 @@ func TestRecordedBuildIDs(t *testing.T) {
 	require.Equal(t, []uint64{0x401010, 0x40101f, 0x8fff, 0x101f}, addresses(s, read, known), "of a caller one byte less")
 	require.Equal(t, []uint64{0x1010, 0x101f, 0x8fff, 0x101f}, addresses(&frameSettings{files: true, offsets: true}, read, known))
 	require.Equal(t, []uint64{0x1010, 0x1020, 0x9000, 0x1020}, addresses(&frameSettings{}, read, known), "files are not wanted")
-	// What the process says of another file changes nothing.
+	// A process that reports another file changes nothing.
 	known[0].File = &procmap.File{Path: "/bin/other", Info: buildid.Info{GNU: other, HTLHash: "other"}}
 	s = &frameSettings{files: true}
 	s.append(nil, read, known)
@@ -48,7 +48,7 @@ func TestRecordedBuildIDs(t *testing.T) {
 	require.LessOrEqual(t, len(s.recorded.code), maxRecorded)
 }
 
-// Two files that say to be the same and are not tell nothing of a third.
+// TestRecordedThatDisagree checks that two different files with one build ID resolve nothing.
 func TestRecordedThatDisagree(t *testing.T) {
 	var r recordedIDs
 	one := &buildid.Info{GNU: "aa", Code: []buildid.Segment{{Offset: 0x1000, Size: 0x1000, Address: 0x401000}}}

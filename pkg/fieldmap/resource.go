@@ -11,11 +11,11 @@ import (
 	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/profile"
 )
 
-// maxResourceAttributes is the limit without a setting. It leaves room for sample attributes: Pyroscope
-// refuses a series with more than 30 labels, and every resource and sample attribute is one.
+// maxResourceAttributes is the default limit. Pyroscope refuses a series with more than 30 labels, and every resource and
+// sample attribute is a label. So the limit leaves room for sample attributes.
 const maxResourceAttributes = 25
 
-// These are the keys of derived attributes of a resource, from the semantic conventions
+// These keys of derived resource attributes are from the semantic conventions
 // (https://opentelemetry.io/docs/specs/semconv/resource/).
 const (
 	keyServiceName      = "service.name"
@@ -53,8 +53,8 @@ var resourceKeys = []string{
 	keyExecutable, keyExecutablePath, keyEnvironment,
 }
 
-// ownerKeys are the attributes of the kinds that own pods. Other owners of a pod, such as the node of a static pod, have no
-// attribute and name no service.
+// ownerKeys maps the kinds that own pods to their attributes. Other owners, such as the node of a static pod, have no attribute
+// and name no service.
 var ownerKeys = map[string]string{
 	"deployment":  "k8s.deployment.name",
 	"replicaset":  "k8s.replicaset.name",
@@ -64,7 +64,7 @@ var ownerKeys = map[string]string{
 	"job":         "k8s.job.name",
 }
 
-// place is where an attribute goes.
+// place says where an attribute goes.
 type place uint8
 
 const (
@@ -74,12 +74,12 @@ const (
 	onBoth
 )
 
-// list gathers attributes in order of importance: every key once, nothing empty.
+// list collects attributes in order of importance. Every key occurs once, and no value is empty.
 type list struct {
 	plan     *Plan
 	resource []profile.Attribute
 	sample   []profile.Attribute // attributes that the settings move to the sample
-	cut      int                 // of the resource, over the limit
+	cut      int                 // resource attributes over the limit
 }
 
 func (l *list) text(key, value string) {
@@ -88,7 +88,7 @@ func (l *list) text(key, value string) {
 	}
 }
 
-// add appends an attribute, with the value that the settings have for this key if they do.
+// add appends an attribute. A value for this key in the settings replaces v.
 func (l *list) add(key string, v profile.Value) {
 	if key == "" {
 		return
@@ -123,7 +123,7 @@ func (p *Plan) name(key string) string {
 	return key
 }
 
-// placed returns the attribute's place in the settings, or def without a setting.
+// placed returns the attribute's place from the settings, or def if they set none.
 func (p *Plan) placed(key string, def place) place {
 	if pl, ok := p.placement[key]; ok {
 		return pl
@@ -131,8 +131,8 @@ func (p *Plan) placed(key string, def place) place {
 	return def
 }
 
-// derive makes the attributes of the row's resource, the most important first. own identifies a service
-// outside containers.
+// derive makes the attributes of the row's resource, the most important first. own reports that the row has a service outside
+// containers.
 func (p *Plan) derive(d datasource.Data, own bool) *list {
 	l := &list{plan: p}
 	id := func(i int) string { return p.identity[i].text(d) }
@@ -161,7 +161,7 @@ func (p *Plan) derive(d datasource.Data, own bool) *list {
 		service = firstOf(said.Service, process.Name, service)
 	}
 	if inContainer {
-		// The last two are for rows with almost no metadata: every resource gets a service.name.
+		// The last two are for rows with almost no metadata, because every resource gets a service.name.
 		service = firstOf(said.Service, owner, pod, k8sContainer, runtimeContainer, containerID[:min(len(containerID), 12)], namespace)
 		version = firstOf(said.Version, image.version())
 		if p.exporter.ServiceFromLabels {
@@ -178,7 +178,7 @@ func (p *Plan) derive(d datasource.Data, own bool) *list {
 	l.text(keyContainerID, containerID)
 	l.text(keyServiceInstance, said.Instance)
 	if namespace != "" && pod != "" && k8sContainer != "" {
-		l.text(keyServiceInstance, namespace+"."+pod+"."+k8sContainer) // which is left out if there is one
+		l.text(keyServiceInstance, namespace+"."+pod+"."+k8sContainer) // ignored if it is already set
 	}
 	l.text(keyEnvironment, said.Environment)
 	l.text(ownerKey, owner)
@@ -233,8 +233,8 @@ func firstOf(list ...string) string {
 // podLabels are the labels of a pod, sorted by key.
 type podLabels []struct{ key, value string }
 
-// parseLabels reads the labels of a pod, "key=value" joined by commas, in an order that differs
-// from event to event. Neither keys nor values can hold a comma.
+// parseLabels parses the labels of a pod: "key=value", separated by commas, in random order. Neither keys nor values can
+// contain a comma.
 func parseLabels(s string) podLabels {
 	if s == "" {
 		return nil
@@ -261,14 +261,12 @@ func (l podLabels) get(key string) string {
 	return ""
 }
 
-// imageRef is a container image's name in its parts. Only id is set if the runtime gives the
-// image's ID in place of a name.
+// imageRef holds the parts of a container image's name. If the runtime reports the image's ID and no name, only id is set.
 type imageRef struct {
 	name, tag, digest, id string
 }
 
-// parseImage splits an image reference: a colon before the last slash belongs to a registry's
-// port.
+// parseImage splits an image reference. A colon before the last slash belongs to a registry's port.
 func parseImage(ref string) imageRef {
 	if isImageID(ref) {
 		return imageRef{id: ref}
@@ -281,7 +279,7 @@ func parseImage(ref string) imageRef {
 	return image
 }
 
-// isImageID reports whether ref is an image's ID, whole or shortened to 12 digits, and not a name.
+// isImageID reports whether ref is a full or short (12 digits) image ID and not a name.
 func isImageID(ref string) bool {
 	hex, prefixed := strings.CutPrefix(ref, "sha256:")
 	if !prefixed && len(hex) != 64 && len(hex) != 12 || hex == "" {
@@ -290,7 +288,7 @@ func isImageID(ref string) bool {
 	return strings.Trim(hex, "0123456789abcdef") == ""
 }
 
-// version is the version of the service by its image.
+// version returns the service's version, taken from its image.
 func (i imageRef) version() string {
 	if i.tag != "" && i.digest != "" {
 		return i.tag + "@" + i.digest

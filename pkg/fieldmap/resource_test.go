@@ -14,7 +14,7 @@ import (
 	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/profile"
 )
 
-// with is podRow with some fields changed; nil takes a field out.
+// with returns podRow with changed fields. nil removes a field.
 func with(changes map[string]any) map[string]any {
 	row := podRow()
 	maps.Copy(row, changes)
@@ -22,7 +22,7 @@ func with(changes map[string]any) map[string]any {
 	return row
 }
 
-// hostRow is a row from outside containers.
+// hostRow returns a row from outside containers.
 func hostRow() map[string]any {
 	row := podRow()
 	maps.DeleteFunc(row, func(name string, _ any) bool {
@@ -31,8 +31,7 @@ func hostRow() map[string]any {
 	return row
 }
 
-// TestResourceMapping covers what becomes of each field of a resource. In want, nil means that the
-// attribute is not there.
+// TestResourceMapping checks the attributes of each field of a resource. nil in want means that the attribute must not exist.
 func TestResourceMapping(t *testing.T) {
 	for _, tc := range []struct {
 		name     string
@@ -273,7 +272,7 @@ func TestMachineID(t *testing.T) {
 	require.Empty(t, machineID("", true), "the pod's own")
 }
 
-// TestReceiverSettings covers the settings that presets use.
+// TestReceiverSettings checks the settings that presets use.
 func TestReceiverSettings(t *testing.T) {
 	const id = "0123456789abcdef0123456789abcdef"
 	s := profileCPU(t, profileCPUMetadata)
@@ -325,9 +324,9 @@ func TestReceiverSettings(t *testing.T) {
 			for key := range r {
 				require.True(t, key == "service.name" || !strings.Contains(key, "."), key)
 			}
-			// The setting takes the place of the thread's name, as both would be one label.
+			// The setting replaces the thread's name, because both would be the same label.
 			require.Equal(t, map[string]any{"k8s_pod_label_a_b_2": "1"}, sample(t, p, row))
-			// Names do not depend on what a row has.
+			// Names do not depend on the content of a row.
 			require.Equal(t, "1", sample(t, p, s.row(with(map[string]any{"k8s.podLabels": "a/b=1"})))["k8s_pod_label_a_b_2"])
 		}},
 		{"label keys in settings", func(o *Options) {

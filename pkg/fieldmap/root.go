@@ -8,7 +8,7 @@ import (
 	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/stack"
 )
 
-// The frames at the root of stacks that are not complete.
+// These frames are at the root of incomplete stacks.
 const (
 	rootNone       = "[no stack]"
 	rootLost       = "[lost user stack]"
@@ -16,10 +16,10 @@ const (
 	rootIncomplete = "[incomplete]"
 )
 
-// root returns the missing part of a stack, and appends a frame that shows it at the root. A reader of a flame graph must not
-// take a part for the whole, and a sample without frames would not show. A stack is incomplete if its outermost function is not a
-// known entry of programs. It gets such a frame only with mark, or if its unwinder did not work. ends[i] is where the frames of
-// field i end, and fates[i] their outcome.
+// root determines which part of a stack is missing, and appends a frame at the root that shows it. Otherwise a reader of a
+// flame graph takes a part for the whole, and a sample without frames is invisible. A stack is incomplete if its outermost
+// function is not a known entry point. It gets a frame only with mark, or if its unwinder failed. ends[i] is where the frames
+// of field i end, and fates[i] is their outcome.
 func (s stackFields) root(frames []profile.Frame, ends []int, fates []stack.Outcome, mark bool) ([]profile.Frame, profile.Fate) {
 	fate, start := profile.Whole, 0
 	mark = mark || slices.Contains(fates, stack.Partial)
@@ -54,8 +54,8 @@ func (s stackFields) root(frames []profile.Frame, ends []int, fates []stack.Outc
 	return frames, fate
 }
 
-// entries are the functions of glibc and musl with which programs and threads begin. goEntries, without "runtime.", are those of
-// goroutines, Go's threads and code on Go's system stacks.
+// entries are the first functions of programs and threads with glibc and musl. goEntries, without "runtime.", are the first
+// functions of goroutines, Go's threads and code on Go's system stacks.
 var entries = []string{
 	"_start", "_start_c", "__libc_start_main", "__libc_start_call_main", "_dl_start_user", "_dl_start",
 	"start_thread", "thread_start", "clone", "clone3", "__clone", "__clone3", "__clone_internal", "_dl_relocate_static_pie",
@@ -63,11 +63,11 @@ var entries = []string{
 
 var goEntries = []string{"goexit", "rt0_go", "mstart", "mcall", "systemstack"}
 
-// begins reports whether the outermost function of a user stack is a known entry of programs. It is also true if the
-// function has no name, because then it is unknown.
+// begins reports whether the outermost function of a user stack is a known entry point. It also returns true if that function
+// has no name.
 func begins(user []profile.Frame) bool {
-	name, _, _ := strings.Cut(user[len(user)-1].Name, "@") // glibc's symbol versions
-	name = strings.TrimPrefix(name, "__GI_")               // and its own copies of what it exports
+	name, _, _ := strings.Cut(user[len(user)-1].Name, "@") // remove glibc's symbol version
+	name = strings.TrimPrefix(name, "__GI_")               // glibc's internal alias of an exported function
 	if of, ok := strings.CutPrefix(name, "runtime."); ok {
 		return slices.Contains(goEntries, strings.TrimSuffix(of, ".abi0"))
 	}

@@ -12,7 +12,8 @@ import (
 	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/stack"
 )
 
-// A stack by frame pointers that the unwinder should have taken says that it is incomplete, if it is, whatever the setting.
+// TestRootOfPartialStack checks that an incomplete stack by frame pointers gets a frame when the unwinder failed, whatever the
+// setting.
 func TestRootOfPartialStack(t *testing.T) {
 	fields := stackFields{{user: &stack.User{}}, {}}
 	for last, want := range map[string][]string{"work": {"clock_nanosleep", "work", "[incomplete]"}, "_start": {"clock_nanosleep", "_start"}} {
@@ -27,7 +28,7 @@ func TestRootOfPartialStack(t *testing.T) {
 	}
 }
 
-// TestRoots covers what is said of stacks that are not whole.
+// TestRoots checks the frame at the root of incomplete stacks.
 func TestRoots(t *testing.T) {
 	id := func(v int32) uint32 { return uint32(v) }
 	noUser := map[string]any{"user_stack_raw.symbols": nil, "user_stack_raw.addresses": nil, "user_stack_raw.buildid": nil}
@@ -57,7 +58,7 @@ func TestRoots(t *testing.T) {
 		{"both lost", without(noUser, map[string]any{"user_stack_raw.stack_id": id(-17), "kern_stack": nil, "kern_stack_raw": id(-17)}), "[lost user stack]", profile.NoStack},
 		{"kernel stack lost", map[string]any{"kern_stack": nil, "kern_stack_raw": id(-17)}, "main.work main.main", profile.Lost},
 		{"as deep as the kernel records", without(user(strings.Repeat("f; ", 127)), map[string]any{"user_stack_raw.addresses": strings.Repeat("0x0000000000401000; ", 127)}), strings.Repeat("f ", 127) + "[truncated]", profile.Truncated},
-		// As Inspektor Gadget's own profile_cpu does without --collect-ustack.
+		// Inspektor Gadget's own profile_cpu does this without --collect-ustack.
 		{"neither asked for", without(noUser, map[string]any{"kern_stack": nil, "kern_stack_raw": uint32(math.MaxUint32), "user_stack_raw.inode": nil}), "[no stack]", profile.NoStack},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
@@ -73,7 +74,7 @@ func TestRoots(t *testing.T) {
 	}
 }
 
-// TestAbsences covers why rows have no stack at all.
+// TestAbsences checks the reasons of rows without any stack.
 func TestAbsences(t *testing.T) {
 	id := func(v int32) uint32 { return uint32(v) }
 	noText := map[string]any{"kern_stack": nil, "user_stack_raw.symbols": nil, "user_stack_raw.addresses": nil, "user_stack_raw.buildid": nil}
@@ -107,14 +108,14 @@ func TestAbsences(t *testing.T) {
 	}
 }
 
-// TestSamplerKeepsTracing: what a sampler finds of tracing is the workload's cost.
+// TestSamplerKeepsTracing checks that a sampler keeps frames of tracing, because the workload pays for them.
 func TestSamplerKeepsTracing(t *testing.T) {
 	traced := map[string]any{"kern_stack": "bpf_prog_1234_probe; bpf_trace_run2; __traceiter_sys_enter; do_syscall_64; "}
 	s := profileCPU(t, profileCPUMetadata)
 	o := testOptions()
 	sm, _ := compile(t, s, o).Sample(s.row(with(traced)))
 	require.Contains(t, frameNames(sm), "bpf_prog_1234_probe")
-	o.Gadget.Config = nil // no sampler: it hangs on what it traces
+	o.Gadget.Config = nil // not a sampler: its program is attached to the traced function
 	sm, _ = compile(t, s, o).Sample(s.row(with(traced)))
 	require.Equal(t, "do_syscall_64", sm.Stack[0].Name)
 }

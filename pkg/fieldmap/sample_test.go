@@ -16,10 +16,10 @@ import (
 	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/stack"
 )
 
-// plain has no annotations: a gadget that knows nothing of profiles.
+// plain has no annotations, like a gadget that is not made for profiles.
 const plain = ""
 
-// TestSampleMapping covers what becomes of each field of a process.
+// TestSampleMapping checks the result of each field of a process.
 func TestSampleMapping(t *testing.T) {
 	setting := func(kv ...string) func(s *source, o *Options) {
 		return func(_ *source, o *Options) {
@@ -91,7 +91,7 @@ func TestResourceAttributeOfAField(t *testing.T) {
 	require.NotEqual(t, resA, resB, "another value is another resource")
 }
 
-// TestUntrustedImage covers what an image may not write.
+// TestUntrustedImage checks that an image cannot write protected attributes.
 func TestUntrustedImage(t *testing.T) {
 	for _, key := range []string{
 		"service.name", "Service.Name", "service", "service.x", "k8s.pod.name", "container.id", "host.name", "os.type",
@@ -136,7 +136,7 @@ func TestUntrustedImage(t *testing.T) {
 		require.Equal(t, map[string]any{"service.name": "host", "host.name": "machine", "host.arch": "amd64", "os.type": "linux"}, resource(t, p, d))
 	})
 	t.Run("own fields called as those of the enrichment", func(t *testing.T) {
-		// IG does not enrich a data source without a namespace to look up.
+		// IG does not enrich a data source that has no namespace to look up.
 		s := newSource(t, "events", plain).enrich().text("stack")
 		s.AddAnnotation(annStackFields, "stack")
 		s.annotate("k8s.podName", annSampleAttribute, "true")
@@ -177,13 +177,13 @@ func TestUntrustedImage(t *testing.T) {
 	})
 }
 
-// TestAttributeTypes covers every type of field that IG has.
+// TestAttributeTypes checks every type of field that IG has.
 func TestAttributeTypes(t *testing.T) {
 	for _, tc := range []struct {
 		name  string
 		kind  api.Kind
 		value any
-		want  any // nil: no attribute
+		want  any // nil means no attribute
 	}{
 		{"bool", api.Kind_Bool, uint8(1), true},
 		{"bool that is neither", api.Kind_Bool, uint8(7), true},
@@ -333,7 +333,7 @@ func TestLinks(t *testing.T) {
 	})
 }
 
-// TestStackOutcomes covers which stacks count as lost.
+// TestStackOutcomes checks which stacks count as lost.
 func TestStackOutcomes(t *testing.T) {
 	id := func(n int32) uint32 { return uint32(n) }
 	for _, tc := range []struct {
@@ -410,7 +410,7 @@ func TestShortRows(t *testing.T) {
 	whole := s.row(podRow())
 	array, err := s.NewPacketArray()
 	require.NoError(t, err)
-	short := array.New() // the container of the event has no memory at all
+	short := array.New() // the container of the event has no memory
 	for name, value := range map[string]string{"kern_stack": "f; ", "runtime.containerId": "1"} {
 		require.NoError(t, s.GetField(name).PutString(short, value))
 	}

@@ -10,8 +10,7 @@ import (
 	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/stack"
 )
 
-// Plans for several exporters of one data source read a row's stack once, and what they make of it is what
-// each would make alone.
+// TestPlansShareStacks checks that Plans for several exporters read a row's stack once, with the same result as separate Plans.
 func TestPlansShareStacks(t *testing.T) {
 	s := idGadget(t, idMetadata)
 	names := &functions{}
@@ -52,7 +51,7 @@ func TestPlansShareStacks(t *testing.T) {
 	}
 	require.Equal(t, 1, names.n, "functions are named once")
 
-	// Kernel addresses are read either raw or not.
+	// This Plan exports kernel addresses as offsets.
 	o.Exporter.KernelAddresses = "offset"
 	fourth := compile(t, s, o)
 	got, _ = fourth.SampleOf(d, &st)

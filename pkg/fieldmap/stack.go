@@ -16,13 +16,13 @@ const (
 	kernelStackTag = "type:" + ebpftypes.KernelStackTypeName
 	userStackTag   = "type:" + ebpftypes.UserStackTypeName
 
-	// This project's own types of stacks. Inspektor Gadget (IG) does not format them: a row carries only their IDs.
+	// These types of stacks are this project's own. Inspektor Gadget (IG) does not format them: a row only has their IDs.
 	kernelIDType = "profiles_kernel_stack"
 	userIDType   = "profiles_user_stack"
 	kernelIDTag  = "type:" + kernelIDType
 	userIDTag    = "type:" + userIDType
 
-	// Types that go with them: see gadgets/include.
+	// These types accompany them: see gadgets/include.
 	stackKeyTag = "type:profiles_stack_key"
 	processTag  = "type:profiles_process"
 	cgroupTag   = "type:profiles_cgroup_id"
@@ -31,17 +31,16 @@ const (
 	kernelTargetAnnotation = "ebpf.formatter.kstack"
 )
 
-// stackFields are the fields of a row's stack, from the leaf to the root: kernel before user.
+// stackFields are the fields of a row's stack from leaf to root, so kernel before user.
 type stackFields []stackField
 
-// stackField reads one stack of a row. A stack has one of several forms; only the members that its form needs are
-// set.
+// stackField reads one stack of a row. A stack has one of several forms, and only the members of that form are set.
 type stackField struct {
 	name string
 	// text is the field with the stack as text.
 	text  reader
-	names []byte // a copy of the last row's text: the names of frames point into it
-	// id is the field with the raw stack ID; its acc is nil if the row has none.
+	names []byte // a copy of the last row's text, which the names of frames point into
+	// id is the field with the raw stack ID. Its acc is nil if the row has none.
 	id reader
 
 	kernel *stack.Kernel
@@ -49,22 +48,22 @@ type stackField struct {
 	user                       *stack.User
 	addresses, buildIDs, inode reader
 
-	namer               Namer // nil: frames are as the row has them
+	namer               Namer // if nil, frames stay as in the row
 	pid, space, seen    reader
 	mtimeSec, mtimeNsec reader
 
-	// handed knows the frames by ID: an operator hands over the stack. nil in all other forms.
+	// handed has the frames of a stack that an operator hands over. It is nil in all other forms.
 	handed Stacks
-	// whole is the ID of a user stack in wholes, if there is one.
+	// whole is the ID of the user stack in wholes, or 0.
 	whole  reader
 	wholes Stacks
 
-	// byID reports that there is no text. The frames are looked up in the gadget's maps by id.
+	// byID reports that there is no text, so id is looked up in the gadget's maps.
 	byID    bool
-	unnamed *unnamed // the Plan's counter; only for kernel stacks by ID
+	unnamed *unnamed // the Plan's counter, only for kernel stacks by ID
 }
 
-// stack finds the fields with a stack: by the annotation, or else by their types.
+// stack finds the fields with a stack by the annotation, or else by their types.
 func (c *compiler) stack() error {
 	names := SplitList(c.ann[annStackFields])
 	annotated := len(names) > 0
@@ -92,7 +91,7 @@ func (c *compiler) stack() error {
 	return nil
 }
 
-// add adds a field to the fields of the sample's stack, and to stackKeyFields, which distinguish stacks.
+// add adds f to the fields of the sample's stack, and its readers to stackKeyFields, which distinguish stacks.
 func (c *compiler) add(f stackField) {
 	p := c.plan
 	for i := range p.stacks {
@@ -102,14 +101,14 @@ func (c *compiler) add(f stackField) {
 		}
 	}
 	p.stacks = append(p.stacks, f)
-	// The ID distinguishes a lost stack from one that was never collected. A kernel stack's ID also tells two stacks with the
-	// same names apart, because their addresses are not in the row. A user stack's ID must not be used for that: gadgets can give
-	// the same stack a different ID in each process.
+	// The ID distinguishes a lost stack from one that was not collected. A kernel stack's ID also separates stacks with equal
+	// names, because their addresses are not in the row. A user stack's ID must not: gadgets can give the same stack another ID
+	// in each process.
 	id := f.id
 	id.errno = f.user != nil && !f.byID
 	rs := []reader{f.text, f.addresses, f.buildIDs, id, f.whole}
 	if f.user != nil && f.namer != nil || f.byID {
-		// The process counts too: without address randomization, different programs have the same addresses, and
+		// The process also distinguishes stacks. Without address randomization, different programs have the same addresses, and
 		// gadgets can give stacks of several processes the same ID.
 		rs = append(rs, f.inode, f.space)
 	}
@@ -120,8 +119,8 @@ func (c *compiler) add(f stackField) {
 	}
 }
 
-// discover finds the stack fields of a data source by their types, kernel before user, and returns the names of the
-// fields with their text.
+// discover finds the stack fields of a data source by their types, kernel before user. It returns the names of their text
+// fields.
 func (c *compiler) discover() (names []string) {
 	for _, tag := range []string{kernelStackTag, userStackTag} {
 		if name := c.firstStack(tag, func(raw datasource.FieldAccessor) string {
@@ -141,8 +140,8 @@ func (c *compiler) discover() (names []string) {
 	return names
 }
 
-// firstStack returns the first field with a tag, under the name to use; "" leaves it out. Only the first of several
-// stacks of one kind is used, because they are separate stacks and not parts of one.
+// firstStack returns the first field with a tag, under the name from nameOf. If that is "", the field is skipped. Several
+// stacks of one kind are separate stacks and not parts of one, so only the first is used.
 func (c *compiler) firstStack(tag string, nameOf func(datasource.FieldAccessor) string) (found string) {
 	var others []string
 	for _, raw := range c.ds.GetFieldsWithTag(tag) {
@@ -163,8 +162,8 @@ func (c *compiler) firstStack(tag string, nameOf func(datasource.FieldAccessor) 
 	return found
 }
 
-// stackField returns the stack that a field belongs to. A stack can have several fields, such as the raw one and its
-// text; any of them may be named.
+// stackField returns the stack that a field belongs to. A stack can have several fields, such as the raw field and its text.
+// Any of them may be named.
 func (c *compiler) stackField(acc datasource.FieldAccessor) (stackField, error) {
 	if raw := structOf(acc, userStackTag); raw != nil {
 		return c.userStack(raw)
@@ -198,7 +197,7 @@ func (c *compiler) stackField(acc datasource.FieldAccessor) (stackField, error) 
 		c.ds.Name(), acc.FullName(), annStackFields, ebpftypes.KernelStackTypeName, ebpftypes.UserStackTypeName, kernelIDType, userIDType)
 }
 
-// structOf returns the field if it has the tag, or else the struct that it is a member of, or nil.
+// structOf returns acc if it has the tag, otherwise the parent struct with the tag, otherwise nil.
 func structOf(acc datasource.FieldAccessor, tag string) datasource.FieldAccessor {
 	if acc.HasAnyTagsOf(tag) {
 		return acc
@@ -227,8 +226,8 @@ func (c *compiler) kernel() *stack.Kernel {
 		Map:          c.o.KernelMap,
 		RawAddresses: c.plan.rawKernel,
 		Symbols:      symbols,
-		// On top of the stacks of a gadget that traces events are the functions that lead to its own program:
-		// they are left out. In a sampler's stacks, frames of tracing are time that the workload spends there.
+		// In an event's stack, the innermost functions are those that call the gadget's own program. They are dropped. In a
+		// sampler's stack, frames of tracing are time that the workload spends.
 		KeepTracing: IsSampler(c.o.Gadget.Config),
 	})
 }
@@ -246,7 +245,7 @@ func (c *compiler) userStack(raw datasource.FieldAccessor) (stackField, error) {
 	return f, nil
 }
 
-// processMembers are the members of struct gadget_user_stack, as Inspektor Gadget defines it.
+// processMembers returns the readers of struct gadget_user_stack, as Inspektor Gadget defines it.
 func (f *stackField) processMembers() map[string]*reader {
 	return map[string]*reader{
 		"tgid_level0": &f.pid, "base_addr_hash": &f.space, "boot_timestamp": &f.seen, "stack_id": &f.id,
@@ -254,7 +253,7 @@ func (f *stackField) processMembers() map[string]*reader {
 	}
 }
 
-// members makes the readers of a struct's members, and returns the name of a missing one, if any.
+// members makes the readers of a struct's members, and returns the name of a missing member.
 func (c *compiler) members(raw datasource.FieldAccessor, readers map[string]*reader) (missing string) {
 	for name, r := range readers {
 		if acc := c.byName[raw.FullName()+"."+name]; acc != nil {
@@ -266,8 +265,8 @@ func (c *compiler) members(raw datasource.FieldAccessor, readers map[string]*rea
 	return missing
 }
 
-// read reads the stacks of all fields into st. The outcome is Lost if any of them was lost, and Empty only if there are no frames
-// at all. pending reports that more will be known of the frames later.
+// read reads the stacks of all fields into st. The outcome is Lost if any stack was lost, and Empty only if there are no
+// frames. pending reports that more will be known of the frames later.
 func (s stackFields) read(st *Stack, d datasource.Data) {
 	st.frames, st.ends, st.fates, st.users, st.pending = st.frames[:0], st.ends[:0], st.fates[:0], st.users[:0], false
 	var lost, truncated bool
@@ -304,8 +303,8 @@ func (s stackFields) read(st *Stack, d datasource.Data) {
 	}
 }
 
-// handedOver reads a stack that an operator has, if there is one. It is the sample's whole stack. The other fields then have its text,
-// for printed rows, or nothing.
+// handedOver reads a stack from an operator, if there is one. It is the sample's whole stack. The other fields are then empty
+// or have its text for printed rows.
 func (s stackFields) handedOver(st *Stack, d datasource.Data) bool {
 	for i := range s {
 		if s[i].handed == nil {
@@ -358,7 +357,7 @@ func (f *stackField) append(dst []profile.Frame, d datasource.Data) (out []profi
 	return out, o, false
 }
 
-// number returns the unsigned number in the field, or 0.
+// number returns the unsigned number in the field, or 0 if it is missing.
 func (r *reader) number(d datasource.Data) uint64 {
 	b := r.guarded(d)
 	if len(b) == 0 || len(b) != r.width {
@@ -367,8 +366,8 @@ func (r *reader) number(d datasource.Data) uint64 {
 	return r.load(b)
 }
 
-// stackID returns the stack ID, or negative error, that the gadget's program has stored. It returns false if the program
-// collected no stack.
+// stackID returns the stack ID, or negative error, that the gadget's program stored. It returns false if the program collected
+// no stack.
 func (f *stackField) stackID(d datasource.Data) (int32, bool) {
 	b := f.id.guarded(d)
 	if len(b) != 4 {
@@ -382,7 +381,8 @@ func (f *stackField) stackID(d datasource.Data) (int32, bool) {
 	return int32(f.id.load(b)), true
 }
 
-// absences returns why the row has no frames, once for each kind of stack. Operators that hand over stacks know the reason themselves.
+// absences returns the reasons why the row has no frames, one per kind of stack. Operators that hand over stacks know the
+// reason themselves.
 func (s stackFields) absences(d datasource.Data) []stack.Absence {
 	var kinds []stack.Absence
 	for _, of := range []func(*stackField) bool{
@@ -396,7 +396,7 @@ func (s stackFields) absences(d datasource.Data) []stack.Absence {
 				continue
 			}
 			there = true
-			if w := s[i].absence(d); w != stack.NotCollected { // it may be collected in another form
+			if w := s[i].absence(d); w != stack.NotCollected { // another form may have the stack
 				why = w
 			}
 		}

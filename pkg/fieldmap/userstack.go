@@ -15,7 +15,7 @@ import (
 	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/symbols/symtab"
 )
 
-// Namer finds the files and functions at addresses of a process: see names.Namer, which implements it. It never waits.
+// Namer finds the files and functions at addresses of a process. It never waits. names.Namer implements it.
 type Namer interface {
 	Resolve(dst []names.Frame, p procmap.Process, seen uint64, addrs []uint64) (frames []names.Frame, pending bool)
 }
@@ -30,11 +30,11 @@ type userFrames struct {
 	pending bool
 }
 
-// userFrames adds to st.users the frames of st from position from on, with their process and the Namer's answers.
+// userFrames adds the frames of st from position from on to st.users, with their process and the Namer's answers.
 func (f *stackField) userFrames(st *Stack, field, from int, d datasource.Data) {
 	n := len(st.users)
 	if n < cap(st.users) {
-		st.users = st.users[:n+1] // with the memory of its lists
+		st.users = st.users[:n+1] // reuse the memory of its lists
 	} else {
 		st.users = append(st.users, userFrames{})
 	}
@@ -69,9 +69,9 @@ type frameSettings struct {
 // frameCounts counts user frames of distinct stacks by their state.
 type frameCounts [names.NumStates]atomic.Uint64
 
-// append appends the frames of a user stack in their exported form. read are the frames of the row. named has the known names of
-// their addresses, as many or none. A stack is cut before a caller that is not in code, and astray reports that. The kernel follows
-// frame pointers, and behind a function without one it reads an arbitrary register.
+// append appends the frames of a user stack in their exported form. read has the frames of the row, and named the known names
+// of their addresses or nothing. The kernel follows frame pointers. After a function without one, it reads an arbitrary
+// register. So append cuts a stack before a caller that is not in code, and returns astray.
 func (s *frameSettings) append(dst, read []profile.Frame, named []names.Frame) (out []profile.Frame, astray bool) {
 	for i := range read {
 		var known names.Frame
@@ -94,8 +94,8 @@ func (s *frameSettings) append(dst, read []profile.Frame, named []names.Frame) (
 	return dst, false
 }
 
-// frame appends one frame, followed by those of the functions that it is inlined into. caller reports that it is not the
-// innermost one, so its address is a return address.
+// frame appends one frame, then the functions that it is inlined into. caller reports that it is not the innermost frame, so
+// its address is a return address.
 func (s *frameSettings) frame(dst []profile.Frame, read *profile.Frame, known *names.Frame, caller bool) []profile.Frame {
 	f := profile.Frame{Name: read.Name, Type: read.Type}
 	file := known.File
@@ -120,7 +120,7 @@ func (s *frameSettings) frame(dst []profile.Frame, read *profile.Frame, known *n
 		f.Mapping, f.Address = read.Mapping, read.Address
 		f.Mapping.Symbolized = f.Name != ""
 		if s.files && caller && f.Address > 0 {
-			f.Address-- // as where the file is known
+			f.Address-- // as for addresses in known files
 		}
 		if s.files && !s.offsets {
 			if addr, ok := s.recorded.virtual(f.Mapping.GNUBuildID, f.Address); ok {
@@ -158,19 +158,19 @@ func SetSymbol(f *profile.Frame, s *symtab.Symbol) {
 	f.Name, f.File, f.Line, f.StartLine = stack.CutName(s.Name), stack.CutName(s.File), int64(s.Line), int64(s.StartLine)
 }
 
-// generated is the name of unnamed code outside of files.
+// generated is the name of unnamed code outside files.
 const generated = "[generated code]"
 
-// isFileName reports whether a name looks like one that profile.FileName made: it stands for a function without a name.
+// isFileName reports whether a name looks like the result of profile.FileName, which stands for an unnamed function.
 func isFileName(name string) bool {
 	return len(name) > 2 && name[0] == '[' && name[len(name)-1] == ']' && !strings.ContainsAny(name[1:len(name)-1], "[]")
 }
 
-// TextName returns a name for a frame in the text of a stack: the function's, else the file's, "" if neither is known. With
-// functionOnly it never returns the file's: another source may still know the function.
+// TextName returns the name of a frame in the text of a stack: the function's, or else the file's, or "". With functionOnly it
+// never returns the file's, because another source may know the function.
 func TextName(f *names.Frame, functionOnly bool) string {
 	switch {
-	case len(f.Symbol.Callers) > 0: // a text has one name for each address: that of the function which has it
+	case len(f.Symbol.Callers) > 0: // the text has one name per address: the function that is not inlined
 		return stack.CutName(f.Symbol.Callers[len(f.Symbol.Callers)-1].Name)
 	case f.Symbol.Name != "":
 		return stack.CutName(f.Symbol.Name)
@@ -183,7 +183,7 @@ func TextName(f *names.Frame, functionOnly bool) string {
 	return ""
 }
 
-// count counts the frames of one stack by their state. It is safe for concurrent use.
+// count counts the frames of one stack by state. It is safe for concurrent use.
 func (c *frameCounts) count(read []profile.Frame, named []names.Frame) {
 	for i := range read {
 		if i > 0 && i < len(named) && named[i].State == names.NotCode {
@@ -200,9 +200,8 @@ func (c *frameCounts) count(read []profile.Frame, named []names.Frame) {
 	}
 }
 
-// users sets s.Stack to the frames of st. Those of user stacks have the form of this Plan's exporter. It returns the end of each
-// field's frames, and the outcome of each. A stack that is cut because it led out of code (see append) counts as whole and not
-// as truncated, however many frames were recorded.
+// users sets s.Stack to the frames of st, with user frames as this Plan exports them. It returns the end of each field's frames
+// and each outcome. A stack that append cut counts as whole and not as truncated, however many frames were recorded.
 func (p *Plan) users(s *profile.Sample, st *Stack) (ends []int, fates []stack.Outcome) {
 	out := p.frames[:0]
 	p.ends, p.fates = p.ends[:0], append(p.fates[:0], st.fates...)
@@ -230,16 +229,16 @@ func (p *Plan) users(s *profile.Sample, st *Stack) (ends []int, fates []stack.Ou
 	return p.ends, p.fates
 }
 
-// laterFrames are user frames with names that are not known yet. It implements profile.Later.
+// laterFrames are user frames whose names are not all known yet. It implements profile.Later.
 type laterFrames struct {
 	settings *frameSettings
 	process  procmap.Process
 	seen     uint64
 	addrs    []uint64
 	read     []profile.Frame // nil if only addresses were read
-	// With checkRoot, the name of the outermost of these frames decides whether the stack is complete. They are at its root, and
+	// With checkRoot, the outermost of these frames decides whether the stack is complete. These frames are at the root, and
 	// nothing else is missing. With mark, an incomplete stack gets a frame at its root. With cut, the recording reached its
-	// limit: the stack is truncated, unless append finds that it led astray.
+	// limit: the stack is truncated unless append returns astray.
 	checkRoot, mark, cut bool
 }
 
@@ -257,7 +256,7 @@ func newLater(s *frameSettings, u *userFrames, read []profile.Frame) *laterFrame
 	return l
 }
 
-// laterScratch keeps the memory of a call for the next.
+// laterScratch reuses memory between calls.
 var laterScratch = sync.Pool{New: func() any { return new(userScratch) }}
 
 type userScratch struct {
@@ -284,7 +283,7 @@ func (l *laterFrames) Frames(dst []profile.Frame, last bool) (frames []profile.F
 	start := len(dst)
 	dst, astray := l.settings.append(dst, read, named)
 	s.named = named
-	clear(named) // so that the pool keeps no files alive
+	clear(named) // so that the pool does not retain files
 	switch {
 	case l.cut && !astray:
 		dst, fate = append(dst, profile.Frame{Name: rootCutOff}), profile.Truncated

@@ -8,10 +8,9 @@ import (
 	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/profile"
 )
 
-// ValueCap bounds the number of distinct values of an attribute. So one wild field does not flood a backend that makes a series
-// of every value. It belongs to one aggregator. Let every Sample and Resource go through it before the aggregator keeps it, and
-// Reset it when a new window begins. Rows with a known key skip it, so it costs them nothing. It bounds the values that a window
-// adds.
+// ValueCap bounds the number of distinct values per attribute in a window. So one field cannot flood a backend that makes a
+// series of every value. It belongs to one aggregator. Every Sample and Resource must pass it before the aggregator keeps it.
+// Reset it when a new window begins. Rows with a known key skip it, so it costs them nothing.
 //
 // It is not safe for concurrent use.
 type ValueCap struct {
@@ -26,13 +25,13 @@ type seenValues struct {
 	hashes map[uint64]struct{}
 }
 
-// NewValueCap returns a ValueCap of that many values; 0 or less means no limit.
+// NewValueCap returns a ValueCap with this limit. 0 or less means no limit.
 func NewValueCap(limit int) *ValueCap {
 	return &ValueCap{limit: limit, seed: maphash.MakeSeed(), seen: map[string]*seenValues{}}
 }
 
-// Filter returns attrs without the attributes that are over the cap. It changes attrs. The
-// attributes that tell one workload from another are never over it: a field cannot write them.
+// Filter returns attrs without the attributes over the limit. It modifies attrs. Attributes that identify a workload are never
+// over the limit, because no field can write them.
 func (c *ValueCap) Filter(attrs []profile.Attribute) []profile.Attribute {
 	if c.limit <= 0 {
 		return attrs
@@ -59,17 +58,17 @@ func (c *ValueCap) Filter(attrs []profile.Attribute) []profile.Attribute {
 	})
 }
 
-// isIdentityKey knows a key in both of its spellings, k8s.pod.name and k8s_pod_name.
+// isIdentityKey reports whether key identifies a workload, in either spelling: k8s.pod.name or k8s_pod_name.
 func isIdentityKey(key string) bool {
 	return isIdentityLabel(label(key)) || slices.ContainsFunc(protectedPrefixes, func(p string) bool { return strings.HasPrefix(key, p+".") })
 }
 
-// Reset forgets the values that were seen.
+// Reset forgets all values.
 func (c *ValueCap) Reset() {
 	for _, seen := range c.seen {
 		clear(seen.hashes)
 	}
 }
 
-// Dropped returns how many attributes were over the cap since the ValueCap was made.
+// Dropped returns how many attributes have been over the limit.
 func (c *ValueCap) Dropped() uint64 { return c.dropped }

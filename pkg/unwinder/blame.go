@@ -9,31 +9,32 @@ import (
 	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/unwinder/wire"
 )
 
-// maxAvoided is the number of the latest processes that are avoided.
+// maxAvoided bounds the number of avoided processes. The latest are kept.
 const maxAvoided = 256
 
-// avoid are processes whose files are no longer read, each as PID:START, because a PID may be reused. They are not identified by
-// their executables. An attacker could copy his, or make a common one such as python3 look guilty.
+// avoid lists processes whose files are no longer read, each as PID:START, because PIDs are reused. It does not identify them
+// by their executables: an attacker could copy one, or bring a common one such as python3 under suspicion.
 type avoid []string
 
-// with returns the list with one more.
+// with returns the list with name added.
 func (a avoid) with(name string) avoid {
 	a = append(slices.Clone(a), name)
 	return a[max(0, len(a)-maxAvoided):]
 }
 
-// String returns the list as the program takes it.
+// String returns the list in the form of the command line.
 func (a avoid) String() string { return strings.Join(a, ",") }
 
-// leaveAlone avoids a process from now on, if it still runs.
+// leaveAlone avoids a running process from now on.
 func (b *Broker) leaveAlone(pid uint64) {
 	if name, ok := nameOf(pid); ok {
 		b.avoid = b.avoid.with(name)
 	}
 }
 
-// blame notes the process that the program worked on when it ended, and logs it. One end can be chance: someone who ends the
-// program from outside interrupts an arbitrary process. If it worked on the same process for the second time, that process is avoided.
+// blame records the process that the unwinder worked on when it exited, and describes it for the log. One exit can be chance: a
+// person who kills the unwinder interrupts an arbitrary process. After a second exit on the same process, that process is
+// avoided.
 func (b *Broker) blame(c [wire.CounterCount]uint64) (said string) {
 	var met []string
 	for _, at := range []struct {
@@ -62,7 +63,7 @@ func (b *Broker) blame(c [wire.CounterCount]uint64) (said string) {
 	return said
 }
 
-// nameOf returns PID:START of a process that runs.
+// nameOf returns PID:START of a running process.
 func nameOf(pid uint64) (string, bool) {
 	start, err := procfs.Began("/proc", uint32(pid))
 	return fmt.Sprintf("%d:%d", pid, start), err == nil

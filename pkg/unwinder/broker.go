@@ -11,60 +11,61 @@ import (
 )
 
 const (
-	// silence is the time without output after which the program counts as hung.
+	// silence is how long the unwinder may write nothing before it counts as hung.
 	silence = 30 * time.Second
-	// unanswered is the time without CPU time after which the thread that reads files counts as blocked by a file system.
-	// It is shorter than silence, because a busy machine delays all else.
+	// unanswered is how long the thread that reads files may use no CPU time before it counts as blocked by a file system. It
+	// is shorter than silence, because a busy machine delays everything else.
 	unanswered = 10 * time.Second
-	// The program is restarted after firstBackoff, and then after twice as long each time, up to maxBackoff. A run longer than
-	// steady makes it firstBackoff again.
+	// The unwinder is restarted after firstBackoff. The delay doubles each time, up to maxBackoff. A run longer than steady
+	// resets it.
 	firstBackoff = 500 * time.Millisecond
 	maxBackoff   = time.Minute
 	steady       = time.Minute
-	// hungInterval is the time between two checks for the end of programs that could not be ended.
+	// hungInterval is the time between two checks whether blocked unwinders have exited.
 	hungInterval = time.Minute
-	// chainTime limits the loading of chains for a gadget. Each takes a second, and half a minute if 40 others want the CPU.
+	// chainTime limits the loading of chains for a gadget. A chain takes a second, or half a minute if 40 other threads want
+	// the CPU.
 	chainTime = 5 * time.Minute
-	// meterInterval is the time between two checks of the program's memory.
+	// meterInterval is the time between two checks of the unwinder's memory.
 	meterInterval = time.Second
-	// maxEarly is the number of runs with an early end after which the program cannot work here.
+	// maxEarly is the number of early exits in a row after which the unwinder is not started again.
 	maxEarly = 3
-	// flushRate is how many batches a second the program may write. It writes up to four. More means that its input has taken it
-	// over. flushBurst is how many may come at once, after a time without a reader.
+	// flushRate limits the batches per second. The unwinder writes up to four: more means that its input has taken it over.
+	// flushBurst batches may arrive at once, after a time without a reader.
 	flushRate  = 20
 	flushBurst = 4096
 )
 
-// Log takes messages of the broker for an operator: events and their consequences.
+// Log receives the broker's messages for an operator.
 type Log interface {
 	Warnf(format string, args ...any)
 	Debugf(format string, args ...any)
 }
 
-// Broker shares one run of the program among all subscribers. The program runs while there are any.
+// Broker shares one run of the unwinder among all subscribers. The unwinder runs while there are any.
 type Broker struct {
 	path func() (string, error)
 	log  Log
-	// memoryBound is the program's memory limit, in bytes.
+	// memoryBound returns the unwinder's memory limit in bytes.
 	memoryBound func() uint64
 
-	// The constants of these names, shorter in tests.
+	// These override the constants of the same names in tests.
 	silence, unanswered, firstBackoff, endTime, hungInterval, chainTime, meterInterval time.Duration
 	flushBurst                                                                         int
 
-	// avoid are processes that the program must leave alone. suspects are those that it worked on when it ended. Only the
-	// goroutine of supervise uses them.
+	// avoid lists processes that the unwinder must leave alone. suspects lists processes that it worked on when it exited. Only
+	// the goroutine of supervise uses them.
 	avoid, suspects avoid
 
 	mu          sync.Mutex
-	hung        []*process // programs that cannot be ended
-	stalled     error      // why no program can be started at the moment, though one has worked before
+	hung        []*process // unwinders that cannot be ended
+	stalled     error      // why no unwinder can be started now, although one has worked before
 	subscribers map[*Subscription]struct{}
-	settings    Settings // with which the program is to run
+	settings    Settings // the settings that the unwinder should run with
 	changed     chan struct{}
-	running     chan struct{} // closed when the supervisor has ended; nil without one
+	running     chan struct{} // closed when supervise has returned; nil if it does not run
 	totals      Totals
-	hello       bool // this supervisor has met a program that can work here
+	hello       bool // this supervisor has seen an unwinder that works here
 	gadgets     gadgets
 }
 
@@ -77,7 +78,7 @@ func New(log Log) *Broker {
 	}
 }
 
-// wake makes the supervisor look at settings and subscribers. The caller holds mu.
+// wake makes the supervisor check settings and subscribers. The caller holds mu.
 func (b *Broker) wake() {
 	select {
 	case b.changed <- struct{}{}:
@@ -85,18 +86,18 @@ func (b *Broker) wake() {
 	}
 }
 
-// wanted returns the settings, and false if nobody wants samples any more.
+// wanted returns the settings, and false if there is no subscriber.
 func (b *Broker) wanted() (Settings, bool) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	return b.settings, b.users() > 0
 }
 
-// supervise runs the program, again and again, until there is no subscriber.
+// supervise restarts the unwinder until there is no subscriber.
 func (b *Broker) supervise(path string, running chan struct{}) {
 	defer close(running)
 	backoff := b.firstBackoff
-	var down time.Time // since when there are no whole stacks; zero before the first
+	var down time.Time // the start of the time without whole stacks; zero before the first run
 	var fatal error
 	early := 0
 	for !b.ended(fatal) {
@@ -140,8 +141,8 @@ func (b *Broker) supervise(path string, running chan struct{}) {
 	}
 }
 
-// ended reports whether the supervisor is done: nobody wants samples, or fatal is why nobody can have any. If so it
-// resets what belongs to the supervisor, and subscribers that still wait for the first run get fatal.
+// ended reports whether the supervisor is done, because there is no subscriber or because of the error fatal. In that case it
+// resets the supervisor's state, and subscribers that still wait for the first run get fatal.
 func (b *Broker) ended(fatal error) bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -149,7 +150,7 @@ func (b *Broker) ended(fatal error) bool {
 	if fatal == nil && users > 0 {
 		return false
 	}
-	if fatal != nil && b.hello && users > 0 { // those have been told that it works
+	if fatal != nil && b.hello && users > 0 { // these subscribers have seen the unwinder work
 		defer b.log.Warnf("running gadgets get no more whole stacks (%d): %v", users, fatal)
 	}
 	b.tell(fatal)
@@ -158,7 +159,7 @@ func (b *Broker) ended(fatal error) bool {
 	return true
 }
 
-// sleep waits, but not when nobody wants samples any more.
+// sleep waits for d, or until there is no subscriber.
 func (b *Broker) sleep(d time.Duration) {
 	timer := time.NewTimer(d)
 	defer timer.Stop()
@@ -171,11 +172,11 @@ func (b *Broker) sleep(d time.Duration) {
 	}
 }
 
-// tell sends the result of a run to all subscribers that wait for it. The caller holds mu.
+// tell sends the result of a run to all waiting subscribers. The caller holds mu.
 func (b *Broker) tell(err error) {
 	for s := range b.subscribers {
 		select {
-		case unread := <-s.first: // the newest counts
+		case unread := <-s.first: // the latest result replaces it
 			_ = unread
 		default:
 		}

@@ -23,32 +23,32 @@ import (
 	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/unwinder/wire"
 )
 
-// The test's own executable plays the program. What it does depends on the label that it is started with, the last of several.
+// The test's own executable plays the unwinder. The last label on its command line sets its role.
 const (
 	playGood     = 1 + iota
 	playRefuse   // says that it cannot work here
-	playCrash    // dies after a few samples, and takes seven with it
-	playGarbage  // writes what it must not
-	playNothing  // dies at once
-	playDeaf     // does not end when it should
-	playSilent   // says hello and no more
-	playStuck    // works on one sample for ever
+	playCrash    // crashes after a few samples, and loses seven
+	playGarbage  // writes invalid output
+	playNothing  // exits at once
+	playDeaf     // does not exit when it should
+	playSilent   // reports that it works, and nothing more
+	playStuck    // works on one sample forever
 	playFlood    // writes as fast as it can
 	playLanguage // as playGood
-	playMute     // says nothing, and does not end when it should
-	playBlocked  // waits for the files of a process, unless it is to leave them alone
-	playHeld     // the same, and says nothing meanwhile
-	playSpin     // burns CPU time with the files of a process, unless it is to leave them alone
-	playCulprit  // dies of the files of a process, unless it is to leave them alone
-	playReading  // as playGood, and always reads the files of a process
-	playHungry   // takes ever more memory
-	playNoLoad   // says how it is doing, and ends before it has said that it can work here
-	playEntries  // has an entry for raw tracepoints, and sends a stack for each run of a gadget
-	playLater    // the same, and takes tracepoints when it is asked for them a second time
-	playForeign  // as if it had an entry for kprobes, which is a pipe
-	playUnasked  // says again and again that it has no entries
-	playDenied   // as playRefuse, where a program of another role runs
-	playStays    // as playEntries and playBlocked, and its end cannot be seen: another process has its descriptors
+	playMute     // writes nothing, and does not exit when it should
+	playBlocked  // waits for the files of a process, unless told to leave it alone
+	playHeld     // the same, and writes nothing in the meantime
+	playSpin     // uses CPU time on the files of a process, unless told to leave it alone
+	playCulprit  // exits while it reads the files of a process, unless told to leave it alone
+	playReading  // like playGood, and always reads the files of a process
+	playHungry   // uses more and more memory
+	playNoLoad   // logs its state, and exits before it has reported that it works
+	playEntries  // has an entry for raw tracepoints, and sends a stack for each gadget run
+	playLater    // the same, and accepts tracepoints at the second request
+	playForeign  // sends a pipe as its entry for kprobes
+	playUnasked  // reports again and again that it has no entries
+	playDenied   // like playRefuse, for tests in which another role runs
+	playStays    // like playEntries and playBlocked; another process has its descriptors, so its end cannot be seen
 )
 
 func TestMain(m *testing.M) {
@@ -201,10 +201,10 @@ func play(role int) {
 	}
 }
 
-// leaveAlone is which processes the program is to leave alone.
+// leaveAlone returns the processes that the unwinder is to leave alone.
 func leaveAlone() string { return os.Args[slices.Index(os.Args, "-leave-alone")+1] }
 
-// logged keeps what an operator would read.
+// logged keeps the messages for an operator.
 type logged struct {
 	mu    sync.Mutex
 	lines []string
@@ -248,7 +248,7 @@ func sum(t *testing.T, s *Subscription) (n uint64) {
 	}
 }
 
-// receive reads until at least n samples have come.
+// receive reads until at least n samples have arrived.
 func receive(t *testing.T, s *Subscription, n uint64) (got uint64) {
 	t.Helper()
 	limit := time.After(time.Minute)
@@ -263,7 +263,7 @@ func receive(t *testing.T, s *Subscription, n uint64) (got uint64) {
 	return got
 }
 
-// All that the program has taken up to its end arrives, and the books add up.
+// TestNothingIsLost checks that all samples arrive that the unwinder took up to its end, and that the counters agree.
 func TestNothingIsLost(t *testing.T) {
 	b, _ := newTestBroker()
 	s, err := b.Subscribe(t.Context(), ask(playGood))
@@ -279,7 +279,7 @@ func TestNothingIsLost(t *testing.T) {
 	assert.Zero(t, total.Crashed)
 }
 
-// The program's timers may be late; those of the process that starts it may not.
+// TestTimerSlack checks that only the unwinder's timers may be late, and not those of the process that starts it.
 func TestTimerSlack(t *testing.T) {
 	b, _ := newTestBroker()
 	s, err := b.Subscribe(t.Context(), ask(playGood))
@@ -294,7 +294,7 @@ func TestTimerSlack(t *testing.T) {
 	assert.Less(t, own, int(timerSlack))
 }
 
-// A second subscriber shares the program, and a third can start it anew.
+// TestShared checks that a second subscriber shares the unwinder, and that a later one starts it again.
 func TestShared(t *testing.T) {
 	b, _ := newTestBroker()
 	one, err := b.Subscribe(t.Context(), ask(playGood))
@@ -315,7 +315,7 @@ func TestShared(t *testing.T) {
 	assert.Zero(t, b.Totals().Restarts)
 }
 
-// Who asks for more than the program was started with gets it, and that is no failure.
+// TestMoreIsAskedFor checks that a subscriber with further settings gets them, and that this does not count as a restart.
 func TestMoreIsAskedFor(t *testing.T) {
 	b, _ := newTestBroker()
 	one, err := b.Subscribe(t.Context(), ask(playGood))
@@ -346,7 +346,7 @@ func TestRefused(t *testing.T) {
 	}
 }
 
-// If the program cannot work any more, subscribers that were told that it can find that in the log.
+// TestRefusedLater checks that the log tells running subscribers when the unwinder can no longer work.
 func TestRefusedLater(t *testing.T) {
 	b, l := newTestBroker()
 	one, err := b.Subscribe(t.Context(), ask(playGood))
@@ -360,7 +360,7 @@ func TestRefusedLater(t *testing.T) {
 	assert.Contains(t, l.String(), "no more whole stacks (2): whole stacks are not available on this machine: it lacks CAP_BPF")
 }
 
-// Who does not want to wait any more does not: neither for a first run that says nothing, nor for its end.
+// TestSubscribeGivesUp checks that Subscribe stops waiting with its context, both for a first run and for its end.
 func TestSubscribeGivesUp(t *testing.T) {
 	t.Parallel()
 	b, _ := newTestBroker()
@@ -380,7 +380,7 @@ func TestSubscribeGivesUp(t *testing.T) {
 	}, time.Minute, time.Millisecond)
 	cancel()
 	require.ErrorIs(t, <-failed, context.Canceled)
-	// It ends meanwhile, or has ended.
+	// The unwinder is ending or has ended.
 	_, err := b.Subscribe(ctx, ask(playMute))
 	require.ErrorIs(t, err, context.Canceled)
 	<-running
@@ -390,7 +390,7 @@ func TestSubscribeGivesUp(t *testing.T) {
 	s.Close()
 }
 
-// What waits for a subscriber is bounded in bytes, too, but a large batch has its place.
+// TestQueuedBytes checks that queued batches are bounded in bytes, and that a single large batch is accepted.
 func TestQueuedBytes(t *testing.T) {
 	s := &Subscription{c: make(chan Batch, queued)}
 	require.True(t, s.deliver(Batch{}, 2*queuedBytes), "alone")
@@ -413,7 +413,7 @@ func TestQueuedBytes(t *testing.T) {
 	require.Len(t, s.sizes, queued)
 }
 
-// A subscriber that does not read loses samples, which are counted, and holds up nobody.
+// TestOverrun checks that a subscriber that does not read loses and counts samples, and delays nobody.
 func TestOverrun(t *testing.T) {
 	b, _ := newTestBroker()
 	b.flushBurst = 1 << 30
@@ -442,7 +442,7 @@ func TestSettings(t *testing.T) {
 	assert.ErrorContains(t, Settings{Languages: all, Scale: 9}.Check(), "memory scale 9")
 }
 
-// The program's own warnings reach the operator, up to a number; what the profiler says does not.
+// TestSaid checks that the operator sees the unwinder's own warnings, up to a limit, and no lines of the profiler.
 func TestSaid(t *testing.T) {
 	b, l := newTestBroker()
 	say := b.said()
@@ -455,7 +455,7 @@ func TestSaid(t *testing.T) {
 	assert.Equal(t, maxWarnings, strings.Count(l.String(), "warning: unwinder: level=WARN"))
 }
 
-// What a crash writes is told in a line, and what other programs have put into it does not reach a terminal.
+// TestLog checks that a crash is logged in one line, and that texts from other programs are cleaned.
 func TestLog(t *testing.T) {
 	var lines []string
 	l := &logWriter{line: func(s string) { lines = append(lines, s) }}

@@ -21,7 +21,7 @@ func TestDoesNotStart(t *testing.T) {
 	assert.Contains(t, l.String(), "exec format error")
 }
 
-// TestDoesNotLoad: a machine that has all that is needed, and yet does not take the program, is told of to whoever waits.
+// TestDoesNotLoad checks that a waiting subscriber gets the error if the kernel refuses the unwinder's programs.
 func TestDoesNotLoad(t *testing.T) {
 	b, l := newTestBroker()
 	_, err := b.Subscribe(t.Context(), ask(playNoLoad))
@@ -30,7 +30,8 @@ func TestDoesNotLoad(t *testing.T) {
 	require.Contains(t, l.String(), "in 40ms (restart 2)", "each pause is twice the one before")
 }
 
-// TestHung: while too many programs cannot be ended there are no samples, and a new run is told why. They come again when one has ended.
+// TestHung checks that too many blocked unwinders stop the samples, and that new subscribers get the reason. The samples return
+// when one has exited.
 func TestHung(t *testing.T) {
 	b, l := newTestBroker()
 	b.hungInterval = 10 * time.Millisecond
@@ -53,7 +54,7 @@ func TestHung(t *testing.T) {
 	require.Equal(t, 1, strings.Count(l.String(), "whole stacks have stopped: "), l.String())
 }
 
-// hang has as many programs hang as make the broker start no other.
+// hang makes as many unwinders hang as prevent another start.
 func hang(t *testing.T, b *Broker) (hung []*process) {
 	for range maxHung {
 		p := &process{cmd: exec.Command("/bin/sleep", "1000"), ended: make(chan struct{})}
@@ -99,7 +100,7 @@ func TestRestarts(t *testing.T) {
 			b.silence, b.flushBurst = 300*time.Millisecond, 300
 			s, err := b.Subscribe(t.Context(), ask(c.role))
 			require.NoError(t, err)
-			// On a busy machine a run can also end because its start takes longer than silence.
+			// On a busy machine, a run can also end because its start takes longer than silence.
 			require.Eventually(t, func() bool {
 				said := l.String()
 				return strings.Count(said, c.says[0]) >= 2 && strings.Contains(said, c.says[len(c.says)-1]) && b.Totals().Restarts >= 2
@@ -128,8 +129,8 @@ func TestDeaf(t *testing.T) {
 	assert.Zero(t, b.Totals().Restarts)
 }
 
-// TestBlocked: a process whose files do not answer, or take CPU time without end, costs one restart, and is left alone afterwards.
-// On a machine with one CPU the whole program waits for them.
+// TestBlocked checks that a process costs one restart if its files do not answer or take CPU time without end. That process is
+// then left alone. On a machine with one CPU, the whole unwinder waits for the files.
 func TestBlocked(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {
@@ -148,7 +149,7 @@ func TestBlocked(t *testing.T) {
 			require.NoError(t, err)
 			receive(t, s, 3)
 			s.Close()
-			// On a busy machine a run can also end because its start takes longer than silence.
+			// On a busy machine, a run can also end because its start takes longer than silence.
 			said := l.String()
 			require.EqualValues(t, 1, int(b.Totals().Restarts)-strings.Count(said, "it has been silent for"), said)
 			require.Equal(t, 1, strings.Count(said, fmt.Sprintf(c.says, os.Getpid())), said)
@@ -156,7 +157,7 @@ func TestBlocked(t *testing.T) {
 	}
 }
 
-// TestCulprit: a process of which the program has died twice is left alone.
+// TestCulprit checks that a process is left alone after the unwinder exited twice on it.
 func TestCulprit(t *testing.T) {
 	b, l := newTestBroker()
 	s, err := b.Subscribe(t.Context(), ask(playCulprit))
@@ -167,7 +168,7 @@ func TestCulprit(t *testing.T) {
 	require.Contains(t, l.String(), fmt.Sprintf("it was reading the files of the process %d, as at an earlier exit: samples of that process are skipped from now on", os.Getpid()))
 }
 
-// TestInnocent: who is at hand when somebody else ends the program once loses nothing.
+// TestInnocent checks that a process loses nothing if a person kills the unwinder once while it reads that process's files.
 func TestInnocent(t *testing.T) {
 	b, l := newTestBroker()
 	s, err := b.Subscribe(t.Context(), ask(playReading))

@@ -16,34 +16,34 @@ import (
 	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/unwinder/wire"
 )
 
-// gadgets is the data that programs of gadgets need to call the unwinder. It is guarded by Broker.mu.
+// gadgets is the state that gadgets' programs need to call the unwinder. Broker.mu guards it.
 type gadgets struct {
-	shared  map[string]*ebpf.Map // by wire.SharedMaps, for all runs of the program and of gadgets
+	shared  map[string]*ebpf.Map // by name in wire.SharedMaps, for all runs of the unwinder and of gadgets
 	entries map[wire.ChainKind]*ebpf.Program
-	refused map[wire.ChainKind]string // why there is no entry of a kind
-	again   []wire.ChainKind          // refused before, and requested once more: the kernel may accept them now
+	refused map[wire.ChainKind]string // the reason why a kind has no entry
+	again   []wire.ChainKind          // refused before and requested again, because the kernel may accept them now
 	arrays  map[*Subscription]map[wire.ChainKind]*ebpf.Map
-	last    uint32        // the number that was given last
-	process *process      // that the entries are of
+	last    uint32        // the last number that was assigned
+	process *process      // the owner of entries
 	more    chan struct{} // closed when entries or process have changed
-	served  bool          // this supervisor has met a program with entries, and has not ended it for other settings
+	served  bool          // this supervisor has seen an unwinder with entries, and has not ended it for other settings
 }
 
-// programTypes are the types of the programs that call a kind of chain.
+// programTypes maps kinds of chains to the types of the programs that call them.
 var programTypes = [wire.ChainKinds]ebpf.ProgramType{
 	wire.ChainKprobe: ebpf.Kprobe, wire.ChainRawTracepoint: ebpf.RawTracepoint, wire.ChainPerfEvent: ebpf.PerfEvent, wire.ChainTracepoint: ebpf.TracePoint,
 	wire.ChainOtelKprobe: ebpf.Kprobe, wire.ChainOtelPerf: ebpf.PerfEvent,
 }
 
-// Slots returns the map that all gadgets of this process share with the program: struct unwind_slot of gadgets/include/unwind_slot.h, for
-// each CPU and kind of chain. It belongs to the broker.
+// Slots returns the map that all gadgets of this process share with the unwinder. It has a struct unwind_slot
+// (gadgets/include/unwind_slot.h) for each CPU and kind of chain. It belongs to the broker.
 func (b *Broker) Slots() (*ebpf.Map, error) { return b.shared("slots") }
 
-// OtelIDs returns the map with the event IDs for Inspektor Gadget's own gadgets. An ID is 0 if its stack does not come. The map
+// OtelIDs returns the map with the event IDs for Inspektor Gadget's own gadgets. An event without a stack has ID 0. The map
 // belongs to the broker.
 func (b *Broker) OtelIDs() (*ebpf.Map, error) { return b.shared("otel_ids") }
 
-// OtelResults returns the results of events of Inspektor Gadget's own gadgets so far, by wire.Result….
+// OtelResults returns the results of all events of Inspektor Gadget's own gadgets, indexed by wire.Result….
 func (b *Broker) OtelResults() (sum [wire.Results]uint64) {
 	state, err := b.shared("otel")
 	if err != nil {
@@ -63,7 +63,7 @@ func (b *Broker) OtelResults() (sum [wire.Results]uint64) {
 	return sum
 }
 
-// shared returns one of wire.SharedMaps. They are made once.
+// shared returns one of wire.SharedMaps. It makes each map once.
 func (b *Broker) shared(name string) (*ebpf.Map, error) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -84,8 +84,8 @@ func (b *Broker) shared(name string) (*ebpf.Map, error) {
 	return m, nil
 }
 
-// number returns a number for a gadget's run that no subscriber has. It is the one that was unused for longest, because events of
-// its last run may still arrive. It is 0 if there is none left. The caller holds mu.
+// number returns a number for a gadget's run that no subscriber has, or 0 if there is none left. It prefers the number that has
+// been unused for longest, because events of its last run may still arrive. The caller holds mu.
 func (g *gadgets) number(subscribers map[*Subscription]struct{}) uint32 {
 	taken := map[uint32]bool{}
 	for s := range subscribers {
@@ -99,11 +99,11 @@ func (g *gadgets) number(subscribers map[*Subscription]struct{}) uint32 {
 	return 0
 }
 
-// Run returns the number of the gadget's run, which is in the IDs of its events.
+// Run returns the number of the gadget's run, which is part of the IDs of its events.
 func (s *Subscription) Run() uint32 { return s.run }
 
-// Serve keeps the program's entry for a kind of chain in an array of programs, at 0, as long as there is one. The array belongs to the
-// caller, who closes the subscription first.
+// Serve keeps the unwinder's entry for a kind of chain at index 0 of an array of programs, whenever there is an entry. The
+// array belongs to the caller, who closes the subscription first.
 func (s *Subscription) Serve(kind wire.ChainKind, array *ebpf.Map) error {
 	s.b.mu.Lock()
 	defer s.b.mu.Unlock()
@@ -118,8 +118,8 @@ func (s *Subscription) Serve(kind wire.ChainKind, array *ebpf.Map) error {
 	return put(array, g.entries[kind])
 }
 
-// Read makes the program read the files of a process before its first event. Otherwise the first stacks of an unknown process are
-// cut.
+// Read makes the unwinder read the files of a process before its first event. Otherwise the first stacks of an unknown process
+// are cut.
 func (s *Subscription) Read(pid uint32) {
 	s.b.mu.Lock()
 	defer s.b.mu.Unlock()
@@ -128,7 +128,7 @@ func (s *Subscription) Read(pid uint32) {
 	}
 }
 
-// put puts a program into an array of one, or empties it.
+// put stores a program in an array of length one, or empties the array.
 func put(array *ebpf.Map, program *ebpf.Program) error {
 	if program == nil {
 		if err := array.Delete(uint32(0)); err != nil && !errors.Is(err, ebpf.ErrKeyNotExist) {
@@ -142,7 +142,7 @@ func put(array *ebpf.Map, program *ebpf.Program) error {
 	return nil
 }
 
-// forget ends the effect of Serve. The caller holds mu.
+// forget undoes Serve. The caller holds mu.
 func (g *gadgets) forget(s *Subscription) {
 	for _, array := range g.arrays[s] {
 		_ = put(array, nil)
@@ -150,7 +150,8 @@ func (g *gadgets) forget(s *Subscription) {
 	delete(g.arrays, s)
 }
 
-// add makes gadgets call more entries, and owns them from then on. The error also names the chains that running gadgets lack.
+// add makes gadgets call further entries and takes ownership of them. The error also names the chains that running gadgets
+// lack.
 func (b *Broker) add(p *process, entries map[wire.ChainKind]*ebpf.Program, refused map[wire.ChainKind]string) error {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -160,7 +161,7 @@ func (b *Broker) add(p *process, entries map[wire.ChainKind]*ebpf.Program, refus
 	for kind, why := range refused {
 		g.refused[kind] = why
 		for _, arrays := range g.arrays {
-			if arrays[kind] != nil { // those who subscribe now get this from await
+			if arrays[kind] != nil { // await gives this error to new subscribers
 				errs = append(errs, refusal(kind, why))
 				break
 			}
@@ -182,7 +183,7 @@ func (b *Broker) add(p *process, entries map[wire.ChainKind]*ebpf.Program, refus
 	return errors.Join(errs...)
 }
 
-// clear makes gadgets call no entries, because their program ends.
+// clear makes gadgets call no entries, because their unwinder ends.
 func (b *Broker) clear() error {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -206,7 +207,7 @@ func (b *Broker) clear() error {
 	return errors.Join(errs...)
 }
 
-// retry requests refused chains again, if there are any. The caller holds mu.
+// retry requests refused chains again, and reports whether there are any. The caller holds mu.
 func (g *gadgets) retry(kinds []wire.ChainKind) bool {
 	before := len(g.again)
 	for _, kind := range kinds {
@@ -218,7 +219,7 @@ func (g *gadgets) retry(kinds []wire.ChainKind) bool {
 	return len(g.again) > before
 }
 
-// again returns the chains that the program is to be sent again, and marks them as requested.
+// again returns the chains to request again, and clears their list.
 func (b *Broker) again() []wire.ChainKind {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -233,9 +234,9 @@ func (g *gadgets) changed() {
 	g.more = make(chan struct{})
 }
 
-// await waits until the program has loaded these chains for gadgets. The error says which of them it could not load. While the program is
-// being restarted it does not wait: gadgets get on without, as when it ends under them. Where it ends for other settings, it waits for the
-// next one.
+// await waits until the unwinder has loaded these chains for gadgets. The error names the chains that it could not load. await
+// does not wait during a restart: the gadget then starts without entries. If the unwinder ends because of other settings, await
+// waits for the next one.
 func (b *Broker) await(ctx context.Context, sub *Subscription, kinds []wire.ChainKind) error {
 	timer := time.NewTimer(b.chainTime)
 	defer timer.Stop()
@@ -261,7 +262,8 @@ func (b *Broker) await(ctx context.Context, sub *Subscription, kinds []wire.Chai
 	}
 }
 
-// loaded reports whether chains can be called, or the program is away. The error names a chain that was not loaded. The caller holds mu.
+// loaded reports whether the chains can be called, or whether there is no unwinder to wait for. The error names a chain that
+// was not loaded. The caller holds mu.
 func (g *gadgets) loaded(kinds []wire.ChainKind, settings Settings) (bool, error) {
 	if g.process == nil {
 		return g.served, nil
@@ -291,8 +293,8 @@ func names(kinds []wire.ChainKind) string {
 	return strings.Join(names, ", ")
 }
 
-// serve takes a run's entry programs and has gadgets call them until the run ends, or kill ends the wait. The error means that the program
-// has sent something else.
+// serve receives a run's entry programs and makes gadgets call them until the run ends or kill is called. The error means that
+// the unwinder sent something else.
 func (b *Broker) serve(p *process) error {
 	if p.entries == nil {
 		return nil
@@ -302,12 +304,12 @@ func (b *Broker) serve(p *process) error {
 			b.log.Debugf("%v", err)
 		}
 	}()
-	// Each answer is to a question, except the first.
+	// Each answer except the first belongs to a question.
 	for answers := int64(0); ; answers++ {
-		// The program's end, and this one's, ends the wait.
+		// The wait ends when the unwinder or this process ends.
 		sent, err := wire.ReceiveEntries(int(p.entries.Fd()))
 		if errors.Is(err, io.EOF) {
-			return nil // it has ended, which its stream tells
+			return nil // the unwinder has ended; the reader of its stream handles that
 		}
 		if err != nil {
 			return err
@@ -328,7 +330,7 @@ func (b *Broker) serve(p *process) error {
 	}
 }
 
-// programs makes programs of descriptors, which it owns.
+// programs makes programs of descriptors, and takes ownership of these.
 func programs(descriptors map[wire.ChainKind]int) (map[wire.ChainKind]*ebpf.Program, error) {
 	made := map[wire.ChainKind]*ebpf.Program{}
 	var errs []error
@@ -352,7 +354,7 @@ func programs(descriptors map[wire.ChainKind]int) (map[wire.ChainKind]*ebpf.Prog
 	return made, nil
 }
 
-// entriesSocket makes the two ends of the socket for entry programs.
+// entriesSocket makes a socket pair for entry programs.
 func entriesSocket() (ours, theirs *os.File, err error) {
 	ends, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_SEQPACKET|unix.SOCK_CLOEXEC, 0)
 	if err != nil {

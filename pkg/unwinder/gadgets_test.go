@@ -18,7 +18,7 @@ import (
 	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/unwinder/wire"
 )
 
-// sendEntries is the test's program's part. It has all chains that it is asked for, but none for tracepoints.
+// sendEntries plays the unwinder's part. It has all requested chains except those for tracepoints.
 func sendEntries(role int) {
 	must := func(err error) {
 		if err != nil {
@@ -90,13 +90,13 @@ func array(t *testing.T) *ebpf.Map {
 	return m
 }
 
-// inArray is the ID of the program that a gadget would call, 0 without one.
+// inArray returns the ID of the program that a gadget would call, or 0.
 func inArray(m *ebpf.Map) (id uint32) {
 	_ = m.Lookup(uint32(0), &id)
 	return id
 }
 
-// TestKilledIsNotCalled: gadgets stop calling a program when it is killed, for any reason. A blocked one may stay for as long as it likes.
+// TestKilledIsNotCalled checks that gadgets stop calling an unwinder when it is killed, although it may take long to exit.
 func TestKilledIsNotCalled(t *testing.T) {
 	needEBPF(t)
 	for name, unanswered := range map[string]time.Duration{"files do not answer": 2 * time.Second, "damaged stream": time.Hour} {
@@ -125,7 +125,8 @@ func TestKilledIsNotCalled(t *testing.T) {
 	}
 }
 
-// Gadgets call the program's entry as long as it runs, and that of the next one after its end; each gets its own events.
+// TestEntriesAreServed checks that gadgets call the running unwinder's entry, and after its end that of the next one. Each
+// gadget gets its own events.
 func TestEntriesAreServed(t *testing.T) {
 	needEBPF(t)
 	b, _ := newTestBroker()
@@ -153,7 +154,7 @@ func TestEntriesAreServed(t *testing.T) {
 	other.Close()
 	require.Zero(t, inArray(late), "nobody reads its stacks any more")
 
-	// The program ends, as when it is killed, and another one takes its place.
+	// The unwinder ends, as if it was killed, and another one replaces it.
 	child := (<-s.C).Unwound[0].Proc.PID
 	p, err := os.FindProcess(int(child))
 	require.NoError(t, err)
@@ -165,7 +166,8 @@ func TestEntriesAreServed(t *testing.T) {
 	require.Zero(t, inArray(entry))
 }
 
-// Gadgets that come later do not end the program: it loads what they need besides. Inspektor Gadget's own share a number.
+// TestLaterEntries checks that later gadgets do not end the unwinder: it loads the other chains that they need. Inspektor
+// Gadget's own gadgets share a number.
 func TestLaterEntries(t *testing.T) {
 	needEBPF(t)
 	b, l := newTestBroker()
@@ -183,14 +185,14 @@ func TestLaterEntries(t *testing.T) {
 		kinds, err := wire.ParseChains(chains)
 		require.NoError(t, err)
 		for _, kind := range kinds {
-			// It is there before the gadget is loaded: none of its events is met without.
+			// The entry exists before the gadget is loaded, so none of its events lacks one.
 			entry := array(t)
 			require.NoError(t, later.Serve(kind, entry))
 			require.NotZero(t, inArray(entry), kind)
 		}
 		later.Close()
 	}
-	// What the kernel does not take is an error for who asks for it, however often.
+	// Each request for a chain that the kernel refuses returns an error.
 	for range wire.ChainKinds + 2 {
 		settings.Chains = "tracepoint"
 		_, err = b.Subscribe(t.Context(), settings)
@@ -199,7 +201,7 @@ func TestLaterEntries(t *testing.T) {
 	require.Equal(t, child, (<-s.C).Unwound[0].Proc.PID)
 	require.EqualValues(t, 1, b.Totals().Starts)
 
-	// A program that is started after this one has all of them at once.
+	// An unwinder that is started later has all of them at once.
 	process, err := os.FindProcess(int(child))
 	require.NoError(t, err)
 	entry := array(t)
@@ -210,11 +212,11 @@ func TestLaterEntries(t *testing.T) {
 	require.NotContains(t, l.String(), refused)
 	require.NoError(t, process.Kill())
 	require.Eventually(t, func() bool { return inArray(entry) != 0 && inArray(entry) != first }, time.Minute, time.Millisecond)
-	// A gadget that runs goes on without what this one has not loaded, and the log says so.
+	// A running gadget continues without the chains that this unwinder has not loaded, and the log says so.
 	require.Eventually(t, func() bool { return strings.Contains(l.String(), refused) }, time.Minute, time.Millisecond)
 }
 
-// running returns a broker that has a gadget as its subscriber.
+// running returns a broker with a gadget as its subscriber.
 func running(t *testing.T, role int) (*Broker, Settings, *Subscription) {
 	t.Helper()
 	needEBPF(t)
@@ -227,7 +229,7 @@ func running(t *testing.T, role int) (*Broker, Settings, *Subscription) {
 	return b, settings, s
 }
 
-// What the kernel has refused is tried again for the next gadget that asks for it. One that has gone on without gets it, too.
+// TestRefusedForNow checks that a refused chain is tried again for the next gadget, and that earlier gadgets get it, too.
 func TestRefusedForNow(t *testing.T) {
 	b, settings, s := running(t, playLater)
 	without := array(t)
@@ -243,7 +245,7 @@ func TestRefusedForNow(t *testing.T) {
 	require.EqualValues(t, 1, b.Totals().Starts)
 }
 
-// Who waits for the entries of the next program hears at once that none is started.
+// TestNoNextProgram checks that a subscriber that waits for the next unwinder learns at once that none is started.
 func TestNoNextProgram(t *testing.T) {
 	b, settings, _ := running(t, playEntries)
 	hang(t, b)
@@ -252,7 +254,8 @@ func TestNoNextProgram(t *testing.T) {
 	require.ErrorContains(t, err, "3 unwinders are blocked")
 }
 
-// Who asks for what ends the program waits for the entries of the next one, or for why there is none.
+// TestEntriesOfTheNext checks that a subscriber whose settings end the unwinder waits for the entries of the next one, or for
+// its error.
 func TestEntriesOfTheNext(t *testing.T) {
 	b, settings, s := running(t, playEntries)
 	entry := array(t)
@@ -271,7 +274,7 @@ func TestEntriesOfTheNext(t *testing.T) {
 	require.ErrorContains(t, err, "it lacks CAP_BPF")
 }
 
-// A program that has been taken over may send anything in place of its entries, or nothing.
+// TestEntriesOfAnotherType checks that a hostile unwinder can send anything, or nothing, in place of its entries.
 func TestEntriesOfAnotherType(t *testing.T) {
 	needEBPF(t)
 	for role, want := range map[int]string{playForeign: "the entry for kprobe programs", playUnasked: "it has sent its programs too often", playGood: ""} {
@@ -290,13 +293,13 @@ func TestEntriesOfAnotherType(t *testing.T) {
 
 	p, err := entryProgram(ebpf.RawTracepoint)
 	require.NoError(t, err)
-	fd, err := unix.Dup(p.FD()) // which programs owns
+	fd, err := unix.Dup(p.FD()) // programs takes ownership
 	require.NoError(t, err)
 	_, err = programs(map[wire.ChainKind]int{wire.ChainKprobe: fd})
 	require.ErrorContains(t, err, "is a RawTracepoint program")
 }
 
-// Numbers of runs come again as late as possible, and there are not more than an ID can hold.
+// TestRunNumbers checks that numbers of runs are reused as late as possible, and fit into an ID.
 func TestRunNumbers(t *testing.T) {
 	var g gadgets
 	taken := map[*Subscription]struct{}{}

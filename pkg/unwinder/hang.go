@@ -11,17 +11,16 @@ import (
 	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/unwinder/wire"
 )
 
-// reading is the last observation: the process of the files that the program reads, and the CPU time of the thread that reads
-// them, in nanoseconds.
+// reading is the last observation of a read: the process whose files the unwinder reads, and the reading thread's CPU time in
+// nanoseconds.
 type reading struct {
-	pid, read  uint64 // read is which of all reads it is
-	first, cpu uint64 // when it was first seen, and at the last look
+	pid, read  uint64 // read is the number of the read
+	first, cpu uint64 // CPU time at the first and at the last check
 	since      time.Time
 }
 
-// look returns how long the program has waited for the files of the process r.pid, and the CPU time of this read. A thread
-// without new CPU time waits for a file system, because a runnable one gets some even on a busy machine. c are the program's
-// counters.
+// look returns how long the unwinder has waited for the files of r.pid, and the CPU time of this read. A thread without new CPU
+// time waits for a file system, because a runnable thread gets some even on a busy machine. c has the unwinder's counters.
 func (r *reading) look(p *process, c [wire.CounterCount]uint64) (blocked, spent time.Duration) {
 	pid, read := c[wire.CounterReading], c[wire.CounterReads]
 	cpu, ok := threadCPU(p.cmd.Process.Pid, c[wire.CounterReaderThread])
@@ -34,7 +33,7 @@ func (r *reading) look(p *process, c [wire.CounterCount]uint64) (blocked, spent 
 	return time.Since(r.since), time.Duration(r.cpu - r.first)
 }
 
-// threadCPU is the CPU time of a thread, in nanoseconds.
+// threadCPU returns the CPU time of a thread in nanoseconds.
 func threadCPU(pid int, thread uint64) (uint64, bool) {
 	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/task/%d/schedstat", pid, thread))
 	if err != nil {
@@ -45,12 +44,12 @@ func threadCPU(pid int, thread uint64) (uint64, bool) {
 	return n, err == nil
 }
 
-// maxHung is how many programs that cannot be ended are tolerated. At that number no other is started. Each keeps its memory in
-// the kernel, where its eBPF programs continue to sample.
+// maxHung is the number of unwinders that cannot be ended at which no other is started. Each keeps memory in the kernel, where
+// its eBPF programs continue to sample.
 const maxHung = 3
 
-// stall reports whether so many programs cannot be ended that no other is started now. If none has worked yet, it sets fatal. Otherwise it
-// reports it once, in the log and to the callers that wait for a program.
+// stall reports whether too many unwinders cannot be ended, so that no other is started. If none has worked yet, it returns
+// fatal. Otherwise it reports the error once, in the log and to waiting subscribers.
 func (b *Broker) stall() (stalled bool, fatal error) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -71,7 +70,7 @@ func (b *Broker) stall() (stalled bool, fatal error) {
 	return true, nil
 }
 
-// gone reports whether the program has ended.
+// gone reports whether the unwinder has ended.
 func (p *process) gone() bool {
 	select {
 	case <-p.ended:

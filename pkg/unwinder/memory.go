@@ -12,18 +12,18 @@ import (
 )
 
 const (
-	// memoryMost and memoryLeast bound the program's memory in bytes. With less it cannot work.
+	// memoryMost and memoryLeast bound the unwinder's memory limit in bytes. With less it cannot work.
 	memoryMost  = 1 << 30
 	memoryLeast = 128 << 20
 )
 
-// memoryBound bounds the program's memory in bytes. It is half of the common limit of this process and its children. So the
-// program is ended before the kernel ends all of them, as systemd and kubelet request.
+// memoryBound returns the unwinder's memory limit in bytes. It is half of the limit that this process shares with its children.
+// So the unwinder is ended before the kernel ends all of them, which systemd and kubelet request.
 func memoryBound() uint64 {
 	return min(memoryMost, max(memoryLeast, groupLimit()/2))
 }
 
-// groupLimit is the limit on memory of this process's control group and those above it, in bytes; math.MaxUint64 without one.
+// groupLimit returns the lowest memory limit of this process's control group and its parents in bytes, or math.MaxUint64.
 func groupLimit() uint64 {
 	limit := uint64(math.MaxUint64)
 	text, err := os.ReadFile("/proc/self/cgroup")
@@ -31,7 +31,7 @@ func groupLimit() uint64 {
 		return limit
 	}
 	for line := range strings.Lines(string(text)) {
-		// number:controllers:path, without controllers for version 2 (cgroups(7))
+		// The format is number:controllers:path, without controllers for version 2 (cgroups(7)).
 		_, line, _ = strings.Cut(strings.TrimSpace(line), ":")
 		controllers, path, _ := strings.Cut(line, ":")
 		switch {
@@ -46,8 +46,8 @@ func groupLimit() uint64 {
 	return limit
 }
 
-// unifiedRoot returns a folder with the control groups of version 2 as /proc/self/cgroup counts them. The mount at /sys/fs/cgroup
-// need not be that: Inspektor Gadget's daemon has the host's there, and a root of its own in /proc.
+// unifiedRoot returns a folder with the version 2 control groups as /proc/self/cgroup names them. The mount at /sys/fs/cgroup
+// may have another root: Inspektor Gadget's daemon has the host's there.
 func unifiedRoot() (dir string, done func()) {
 	fs, err := unix.Fsopen("cgroup2", unix.FSOPEN_CLOEXEC)
 	if err == nil {
@@ -61,7 +61,7 @@ func unifiedRoot() (dir string, done func()) {
 	return "/sys/fs/cgroup", func() {}
 }
 
-// limitAlong is the smallest of the limits in the file of this name in root, in path below it, and between.
+// limitAlong returns the lowest limit in files of this name, in root/path and its parents up to root.
 func limitAlong(root, path, file string) uint64 {
 	limit := uint64(math.MaxUint64)
 	for path = filepath.Clean("/" + path); ; path = filepath.Dir(path) {

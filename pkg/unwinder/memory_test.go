@@ -38,7 +38,7 @@ func TestLimitAlong(t *testing.T) {
 	assert.EqualValues(t, uint64(math.MaxUint64), limitAlong(dir, "/elsewhere/../..", "other"))
 }
 
-// TestMemoryBound makes a control group with a limit, where this machine lets it, and asks a process in it.
+// TestMemoryBound runs this test in a control group with a limit, if this machine allows that.
 func TestMemoryBound(t *testing.T) {
 	if os.Getenv("MEMORY_BOUND") != "" {
 		_, _ = os.Stdin.Read(make([]byte, 1)) // until it is in its group
@@ -64,7 +64,7 @@ func TestMemoryBound(t *testing.T) {
 	}
 }
 
-// memoryGroup makes a control group below this process's, and returns the name of the file with its limit, too.
+// memoryGroup makes a control group below this process's. It returns its path and the name of its limit's file.
 func memoryGroup(t *testing.T) (group, file string) {
 	t.Helper()
 	text, err := os.ReadFile("/proc/self/cgroup")
@@ -93,7 +93,7 @@ func memoryGroup(t *testing.T) (group, file string) {
 	return "", ""
 }
 
-// TestHungry: a program that takes too much is ended, and another one started.
+// TestHungry checks that an unwinder that takes too much memory is replaced.
 func TestHungry(t *testing.T) {
 	t.Parallel()
 	b, l := newTestBroker()

@@ -25,37 +25,37 @@ import (
 )
 
 const (
-	// endTime limits the time that the program takes to end.
+	// endTime limits the time that the unwinder takes to exit.
 	endTime = 5 * time.Second
-	// timerSlack is the allowed delay of the program's timers. Nothing in it needs microseconds. Go's runtime checks its
-	// threads every 20 µs while any of them runs, which took an eighth of the program's CPU time.
+	// timerSlack is the allowed delay of the unwinder's timers, because nothing in it needs microseconds. Go's runtime checks
+	// its threads every 20 µs while any of them runs. That took an eighth of the unwinder's CPU time.
 	timerSlack = 2 * time.Millisecond
-	// readTime limits a request for a process.
+	// readTime limits a request to read a process.
 	readTime = 10 * time.Millisecond
-	// pipeSize is the size of the kernel's buffer for the program's output.
+	// pipeSize is the size of the kernel's buffer for the unwinder's output.
 	pipeSize = 1 << 20
 )
 
-// process is one run of the program.
+// process is one run of the unwinder.
 type process struct {
 	cmd      *exec.Cmd
 	settings Settings // of its start
 	stdin    io.WriteCloser
 	out      *os.File // the stream
 	counters *os.File
-	entries  *os.File // the socket that its entry programs come by; nil: none come
+	entries  *os.File // the socket for its entry programs; nil if it sends none
 	log      *logWriter
-	bound    uint64 // of its memory, in bytes
+	bound    uint64 // the memory limit in bytes
 
 	questions atomic.Int64 // the number of requests for chains
-	givenUp   atomic.Bool  // it was killed, and did not end
+	givenUp   atomic.Bool  // it was killed and did not exit
 
-	ended chan struct{} // closed when it has ended
+	ended chan struct{} // closed when it has exited
 	err   error         // the result of Wait; valid once ended is closed
 }
 
-// launch starts the program, which may take bound bytes of memory. The kernel kills it when this process ends. shared are
-// wire.SharedMaps, none for settings without chains.
+// launch starts the unwinder with a memory limit of bound bytes. The kernel kills it when this process ends. shared has the
+// wire.SharedMaps, or nothing for settings without chains.
 func launch(path string, s Settings, a avoid, bound uint64, shared []*ebpf.Map, log func(line string)) (*process, error) {
 	counters, err := newCounters()
 	if err != nil {
@@ -66,12 +66,12 @@ func launch(path string, s Settings, a avoid, bound uint64, shared []*ebpf.Map, 
 		counters.Close()
 		return nil, fmt.Errorf("making a pipe: %w", err)
 	}
-	// Without a larger pipe it works, too: while the reader is late, the program adds samples up for longer.
+	// A smaller pipe works, too: while the reader is late, the unwinder aggregates samples for longer.
 	_, _ = unix.FcntlInt(w.Fd(), unix.F_SETPIPE_SZ, pipeSize)
 	p := &process{settings: s, out: r, counters: counters, log: &logWriter{line: log}, bound: bound, ended: make(chan struct{})}
 	p.cmd = exec.Command(path,
 		"-languages", s.Languages, "-map-scale", strconv.Itoa(s.Scale), "-spans="+strconv.FormatBool(s.Spans), "-labels", s.Labels, "-leave-alone", a.String())
-	var passed []*os.File // to the program alone
+	var passed []*os.File // inherited by the unwinder only
 	defer func() {
 		for _, f := range passed {
 			f.Close()
@@ -111,7 +111,7 @@ func launch(path string, s Settings, a avoid, bound uint64, shared []*ebpf.Map, 
 
 	started := make(chan error)
 	go func() {
-		// Pdeathsig fires when the thread that called Start ends, so that thread is kept until the program has ended.
+		// Pdeathsig fires when the thread that called Start ends, so that thread is kept until the unwinder has exited.
 		runtime.LockOSThread()
 		_ = unix.Prctl(unix.PR_SET_TIMERSLACK, uintptr(timerSlack), 0, 0, 0)
 		err := p.cmd.Start()
@@ -127,13 +127,13 @@ func launch(path string, s Settings, a avoid, bound uint64, shared []*ebpf.Map, 
 		p.close()
 		return nil, fmt.Errorf("starting %s: %w", path, err)
 	}
-	// If memory is short, the kernel should end the program before any other process. That includes this one, for
-	// which Kubernetes sets nearly the same score.
+	// If memory is short, the kernel should kill the unwinder before any other process. That includes this process, which
+	// Kubernetes gives nearly the same score.
 	_ = os.WriteFile(fmt.Sprintf("/proc/%d/oom_score_adj", p.cmd.Process.Pid), []byte("1000"), 0)
 	return p, nil
 }
 
-// newCounters makes the file of counters that outlives the program. Its size cannot be changed.
+// newCounters makes the file of counters, which outlives the unwinder. Its size cannot change.
 func newCounters() (*os.File, error) {
 	fd, err := unix.MemfdCreate("unwinder", unix.MFD_CLOEXEC|unix.MFD_ALLOW_SEALING)
 	if err != nil {
@@ -162,7 +162,7 @@ func (p *process) count() (c [wire.CounterCount]uint64) {
 	return c
 }
 
-// memory returns the resident memory, 0 if it cannot be read.
+// memory returns the resident memory, or 0 if it cannot be read.
 func (p *process) memory() uint64 {
 	b, err := os.ReadFile(fmt.Sprintf("/proc/%d/statm", p.cmd.Process.Pid))
 	if err != nil {
@@ -175,32 +175,32 @@ func (p *process) memory() uint64 {
 	return 0
 }
 
-// read makes the program read a process before its first event. It does not wait. A request without room is left out.
+// read makes the unwinder read a process before its first event. It does not wait: without room, it drops the request.
 func (p *process) read(pid uint32) {
 	if f, ok := p.stdin.(interface{ SetWriteDeadline(t time.Time) error }); ok && f.SetWriteDeadline(time.Now().Add(readTime)) == nil {
 		_, _ = p.stdin.Write(binary.LittleEndian.AppendUint32(nil, pid))
 	}
 }
 
-// ask asks the program for chains. It answers by the socket, and continues meanwhile.
+// ask requests chains. The unwinder answers on the socket and continues its work meanwhile.
 func (p *process) ask(kinds []wire.ChainKind) error {
 	p.questions.Add(1)
 	return wire.AskChains(int(p.entries.Fd()), kinds)
 }
 
-// end asks the program to end. Its output until then can be read.
+// end asks the unwinder to exit. Its remaining output can still be read.
 func (p *process) end() { _ = p.stdin.Close() }
 
-// kill kills the program, and has gadgets stop calling it at once: it may take long to end, or never do.
+// kill kills the unwinder and makes gadgets stop calling it at once, because it may exit late or never.
 func (p *process) kill() {
-	if socket, err := p.entries.SyscallConn(); err == nil { // there is one, and it is not closed
+	if socket, err := p.entries.SyscallConn(); err == nil { // the socket exists and is open
 		_ = socket.Control(func(fd uintptr) { _ = unix.Shutdown(int(fd), unix.SHUT_RDWR) })
 	}
 	_ = p.cmd.Process.Kill()
 }
 
-// wait waits for the end, and kills the program if it takes too long. A program with a thread that waits for a file
-// system may not end even then: it is given up, and its stream is closed.
+// wait waits for the exit, and kills the unwinder after d. An unwinder with a thread that waits for a file system may not exit
+// even then. wait gives it up and closes its stream.
 func (p *process) wait(d time.Duration) {
 	if !p.endsIn(d) {
 		p.kill()
@@ -208,13 +208,13 @@ func (p *process) wait(d time.Duration) {
 	}
 }
 
-// destroy kills the program, and does not wait for its end.
+// destroy kills the unwinder without waiting for its exit.
 func (p *process) destroy(d time.Duration) {
 	p.kill()
 	go p.giveUp(d)
 }
 
-// giveUp waits for the end of a killed program, and closes the stream of one that does not end.
+// giveUp waits for the exit of a killed unwinder, and closes its stream if it does not exit.
 func (p *process) giveUp(d time.Duration) {
 	if !p.endsIn(d) {
 		p.givenUp.Store(true)
@@ -222,7 +222,7 @@ func (p *process) giveUp(d time.Duration) {
 	}
 }
 
-// endsIn reports whether the program ends within a time.
+// endsIn reports whether the unwinder exits within d.
 func (p *process) endsIn(d time.Duration) bool {
 	timer := time.NewTimer(d)
 	defer timer.Stop()
@@ -245,7 +245,7 @@ func (p *process) close() {
 	}
 }
 
-// reason returns why the program ended, after its end.
+// reason returns why the unwinder exited. Call it after the exit.
 func (p *process) reason() string {
 	select {
 	case <-p.ended:
@@ -255,7 +255,7 @@ func (p *process) reason() string {
 	return reasonOf(p.err, p.log)
 }
 
-// reasonOf returns the reason for the end of a run of the program, from the error of Wait.
+// reasonOf describes the end of a run, given the error of Wait.
 func reasonOf(err error, log *logWriter) string {
 	var exit *exec.ExitError
 	last := log.last()
@@ -270,19 +270,18 @@ func reasonOf(err error, log *logWriter) string {
 	return err.Error() + last
 }
 
-// maxLine limits a line of the program's log.
+// maxLine limits a line of the unwinder's log.
 const maxLine = 1024
 
-// logWriter splits the program's log into lines. The profiled programs can influence its lines, so these are cut at maxLine
-// and cleaned.
+// logWriter splits the unwinder's log into lines. Profiled programs can influence them, so they are cut at maxLine and cleaned.
 type logWriter struct {
 	line func(string)
 
 	mu    sync.Mutex
 	part  []byte
 	fatal string
-	wrong string // the program's last own error
-	quiet bool   // within the dump of a crash
+	wrong string // the unwinder's own last error
+	quiet bool   // within a crash dump
 }
 
 // Write implements io.Writer.
@@ -302,7 +301,7 @@ func (l *logWriter) Write(b []byte) (int, error) {
 	return len(b), nil
 }
 
-// take hands a line on. The first lines of a crash dump name the cause.
+// take passes a line on. The first lines of a crash dump name the cause.
 func (l *logWriter) take(line string) {
 	crash := false
 	for _, start := range []string{"fatal error:", "panic:", "SIGBUS", "SIGSEGV", "unexpected fault address", "runtime:", "[signal "} {
@@ -329,7 +328,8 @@ func (l *logWriter) take(line string) {
 	}
 }
 
-// last returns the first lines of the dump of a crash, or else the program's last error, in parentheses; "" if there was neither.
+// last returns the first lines of a crash dump, or else the unwinder's last error, in parentheses. Without either it returns
+// "".
 func (l *logWriter) last() string {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -339,7 +339,7 @@ func (l *logWriter) last() string {
 	return ""
 }
 
-// fromProfiler reports whether a line comes from the profiler in the program.
+// fromProfiler reports whether a line comes from the eBPF profiler in the unwinder.
 func fromProfiler(line string) bool {
 	return strings.HasSuffix(line, " from=profiler") || strings.Contains(line, " from=profiler ")
 }

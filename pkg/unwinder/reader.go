@@ -19,61 +19,61 @@ import (
 )
 
 const (
-	// readerMost and readerLeast bound the memory of a Reader's program in bytes.
+	// readerMost and readerLeast bound the memory limit of a Reader's process in bytes.
 	readerMost  = 384 << 20
 	readerLeast = 128 << 20
-	// readerIdle is the time without a file after which the program is ended.
+	// readerIdle is the time without a request after which the process is ended.
 	readerIdle = time.Minute
-	// killTime limits the end of a killed program. After that, it waits for a file system.
+	// killTime limits the exit of a killed process. A process that takes longer waits for a file system.
 	killTime = time.Second
 )
 
-// Reader reads files in a run of the program of its own, which has no rights: -read. That run starts with the first file, and
-// again after it has ended. A file that it was at twice when it ended is left out from then on. Short tasks have their own
-// process, so they do not wait for large files. Debug information has one, too: a file that ends it keeps its names, and names of
-// other files continue to come. Use NewReader.
+// Reader reads files in a process of its own, which has no rights: unwinder -read. The process starts with the first file, and
+// again after it has exited. After two exits on the same file, that file is skipped. Short tasks have their own process, so
+// that they do not wait for large files. Debug information has one, too: if a file ends it, its names and those of other files
+// remain. Use NewReader.
 type Reader struct {
-	*runs // of names
+	*runs // for names
 	facts *runs
 	lines *runs
 }
 
-// runs are one run of the program after the other.
+// runs are consecutive runs of the process.
 type runs struct {
 	path  func() (string, error)
 	log   Log
 	ended func()
 	reads string // the data that is not read during a restart
-	lacks string // the data that is missing without the program
-	// The constants of these names, shorter in tests.
+	lacks string // the data that is missing if the unwinder cannot run
+	// These override the constants of the same names in tests.
 	firstBackoff, idle time.Duration
 	memory             uint64
 
-	warned sync.Once // the program does not run
+	warned sync.Once // the unwinder does not run
 
 	mu       sync.Mutex // held while a file is read
 	run      *readerRun
 	hung     []*readerRun
 	backoff  time.Duration
-	next     time.Time // when the program may be started again
+	next     time.Time // the earliest time of the next start
 	suspects []symtab.FileID
 	leftOut  []symtab.FileID
 	resting  *time.Timer
 	closed   bool
 }
 
-// readerRun is one run of the program.
+// readerRun is one run of the process.
 type readerRun struct {
 	cmd   *exec.Cmd
 	conn  *symtab.Conn
 	began time.Time
 	log   *logWriter
-	used  time.Duration // CPU time in its answers
+	used  time.Duration // the CPU time that answers reported
 	ended chan struct{}
 	err   error // the result of Wait; valid once ended is closed
 }
 
-// NewReader returns a Reader that logs to log and calls ended each time that its program ends unasked, if that is not nil.
+// NewReader returns a Reader that logs to log. It calls ended, if not nil, each time that its process exits unexpectedly.
 func NewReader(log Log, ended func()) *Reader {
 	const lacks = "functions of programs have no names"
 	memory := min(readerMost, max(readerLeast, groupLimit()/4))
@@ -83,7 +83,7 @@ func NewReader(log Log, ended func()) *Reader {
 	}
 }
 
-// newRuns returns runs with a memory limit for each, in bytes.
+// newRuns returns runs with a memory limit in bytes for each.
 func newRuns(log Log, ended func(), reads, lacks string, memory uint64) *runs {
 	return &runs{
 		path: find, log: log, ended: ended, reads: reads, lacks: lacks, firstBackoff: firstBackoff, idle: readerIdle, memory: memory,
@@ -115,7 +115,7 @@ func NewContextReader(log Log) *Reader {
 	return r
 }
 
-// Wait implements symtab.Reader. After an unexpected end, the program is not started for a while.
+// Wait implements symtab.Reader. After an unexpected exit, it waits until the process may be started again.
 func (r *runs) Wait(ctx context.Context) {
 	r.mu.Lock()
 	wait := time.Until(r.next)
@@ -123,7 +123,7 @@ func (r *runs) Wait(ctx context.Context) {
 	pause(ctx, wait)
 }
 
-// pause waits for that long, or until ctx ends.
+// pause waits for that duration, or until ctx ends.
 func pause(ctx context.Context, wait time.Duration) {
 	if wait <= 0 {
 		return
@@ -151,7 +151,7 @@ func (r *runs) Read(ctx context.Context, t *symtab.Task) (table *symtab.Table, u
 	return table, used, err
 }
 
-// Ask makes the program decode data of the process with this PID that began at start. See symtab.Conn.
+// Ask makes the process decode data of the workload's process with this PID and start time. See symtab.Conn.
 func (r *runs) Ask(ctx context.Context, pid uint32, start uint64, request []byte) (answer []byte, used time.Duration, err error) {
 	used, err = r.do(ctx, symtab.FileID{Inode: uint64(pid), Process: start}, func(c *symtab.Conn) (used time.Duration, err error) {
 		answer, used, err = c.Ask(ctx, request)
@@ -160,8 +160,8 @@ func (r *runs) Ask(ctx context.Context, pid uint32, start uint64, request []byte
 	return answer, used, err
 }
 
-// do makes the program perform a task on a file, and starts the program first if necessary. It returns the task's CPU time in
-// the program, even if the program has ended.
+// do performs a task on a file in the process, which it starts if necessary. It returns the task's CPU time, even if the
+// process has exited.
 func (r *runs) do(ctx context.Context, file symtab.FileID, task func(*symtab.Conn) (time.Duration, error)) (time.Duration, error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -190,7 +190,7 @@ func (r *runs) do(ctx context.Context, file symtab.FileID, task func(*symtab.Con
 	used, err := task(run.conn)
 	run.used += used
 	if errors.Is(err, symtab.ErrReader) {
-		if ctx.Err() != nil && !errors.Is(ctx.Err(), context.DeadlineExceeded) { // it is no longer wanted
+		if ctx.Err() != nil && !errors.Is(ctx.Err(), context.DeadlineExceeded) { // the result is no longer wanted
 			r.end()
 			return run.unaccounted(), err
 		}
@@ -205,7 +205,7 @@ func (r *runs) do(ctx context.Context, file symtab.FileID, task func(*symtab.Con
 	return used, err
 }
 
-// blame notes a file that the program was at when it ended. It reports whether that happened before.
+// blame records the file that was read when the process exited. It reports whether that happened before.
 func (r *runs) blame(id symtab.FileID) bool {
 	list := &r.suspects
 	again := slices.Contains(r.suspects, id)
@@ -217,7 +217,7 @@ func (r *runs) blame(id symtab.FileID) bool {
 	return again
 }
 
-// rest ends a program that had nothing to do.
+// rest ends an idle process.
 func (r *runs) rest() {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -235,7 +235,7 @@ func (r *runs) Close() {
 	r.end()
 }
 
-// lose gives up a program that has ended unexpectedly, or must be ended. The caller holds mu.
+// lose gives up a process that has exited unexpectedly or must be ended. The caller holds mu.
 func (r *runs) lose(said string) {
 	run := r.run
 	r.end()
@@ -249,7 +249,7 @@ func (r *runs) lose(said string) {
 	}
 }
 
-// end ends the program, if one runs. The caller holds mu.
+// end ends the process if it runs. The caller holds mu.
 func (r *runs) end() {
 	run := r.run
 	if r.run = nil; run == nil {
@@ -266,7 +266,7 @@ func (r *runs) end() {
 	}
 }
 
-// start starts the program. The caller holds mu.
+// start starts the process. The caller holds mu.
 func (r *runs) start() error {
 	if r.hung = slices.DeleteFunc(r.hung, (*readerRun).gone); len(r.hung) >= maxHung {
 		return fmt.Errorf("%w: %d of its runs are blocked by file systems that do not answer (find them with mount | grep -e fuse -e nfs)", symtab.ErrReader, len(r.hung))
@@ -286,7 +286,7 @@ func (r *runs) start() error {
 	return nil
 }
 
-// launchReader starts the program, which may take so many bytes of memory. The kernel kills it when this process ends.
+// launchReader starts the process with a memory limit in bytes. The kernel kills it when this process ends.
 func launchReader(path string, memory uint64, log func(line string)) (*readerRun, error) {
 	fds, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
 	if err != nil {
@@ -324,7 +324,7 @@ func launchReader(path string, memory uint64, log func(line string)) (*readerRun
 	return run, nil
 }
 
-// gone reports whether the program has ended.
+// gone reports whether the process has exited.
 func (r *readerRun) gone() bool {
 	select {
 	case <-r.ended:
@@ -334,15 +334,15 @@ func (r *readerRun) gone() bool {
 	}
 }
 
-// unaccounted is the CPU time that no answer has reported, after the program was killed.
+// unaccounted returns the CPU time that no answer has reported. Call it after the process was killed.
 func (r *readerRun) unaccounted() time.Duration {
 	if !r.gone() {
-		return 0 // it is blocked, and takes none
+		return 0 // it is blocked and uses none
 	}
 	return max(0, r.cmd.ProcessState.UserTime()+r.cmd.ProcessState.SystemTime()-r.used)
 }
 
-// reason returns why the program ended, after it was killed.
+// reason returns why the process exited. Call it after the process was killed.
 func (r *readerRun) reason() string {
 	if !r.gone() {
 		return "it does not end: it is blocked by a file system"

@@ -19,18 +19,18 @@ import (
 	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/symbols/symtab"
 )
 
-// The test's own executable plays the program that reads files, too. What it does depends on the memory that it may take.
+// The test's own executable also plays the process that reads files. Its memory limit sets its role.
 const (
 	readWell    = 256<<20 + iota
-	readGarbage // it writes what it must not
-	readCulprit // it dies of files of a certain size
-	readSilent  // it never answers
+	readGarbage // writes invalid answers
+	readCulprit // exits on files of a certain size
+	readSilent  // never answers
 )
 
-// culprit is the size of a file that ends the program, in bytes.
+// culprit is the size in bytes of a file that ends the process.
 const culprit = 4711
 
-// playReader is the program. It returns if it is not to read files.
+// playReader plays the process. It returns if this process is not a reader.
 func playReader() {
 	at := slices.Index(os.Args, "-memory")
 	if at < 0 || !slices.Contains(os.Args, "-read") {
@@ -68,7 +68,7 @@ func newTestReader(memory uint64) (*Reader, *logged) {
 	return r, l
 }
 
-// fileRequest asks for a file.
+// fileRequest returns a request for a file.
 func fileRequest(t *testing.T, path string) symbols.Request {
 	t.Helper()
 	f, err := os.Open(path)
@@ -79,7 +79,7 @@ func fileRequest(t *testing.T, path string) symbols.Request {
 	return symbols.Request{ID: id, Path: path, Open: func() (*os.File, error) { return os.Open(path) }}
 }
 
-// stateOf is what becomes of a file.
+// stateOf returns the state of a file after it was read.
 func stateOf(t *testing.T, s *symbols.Store, r symbols.Request) symtab.State {
 	t.Helper()
 	s.Request(r)
@@ -89,7 +89,7 @@ func stateOf(t *testing.T, s *symbols.Store, r symbols.Request) symtab.State {
 	return s.Request(r)
 }
 
-// ownFile is this test's executable, a Go program.
+// ownFile requests this test's executable, a Go program.
 func ownFile(t *testing.T) symbols.Request {
 	path, err := os.Executable()
 	require.NoError(t, err)
@@ -102,7 +102,7 @@ func culpritFile(t *testing.T) symbols.Request {
 	return fileRequest(t, path)
 }
 
-// Names of a real program come from another process, which ends when it has nothing to do and is started again.
+// TestReader checks that names come from another process, which ends when it is idle and is started again.
 func TestReader(t *testing.T) {
 	r, l := newTestReader(readWell)
 	s := symbols.NewStore(symbols.Options{Reader: r})
@@ -117,14 +117,14 @@ func TestReader(t *testing.T) {
 	require.NotContains(t, l.String(), "warning")
 }
 
-// A file that ends the program is left out after two ends. Others are read as before.
+// TestReaderCulprit checks that a file is skipped after it ended the process twice, and that others are still read.
 func TestReaderCulprit(t *testing.T) {
 	r, l := newTestReader(readCulprit)
 	s := symbols.NewStore(symbols.Options{Reader: r})
 	defer s.Close()
 	bad := culpritFile(t)
 	for i, want := range []symtab.State{symtab.Unreadable, symtab.Unreadable, symtab.Malformed} {
-		other := symbols.NewStore(symbols.Options{Reader: unclosed{r}}) // which has not tried it a moment ago
+		other := symbols.NewStore(symbols.Options{Reader: unclosed{r}}) // this Store has not tried it recently
 		require.Equal(t, want, stateOf(t, other, bad), i)
 		require.Equal(t, want == symtab.Unreadable, other.Stats().Lost == 1)
 		other.Close()
@@ -134,7 +134,7 @@ func TestReaderCulprit(t *testing.T) {
 	require.Equal(t, symtab.Named, stateOf(t, s, ownFile(t)))
 }
 
-// Each run says what is not read while it is restarted, and the CPU time that it took until its end is charged.
+// TestReaderEnds checks that each kind of run logs which data is missing during a restart, and that its CPU time is charged.
 func TestReaderEnds(t *testing.T) {
 	r, l := newTestReader(readCulprit)
 	defer r.Close()
@@ -165,7 +165,7 @@ type unclosed struct{ symtab.Reader }
 
 func (unclosed) Close() {}
 
-// Who kills the program while it reads nothing costs no names.
+// TestReaderKilled checks that killing an idle process loses no names.
 func TestReaderKilled(t *testing.T) {
 	r, l := newTestReader(readWell)
 	s := symbols.NewStore(symbols.Options{Reader: r})
@@ -179,7 +179,7 @@ func TestReaderKilled(t *testing.T) {
 	require.Contains(t, l.String(), "SIGKILL")
 }
 
-// What is no answer is not taken for one, and what does not answer is ended.
+// TestReaderWrong checks that an invalid answer is refused, and that a process without an answer is ended.
 func TestReaderWrong(t *testing.T) {
 	t.Parallel() // an answer may be two seconds late
 	for _, role := range []uint64{readGarbage, readSilent} {
@@ -192,7 +192,7 @@ func TestReaderWrong(t *testing.T) {
 	}
 }
 
-// Without the program files have no names, which is said once, with the remedy.
+// TestReaderMissing checks that files have no names without the unwinder, and that this is logged once with the remedy.
 func TestReaderMissing(t *testing.T) {
 	r, l := newTestReader(readWell)
 	r.path = find
@@ -204,7 +204,7 @@ func TestReaderMissing(t *testing.T) {
 	require.Contains(t, l.String(), "make build does so")
 }
 
-// decodeTwice is what the program makes of bytes. It dies of those that say so.
+// decodeTwice plays the decoder. Certain bytes make it exit or panic.
 func decodeTwice(b []byte) []byte {
 	switch string(b) {
 	case "die":
@@ -215,7 +215,8 @@ func decodeTwice(b []byte) []byte {
 	return append(bytes.Clone(b), b...)
 }
 
-// What a process has written is decoded in the program. A process of which that ends the program twice is left out.
+// TestAsk checks that data of a process is decoded in the reader, and that a process whose data ends the reader twice is
+// skipped.
 func TestAsk(t *testing.T) {
 	r, l := newTestReader(readWell)
 	defer r.Close()

@@ -12,27 +12,27 @@ import (
 	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/unwinder/wire"
 )
 
-// ending is the end of a run of the program.
+// ending describes the end of a run of the unwinder.
 type ending struct {
-	asked  bool      // it was asked to: nobody wants samples, or the settings have changed
+	asked  bool      // it was requested: no subscriber, or other settings
 	fatal  error     // why another run would not help
-	reason string    // why it ended, if neither of the two
-	last   time.Time // when it last delivered
+	reason string    // why it ended in all other cases
+	last   time.Time // the time of its last output
 	blamed bool      // it worked on a process, which may be the reason
 }
 
-// run is one run of the program.
+// run is one run of the unwinder.
 type run struct {
 	b       *Broker
 	p       *process
 	down    time.Time // as in supervise
 	base    Totals    // before this run
-	session uint64    // samples received
+	session uint64    // the number of received samples
 	ready   bool
 	last    time.Time
 }
 
-// once runs the program until it ends or has to be ended.
+// once runs the unwinder until it exits or must be ended.
 func (b *Broker) once(path string, settings Settings, down time.Time) ending {
 	var shared []*ebpf.Map
 	if settings.Chains != "" {
@@ -56,7 +56,7 @@ func (b *Broker) once(path string, settings Settings, down time.Time) ending {
 		}
 	}()
 	defer func() {
-		p.kill() // another process may have its end of the socket
+		p.kill() // another process may hold its end of the socket
 		<-serving
 		p.close()
 		if !p.gone() {
@@ -143,7 +143,7 @@ func (b *Broker) once(path string, settings Settings, down time.Time) ending {
 			if !wanted || !only || p.ask(append(kinds, again...)) != nil {
 				asked = true
 				p.end()
-				go p.wait(b.endTime) // which also ends the stream
+				go p.wait(b.endTime) // also ends the stream
 			}
 			settings = now
 		case <-timeout.C:
@@ -184,10 +184,11 @@ func (b *Broker) once(path string, settings Settings, down time.Time) ending {
 	}
 }
 
-// maxWarnings limits the shown warnings of one run, because other programs can cause them.
+// maxWarnings limits the warnings that one run shows, because other programs can cause them.
 const maxWarnings = 20
 
-// said takes lines of the program's log. The program's own warnings are for the operator. Lines of the profiler in it are for debugging.
+// said returns a function for lines of the unwinder's log. The unwinder's own warnings are for the operator, lines of the
+// profiler for debugging.
 func (b *Broker) said() func(line string) {
 	warnings := 0
 	return func(line string) {
@@ -201,15 +202,15 @@ func (b *Broker) said() func(line string) {
 	}
 }
 
-// early reports whether the program ended before it reported that it can work here, and not because of its input. Then it
-// will probably happen again.
+// early reports whether the unwinder exited before it reported that it works here, and not because of its input. In that case
+// it will probably exit again.
 func (b *Broker) early(e ending) bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	return !b.hello && !e.blamed
 }
 
-// take takes the program's output.
+// take handles an event of the unwinder's output.
 func (r *run) take(ev wire.Event) {
 	b := r.b
 	switch {
@@ -234,7 +235,7 @@ func (r *run) take(ev wire.Event) {
 	}
 }
 
-// flush hands a batch to the subscribers. It never waits for one.
+// flush delivers a batch to the subscribers. It never waits for one.
 func (r *run) flush(f *wire.Flush) {
 	if r.ready {
 		r.last = time.Now()

@@ -1,8 +1,9 @@
-// Package unwinder runs the program unwinder, which takes whole stacks of gadgets' events, and hands out its output. A process
-// has one program for any number of gadgets.
+// Package unwinder runs the program unwinder, which unwinds whole stacks of gadgets' events, and distributes its output. A
+// process has one unwinder for any number of gadgets.
 //
-// The program works on files and memory of programs that may be hostile, and can be ended or taken over by them. It is restarted
-// when it ends, is silent, writes invalid output, or grows. It can only lose samples of this process, which are counted.
+// The unwinder reads files and memory of programs that may be hostile, and that could end it or take it over. It is restarted
+// when it exits, writes nothing, writes invalid output, or uses too much memory. It can only lose samples of this process,
+// which are counted.
 package unwinder
 
 import (
@@ -16,34 +17,33 @@ import (
 	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/unwinder/wire"
 )
 
-// Program is the name of the program. It is only searched for beside the running executable.
+// Program is the name of the unwinder's executable. It is only searched for next to the running executable.
 const Program = "unwinder"
 
-// The ranges of Settings.
+// These are the ranges of Settings.
 const (
 	MaxScale = 8
 )
 
-// languages are those that Settings.Languages can name.
+// languages are the values that Settings.Languages may contain.
 var languages = []string{"beam", "dotnet", "go", "java", "lua", "native", "node", "perl", "php", "python", "ruby"}
 
-// Settings are the wishes of a subscriber. The program runs with the largest values of all subscribers.
+// Settings are a subscriber's requests. The unwinder runs with the union of all subscribers' settings.
 type Settings struct {
-	// Chains is a comma-separated list of the kinds of chains (wire.ChainKind) that programs of gadgets call to have stacks
-	// unwound. One gadget's kinds either all have slots or have none.
+	// Chains is a comma-separated list of the kinds of chains (wire.ChainKind) that gadgets' programs call to have stacks
+	// unwound. The kinds of one gadget either all have slots or all have none.
 	Chains string
-	// Languages is "all" or a comma-separated list of those to unwind besides native code.
+	// Languages is "all" or a comma-separated list of languages to unwind besides native code.
 	Languages string
-	// Scale makes the program's eBPF maps 2^Scale times as large.
+	// Scale makes the unwinder's eBPF maps 2^Scale times as large.
 	Scale int
-	// Spans keeps the IDs of the spans that programs are in, and Labels is a comma-separated list of their other labels
-	// to keep.
+	// Spans keeps the IDs of programs' current spans. Labels is a comma-separated list of programs' labels to keep.
 	Spans  bool
 	Labels string
 }
 
-// light are the chains that take nothing but an entry program. They are always loaded. Each of the others takes a second of CPU time
-// or more, and is loaded when a gadget first asks for it.
+// light are the chains that only need an entry program. They are always loaded. Each of the others takes a second of CPU time
+// or more, and is loaded when a gadget first requests it.
 const light = "otel_perf,perf"
 
 // slotted reports whether the chains are for programs with slots.
@@ -52,7 +52,7 @@ func (s Settings) slotted() bool {
 	return slices.ContainsFunc(kinds, func(k wire.ChainKind) bool { return int(k) < wire.Slots })
 }
 
-// grown returns the chains that only other settings have, and whether the two differ in nothing else.
+// grown returns the chains that only o has. It returns false if s and o differ in anything else.
 func (s Settings) grown(o Settings) (kinds []wire.ChainKind, only bool) {
 	before := s.Chains
 	s.Chains = o.Chains
@@ -67,10 +67,10 @@ func (s Settings) grown(o Settings) (kinds []wire.ChainKind, only bool) {
 // MaxLabelName is the number of bytes of a label's name that the profiler reads.
 const MaxLabelName = 15
 
-// maxLabels limits the kept labels. The profiler reads as many of one goroutine.
+// maxLabels limits the kept labels. The profiler reads as many labels of one goroutine.
 const maxLabels = wire.MaxLabels
 
-// Check returns an error for wrong settings.
+// Check returns an error for invalid settings.
 func (s Settings) Check() error {
 	if s.Scale < 0 || s.Scale > MaxScale {
 		return fmt.Errorf("memory scale %d: must be 0 to %d", s.Scale, MaxScale)
@@ -94,18 +94,18 @@ func (s Settings) Check() error {
 
 const all = "all"
 
-// frames are the languages whose interpreters are known by their programs, by the frames that they give.
+// frames maps frame types to the languages whose interpreters have a known program.
 var frames = map[wire.FrameType]string{
 	wire.FrameBEAM: "beam", wire.FrameDotnet: "dotnet", wire.FrameJVM: "java", wire.FrameLua: "lua", wire.FrameV8: "node",
 	wire.FramePerl: "perl", wire.FramePHP: "php", wire.FramePython: "python", wire.FrameRuby: "ruby",
 }
 
-// Unwinds reports whether an interpreter's frames are among the requested ones.
+// Unwinds reports whether frames of this type were requested.
 func (s Settings) Unwinds(t wire.FrameType) bool {
 	return s.Languages == all || slices.Contains(split(s.Languages), frames[t])
 }
 
-// with returns settings that serve both.
+// with returns the union of s and o.
 func (s Settings) with(o Settings) Settings {
 	s.Scale, s.Spans = max(s.Scale, o.Scale), s.Spans || o.Spans
 	s.Labels, s.Chains = union(s.Labels, o.Labels), union(s.Chains, o.Chains)
@@ -120,7 +120,7 @@ func (s Settings) with(o Settings) Settings {
 	return s
 }
 
-// union is the sorted union of two comma-separated lists.
+// union returns the sorted union of two comma-separated lists.
 func union(a, b string) string {
 	list := append(split(a), split(b)...)
 	slices.Sort(list)
@@ -134,10 +134,10 @@ func split(list string) []string {
 	return strings.Split(list, ",")
 }
 
-// ErrNoProgram is the error if the program is not installed.
+// ErrNoProgram is the error if the unwinder is not installed.
 var ErrNoProgram = errors.New("the program " + Program + " is not installed")
 
-// find returns the path of the program.
+// find returns the path of the unwinder.
 func find() (string, error) {
 	own, err := os.Executable()
 	if err != nil {

@@ -9,49 +9,49 @@ import (
 )
 
 const (
-	// queued limits the batches that wait for a subscriber, each of up to a second. queuedBytes is their common limit, in
-	// estimated bytes of memory. A single waiting batch may exceed it.
+	// queued limits the number of a subscriber's waiting batches, each of up to a second. queuedBytes limits their estimated
+	// memory. A single waiting batch may exceed it.
 	queued      = 16
 	queuedBytes = 64 << 20
 )
 
-// Batch has the events of a second, or of less if it has new processes or files.
+// Batch has the events of up to a second. It is shorter if there are new processes or files.
 type Batch struct {
-	// Unwound are events of the subscriber's own gadget.
+	// Unwound are events of the subscriber's gadget.
 	Unwound []wire.Unwound
 }
 
-// Subscription is a subscriber's result of Subscribe.
+// Subscription delivers the results for one subscriber. Subscribe makes it.
 type Subscription struct {
 	// C delivers batches until Close.
 	C <-chan Batch
 
 	b       *Broker
 	c       chan Batch
-	run     uint32     // the number of its run among those of gadgets, 0 without Settings.Chains; wire.OtelRun is that of several
-	first   chan error // has nil once the program has said that it can work here, or why there are no samples: the latest of these
+	run     uint32     // the number of its gadget's run, 0 without Settings.Chains; several share wire.OtelRun
+	first   chan error // has the latest state: nil once the unwinder works here, or the reason why there are no samples
 	leaving bool       // under b.mu: it wants no new events
-	sizes   []int      // under b.mu: the bytes of the batches in c, the latest last; those of batches that were read may stand before
+	sizes   []int      // under b.mu: the sizes of the batches in c, the latest last; may begin with batches that were read
 
 	mu      sync.Mutex
 	overrun uint64
 }
 
-// Overrun counts samples that were dropped because C was not read in time.
+// Overrun returns the number of samples that were dropped because C was not read in time.
 func (s *Subscription) Overrun() uint64 {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.overrun
 }
 
-// Subscribe has samples delivered from now on. It waits until it is known whether the program can work on this machine and has
-// the requested chains. A running program loads them while it works for others, and tries refused ones again. The error says what
-// is missing. The caller closes the subscription.
+// Subscribe starts the delivery of samples. It waits until the unwinder works on this machine and has loaded the requested
+// chains. A running unwinder loads them during its work, and tries refused chains again. The error names what is missing. The
+// caller closes the subscription.
 func (b *Broker) Subscribe(ctx context.Context, s Settings) (*Subscription, error) {
 	if err := s.Check(); err != nil {
 		return nil, err
 	}
-	s = s.with(s) // puts its lists into the order that all have
+	s = s.with(s) // sorts its lists
 	kinds, _ := wire.ParseChains(s.Chains)
 	c := make(chan Batch, queued)
 	sub := &Subscription{C: c, c: c, b: b, first: make(chan error, 1)}
@@ -66,7 +66,7 @@ func (b *Broker) Subscribe(ctx context.Context, s Settings) (*Subscription, erro
 		}
 		s = s.with(Settings{Chains: light, Languages: s.Languages})
 	}
-	// A run that nobody uses any more is about to end: wait for that, then start another.
+	// A run without subscribers is about to end. Wait for that, then start another.
 	for b.running != nil && b.users() == 0 {
 		running := b.running
 		b.mu.Unlock()
@@ -111,7 +111,7 @@ func (b *Broker) Subscribe(ctx context.Context, s Settings) (*Subscription, erro
 			return nil, err
 		}
 	case <-ctx.Done():
-		sub.leave() // unlike Close, it does not wait for the program, because no sample is wanted
+		sub.leave() // unlike Close, it does not wait for the unwinder, because no sample is wanted
 		return nil, ctx.Err()
 	}
 	if len(kinds) > 0 {
@@ -123,14 +123,14 @@ func (b *Broker) Subscribe(ctx context.Context, s Settings) (*Subscription, erro
 	return sub, nil
 }
 
-// Last reports whether nobody else uses the program.
+// Last reports whether this is the only subscription.
 func (s *Subscription) Last() bool {
 	s.b.mu.Lock()
 	defer s.b.mu.Unlock()
 	return s.b.users() == 1 && !s.leaving
 }
 
-// leave ends the subscription without waiting for anything.
+// leave ends the subscription without waiting.
 func (s *Subscription) leave() {
 	s.b.mu.Lock()
 	defer s.b.mu.Unlock()
@@ -141,8 +141,8 @@ func (s *Subscription) leave() {
 	}
 }
 
-// Close ends the subscription. The last Close ends the program and waits for its end. The samples that it had taken are then in
-// C, as far as C had room. C is not closed.
+// Close ends the subscription. The last Close ends the unwinder and waits for its exit. Its remaining samples are then in C, if
+// C had room. Close does not close C.
 func (s *Subscription) Close() {
 	b := s.b
 	b.mu.Lock()
@@ -173,8 +173,8 @@ func (b *Broker) users() int {
 	return n
 }
 
-// deliver puts a batch of size bytes into c, or returns false if too much waits there already. It never blocks: the
-// caller holds b.mu, and nobody else writes to c.
+// deliver puts a batch of size bytes into c, or returns false if too much waits there. It never blocks, because the caller
+// holds b.mu and nobody else writes to c.
 func (s *Subscription) deliver(batch Batch, size int) bool {
 	waiting := len(s.c)
 	s.sizes = append(s.sizes[:0], s.sizes[max(0, len(s.sizes)-waiting):]...)

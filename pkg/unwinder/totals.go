@@ -7,18 +7,18 @@ import (
 	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/unwinder/wire"
 )
 
-// Totals count events since the broker was made.
+// Totals counts events since the broker was made.
 type Totals struct {
-	// Stats cover all runs of the program. KernelMemory is the current run's.
+	// Stats cover all runs of the unwinder. KernelMemory is from the current run.
 	wire.Stats
-	// Received were read from the program. Crashed were taken by the program, and lost at its end.
+	// Received counts samples that were read from the unwinder. Crashed counts samples that were lost when it exited.
 	Received, Crashed uint64
-	// Restarts is the number of restarts of the program. Away is the time without it.
+	// Restarts is the number of restarts. Away is the time without an unwinder.
 	Restarts uint64
 	Away     time.Duration
-	// Memory is the program's resident memory.
+	// Memory is the unwinder's resident memory in bytes.
 	Memory uint64
-	// Starts is the number of starts of the kernel's part, and StartTime the duration of the last one.
+	// Starts counts the starts of the unwinder's eBPF programs. StartTime is the duration of the last one.
 	Starts    uint64
 	StartTime time.Duration
 }
@@ -32,7 +32,7 @@ func (b *Broker) Totals() Totals {
 	return t
 }
 
-// settle counts, after the end, the samples that were taken and never arrived.
+// settle counts the samples that were taken and never arrived. It is called after the end of the run.
 func (r *run) settle() {
 	c := r.p.count()
 	b := r.b
@@ -41,15 +41,14 @@ func (r *run) settle() {
 	t := &b.totals
 	t.Pending = 0
 	t.Sent, t.Taken = r.base.Sent+r.session, r.base.Taken+max(c[wire.CounterTaken], r.session)
-	// Samples that the program has dropped since its last message about that count as Crashed, too: the reason is not
-	// known.
+	// Samples that the unwinder dropped after its last message also count as Crashed, because the reason is not known.
 	known := t.Full + t.Failed + t.Idle - r.base.Full - r.base.Failed - r.base.Idle
 	if arrived := r.session + known; c[wire.CounterTaken] > arrived {
 		t.Crashed = r.base.Crashed + c[wire.CounterTaken] - arrived
 	}
 }
 
-// add adds the counters b of a run to those of the runs before it, a.
+// add adds the counters of a run, b, to those of earlier runs, a.
 func add(a, b wire.Stats) wire.Stats {
 	sum := wire.Stats{
 		Taken: a.Taken + b.Taken, Sent: a.Sent + b.Sent, Pending: b.Pending,

@@ -13,18 +13,18 @@ import (
 	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/printable"
 )
 
-// ChainKind is a type of eBPF program with a chain of unwinders. A tail call leads only to programs of its own type.
+// ChainKind is the type of eBPF program that a chain of unwinders serves. A tail call can only call programs of its own type.
 type ChainKind int
 
-// The kinds. The first are in the order of enum unwind_chain in gadgets/include/unwind_slot.h.
+// These are the kinds. The first are in the order of enum unwind_chain in gadgets/include/unwind_slot.h.
 const (
-	ChainKprobe ChainKind = iota // of uprobes, too
+	ChainKprobe ChainKind = iota // also for uprobes
 	ChainRawTracepoint
 	ChainPerfEvent
 	ChainTracepoint
-	ChainOtelKprobe // that of kprobes, for Inspektor Gadget's own gadgets, which have no slot
-	ChainOtelPerf   // the same of perf events
-	ChainKinds      // how many there are
+	ChainOtelKprobe // kprobes of Inspektor Gadget's own gadgets, which have no slot
+	ChainOtelPerf   // perf events of Inspektor Gadget's own gadgets
+	ChainKinds      // the number of kinds
 )
 
 // Slots is the number of kinds with a slot.
@@ -32,10 +32,10 @@ const Slots = int(ChainOtelKprobe)
 
 var chainNames = [ChainKinds]string{"kprobe", "raw_tp", "perf", "tracepoint", "otel_kprobe", "otel_perf"}
 
-// String returns its name in the gadgets' headers.
+// String returns the kind's name in the gadgets' headers.
 func (k ChainKind) String() string { return chainNames[k] }
 
-// ParseChains returns the kinds of a comma-separated list of their names.
+// ParseChains parses a comma-separated list of names of kinds.
 func ParseChains(list string) ([]ChainKind, error) {
 	var kinds []ChainKind
 	for name := range strings.SplitSeq(list, ",") {
@@ -50,7 +50,7 @@ func ParseChains(list string) ([]ChainKind, error) {
 	return kinds, nil
 }
 
-// The results of a drawn event: enum unwind_result in gadgets/include/unwind_slot.h.
+// These are the results of a sampled event: enum unwind_result in gadgets/include/unwind_slot.h.
 const (
 	ResultNoChain = iota
 	ResultDone
@@ -58,11 +58,11 @@ const (
 	ResultBusy
 	ResultNoRoom
 	ResultOverBudget
-	Results // how many there are
+	Results // the number of results
 )
 
-// SharedMaps are the maps of the entry programs that the starter owns, in the order in which it passes them on. They are the
-// slots, and two for programs without one.
+// SharedMaps are the maps of the entry programs that the starter owns, in the order in which it passes them. They are the
+// slots, and two for programs without a slot.
 var SharedMaps = [...]string{"slots", "otel", "otel_ids"}
 
 // Slot is struct unwind_slot.
@@ -74,17 +74,17 @@ type Otel struct {
 	Results       [Results]uint64
 }
 
-// The fields of an event's ID.
+// These are the fields of an event's ID.
 const (
 	runShift = 54
-	// MaxRuns is the number of gadgets' runs that an ID can distinguish.
+	// MaxRuns is the number of gadget runs that an ID can distinguish.
 	MaxRuns = 1 << (64 - runShift)
-	// OtelRun is the number of all runs of Inspektor Gadget's own gadgets together.
+	// OtelRun is the common number of all runs of Inspektor Gadget's own gadgets.
 	OtelRun = MaxRuns - 1
 )
 
-// OtelAge returns the difference between an event's number and a time since boot, in nanoseconds. The number is in the ID of an
-// event of Inspektor Gadget's own gadgets. It is more than a day for one that is earlier.
+// OtelAge returns how long after the time boot (nanoseconds since boot) an event of Inspektor Gadget's own gadgets happened.
+// The event's ID has its time. For an earlier event, the result is more than a day.
 func OtelAge(id, boot uint64) time.Duration {
 	const unit, mask = 1024, 1<<(runShift-16) - 1
 	return time.Duration((id>>16-boot/unit)&mask) * unit
@@ -93,22 +93,23 @@ func OtelAge(id, boot uint64) time.Duration {
 // RunOf returns the number of the run in an event's ID.
 func RunOf(id uint64) uint32 { return uint32(id >> runShift) }
 
-// The messages on the socket for entry programs. Its starter requests kinds of chains. The unwinder answers with descriptors, and
-// with a line for each kind without one. The first answer comes without a question: the chains that the program was started with.
+// These are parts of the messages on the socket for entry programs. The starter requests kinds of chains. The unwinder answers
+// with descriptors, and with a line for each kind that has none. Its first answer, without a request, has the chains that it
+// was started with.
 const (
 	askedHead   = "chains 1 "
 	entriesHead = "entries 2"
-	maxEntries  = 4096 // bytes of a message
-	maxRefused  = 256  // bytes of why a chain was not loaded
+	maxEntries  = 4096 // in a message
+	maxRefused  = 256  // bytes of a reason
 )
 
-// Entries are the results for chains: the descriptors of the loaded ones, and the reasons for the others.
+// Entries are the results of loading chains: descriptors of loaded chains, and reasons for the others.
 type Entries struct {
 	Descriptors map[ChainKind]int
 	Refused     map[ChainKind]string
 }
 
-// AskChains requests further kinds of chains, over a socket of the type SOCK_SEQPACKET.
+// AskChains requests further kinds of chains over a SOCK_SEQPACKET socket.
 func AskChains(socket int, kinds []ChainKind) error {
 	var names []string
 	for _, k := range kinds {
@@ -117,7 +118,7 @@ func AskChains(socket int, kinds []ChainKind) error {
 	return unix.Sendmsg(socket, []byte(askedHead+strings.Join(names, ",")), nil, nil, unix.MSG_NOSIGNAL|unix.MSG_DONTWAIT)
 }
 
-// ReceiveAsked waits for a message of AskChains. The error is io.EOF if the sender has ended.
+// ReceiveAsked waits for a message of AskChains. The error is io.EOF if the sender has exited.
 func ReceiveAsked(socket int) ([]ChainKind, error) {
 	text := make([]byte, maxEntries)
 	n, _, _, _, err := unix.Recvmsg(socket, text, nil, 0)
@@ -134,7 +135,7 @@ func ReceiveAsked(socket int) ([]ChainKind, error) {
 	return ParseChains(names)
 }
 
-// SendEntries sends the results for chains, over a socket of the type SOCK_SEQPACKET.
+// SendEntries sends the results of loading chains over a SOCK_SEQPACKET socket.
 func SendEntries(socket int, e Entries) error {
 	text, rights := entriesHead, []int(nil)
 	for k := range ChainKinds {
@@ -152,11 +153,11 @@ func SendEntries(socket int, e Entries) error {
 	return unix.Sendmsg(socket, []byte(text), unix.UnixRights(rights...), nil, unix.MSG_NOSIGNAL)
 }
 
-// ReceiveEntries waits for a message of SendEntries. The caller owns the descriptors, which can be of any kind. After an error there
-// are none. The error is io.EOF if the sender has ended.
+// ReceiveEntries waits for a message of SendEntries. The caller owns the descriptors, which can be of any type. On an error
+// there are none. The error is io.EOF if the sender has exited.
 func ReceiveEntries(socket int) (Entries, error) {
 	text := make([]byte, maxEntries)
-	// Room for one more than there should be, so that it is noticed.
+	// The buffer has room for one descriptor too many, so that this is detected.
 	rights := make([]byte, unix.CmsgSpace(4*int(ChainKinds+1)))
 	n, rightsLen, flags, _, err := unix.Recvmsg(socket, text, rights, unix.MSG_CMSG_CLOEXEC)
 	if err != nil {
@@ -184,7 +185,7 @@ func ReceiveEntries(socket int) (Entries, error) {
 	return found, nil
 }
 
-// parseEntries assigns descriptors to kinds, and reads the reasons for missing ones.
+// parseEntries assigns descriptors to kinds, and parses the reasons of the other kinds.
 func parseEntries(text string, descriptors []int) (Entries, error) {
 	e := Entries{Descriptors: map[ChainKind]int{}, Refused: map[ChainKind]string{}}
 	text, ok := strings.CutPrefix(text, entriesHead)

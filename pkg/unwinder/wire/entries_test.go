@@ -18,7 +18,7 @@ func socketpair(t *testing.T) (ours, theirs int) {
 	return ends[0], ends[1]
 }
 
-// descriptors counts those of this process.
+// descriptors returns the number of open descriptors of this process.
 func descriptors(t *testing.T) int {
 	t.Helper()
 	open, err := os.ReadDir("/proc/self/fd")
@@ -41,7 +41,7 @@ func TestEntries(t *testing.T) {
 	got := sent.Descriptors
 	require.Len(t, got, 2)
 	require.Equal(t, map[ChainKind]string{ChainTracepoint: "line 1\uFFFDraw_tp is well", ChainRawTracepoint: strings.Repeat("x", maxRefused)}, sent.Refused)
-	// What came under a name is what was sent under it.
+	// Each descriptor arrives under its own kind.
 	kprobe, perf := os.NewFile(uintptr(got[ChainKprobe]), ""), os.NewFile(uintptr(got[ChainPerfEvent]), "")
 	_, err = kprobe.WriteString("x")
 	require.NoError(t, err)
@@ -70,7 +70,7 @@ func TestAskedChains(t *testing.T) {
 	require.NoError(t, unix.Close(theirs))
 }
 
-// The sender may have been taken over: whatever it sends, no descriptor stays open.
+// TestEntriesOfSomebodyElse checks that no descriptor stays open, whatever a hostile sender sends.
 func TestEntriesOfSomebodyElse(t *testing.T) {
 	f, err := os.Open("/dev/null")
 	require.NoError(t, err)

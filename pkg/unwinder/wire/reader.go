@@ -13,16 +13,16 @@ import (
 	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/printable"
 )
 
-// stackIDs hands out Stack.ID.
+// stackIDs is the last Stack.ID that was assigned.
 var stackIDs atomic.Uint64
 
-// Reader reads a stream. It is for one goroutine. Its result may be kept and shared, and must not be changed.
+// Reader reads a stream. It is not safe for concurrent use. Its results may be kept and shared, and must not be changed.
 type Reader struct {
 	r       *bufio.Reader
 	started bool
 	buf     []byte
 	msg     []byte // the rest of the message
-	bad     string // the fault of the message, "" if there is none
+	bad     string // the first error in the message, or ""
 
 	texts    []string
 	textSize int
@@ -33,39 +33,38 @@ type Reader struct {
 	links    int
 	procs    []*Proc
 	unwound  []Unwound
-	size     int // since the last flush, see Flush.Size
+	size     int // since the last flush: see Flush.Size
 }
 
-// NewReader returns a Reader of r.
+// NewReader returns a Reader that reads from r.
 func NewReader(r io.Reader) *Reader {
 	return &Reader{r: bufio.NewReaderSize(r, flushSize)}
 }
 
 // Event is the result of Next. One of its members is set.
 type Event struct {
-	// Hello means that the unwinder can work here. Refused is why it cannot.
+	// Hello reports that the unwinder works here. Refused is the reason if it does not.
 	Hello   bool
 	Refused string
 	Ready   *Ready
 	Flush   *Flush
 }
 
-// Flush has the events since the last one.
+// Flush has all events since the previous Flush.
 type Flush struct {
 	Unwound []Unwound
 	Stats   Stats
-	// Size is its estimated size in bytes of memory, stacks and texts included.
+	// Size is the estimated memory of the events in bytes, including stacks and texts.
 	Size int
 }
 
-// These are estimated sizes in memory, in bytes: of a text, any entry of a table, a frame of a stack, a label and an unwound
-// event.
+// These are estimated sizes in memory in bytes: of a text, another table entry, a stack's frame, a label, and an unwound event.
 const (
 	textBytes, entryBytes, linkBytes, labelBytes, unwoundBytes = 32, 128, 8, 32, 72
 )
 
-// Next reads up to the next event. It returns io.EOF at the end of the stream, an error that is
-// ErrProtocol where the stream is damaged, and otherwise that of the io.Reader.
+// Next reads up to the next event. It returns io.EOF at the end of the stream, ErrProtocol if the stream is damaged, and
+// otherwise the error of the io.Reader.
 func (r *Reader) Next() (Event, error) {
 	if !r.started {
 		head := make([]byte, len(Magic)+1)
@@ -115,8 +114,7 @@ func (r *Reader) Next() (Event, error) {
 	}
 }
 
-// ended makes io.EOF of the error of a stream that ends within a message, which is how a writer that was killed
-// leaves it.
+// ended turns the error of a stream that ends within a message into io.EOF. A killed writer leaves such a stream.
 func ended(err error) error {
 	if errors.Is(err, io.ErrUnexpectedEOF) {
 		return io.EOF
@@ -124,7 +122,7 @@ func ended(err error) error {
 	return err
 }
 
-// grow counts the memory of a message of n bytes. That of a stack is counted in message, where its depth is known.
+// grow adds the memory of a message of n bytes. message adds that of a stack, because it knows the depth.
 func (r *Reader) grow(kind Kind, n int) {
 	switch kind {
 	case KindText:
@@ -136,7 +134,7 @@ func (r *Reader) grow(kind Kind, n int) {
 	}
 }
 
-// fail notes an error of the message. The first fault counts.
+// fail records an error in the message. The first one is kept.
 func (r *Reader) fail(what string) {
 	if r.bad == "" {
 		r.bad = what
@@ -163,7 +161,7 @@ func (r *Reader) num32() uint32 {
 	return uint32(n)
 }
 
-// bytes returns the next n bytes of the message, zeros if there are fewer. They are valid until the next message.
+// bytes returns the next n bytes of the message, or zeros if there are fewer. They are valid until the next message.
 func (r *Reader) bytes(n int) []byte {
 	if len(r.msg) < n {
 		r.fail("fewer bytes than it needs")
@@ -175,7 +173,7 @@ func (r *Reader) bytes(n int) []byte {
 	return b
 }
 
-// count reads a number of things that follow, each of at least one byte.
+// count reads the number of items that follow. Each has at least one byte.
 func (r *Reader) count(limit int) int {
 	n := r.num()
 	if n > uint64(limit) || n > uint64(len(r.msg)) {
@@ -185,7 +183,7 @@ func (r *Reader) count(limit int) int {
 	return int(n)
 }
 
-// entry returns an entry of a table by the ID that is read next: nil for 0.
+// entry reads an ID and returns its entry in the table, or nil for 0.
 func entry[T any](r *Reader, table []*T) *T {
 	switch id := r.num(); {
 	case id == 0:
@@ -198,7 +196,7 @@ func entry[T any](r *Reader, table []*T) *T {
 	}
 }
 
-// add adds an entry to a table that holds limit.
+// add appends an entry to a table of at most limit entries.
 func add[T any](r *Reader, table *[]*T, limit int, v *T) {
 	if len(*table) >= limit {
 		r.fail("a table that is too long")
@@ -207,7 +205,7 @@ func add[T any](r *Reader, table *[]*T, limit int, v *T) {
 	*table = append(*table, v)
 }
 
-// text returns the text whose ID is read next.
+// text reads the ID of a text and returns that text.
 func (r *Reader) text() string {
 	switch id := r.num(); {
 	case id == 0:
@@ -220,7 +218,7 @@ func (r *Reader) text() string {
 	}
 }
 
-// message reads the fields of a message into the tables. done reports that the message makes an Event.
+// message parses the fields of a message into the tables. done reports that the message completes an Event.
 func (r *Reader) message(kind Kind) (_ Event, done bool) {
 	switch kind {
 	case KindHello:

@@ -1,13 +1,12 @@
-// Package wire is the stream from the unwinder's process to its starter. It has stacks with their frames, each once, and the
-// events of gadgets with these stacks.
+// Package wire defines the stream from the unwinder's process to its starter. The stream has each stack with its frames once,
+// and the events of gadgets that refer to these stacks.
 //
-// The stream starts with Magic and Version, followed by messages: a length, a kind, and fields. Numbers
-// are unsigned varints, texts a length and bytes. Tables (texts, files, mappings, frames, stacks,
-// processes) are filled entry by entry; an entry's ID is its position, and 0 stands for none.
-// KindReset empties all of them.
+// The stream starts with Magic and Version. Messages follow: a length, a kind, and fields. A number is an unsigned varint; a
+// text is a length and bytes. Tables (texts, files, mappings, frames, stacks, processes) are filled entry by entry. An entry's
+// ID is its position, and 0 means none. KindReset empties all tables.
 //
-// The writer parses files and memory of processes that may be hostile, and may have been taken over by one. So the Reader trusts
-// nothing. It checks lengths, counts and IDs before use, bounds tables, and ends the stream with an error for anything wrong.
+// The writer parses files and memory of processes that may be hostile and may have taken it over. So the Reader trusts nothing:
+// it checks lengths, counts and IDs before use, bounds tables, and ends a damaged stream with an error.
 package wire
 
 import (
@@ -15,16 +14,16 @@ import (
 	"errors"
 )
 
-// Magic and Version start a stream. A reader takes only its own version: the two programs are built and
-// installed together.
+// Magic and Version start a stream. A reader only accepts its own version, because the two programs are built and installed
+// together.
 const (
 	Magic   = "igunwind"
 	Version = 4
 )
 
-// The limits of a stream. A Writer keeps them, a Reader enforces them.
+// These are the limits of a stream. A Writer keeps them, and a Reader enforces them.
 const (
-	MaxMessage  = 1 << 20 // bytes
+	MaxMessage  = 1 << 20 // in bytes
 	MaxText     = 4096    // bytes of one text
 	MaxTexts    = 1 << 18
 	MaxTextSize = 32 << 20 // bytes of all texts
@@ -38,35 +37,35 @@ const (
 	MaxLabels   = 10
 	MaxUnwound  = 1 << 17 // between two KindFlush
 	MaxReasons  = 256
-	// MaxFlushSize limits the data between two KindFlush, in bytes of memory by estimate. Full tables take 200 MiB. Only a
+	// MaxFlushSize limits the estimated memory in bytes of the data between two KindFlush. Full tables take 200 MiB. Only a
 	// writer that empties them repeatedly sends more.
 	MaxFlushSize = 384 << 20
 )
 
-// ErrProtocol is the error for a stream that does not follow the protocol. Nothing more can be read from it.
+// ErrProtocol is the error for a stream that violates the protocol. Nothing more can be read from it.
 var ErrProtocol = errors.New("the unwinder's stream is damaged")
 
 // Kind is the kind of a message.
 type Kind uint8
 
-// The kinds of messages.
+// These are the kinds of messages.
 const (
 	KindHello   Kind = 1 + iota // the unwinder can work here
-	KindRefused                 // it cannot: why
-	KindReady                   // the kernel's part runs
+	KindRefused                 // the unwinder cannot work here, with the reason
+	KindReady                   // the unwinder's eBPF programs run
 	KindText                    // a text
 	KindFile                    // a file with code
-	KindMapping                 // a part of a file
+	KindMapping                 // a mapped part of a file
 	KindFrame                   // a frame
 	KindStack                   // a stack
 	KindProc                    // a process
-	KindFlush                   // all stacks up to now are written: counters
-	KindReset                   // all tables are empty
+	KindFlush                   // the end of a flush, with the counters
+	KindReset                   // empties all tables
 	KindUnwound                 // the stack of a gadget's event
 	kindEnd
 )
 
-// FrameType is the kind of a frame's code.
+// FrameType is the kind of code in a frame.
 type FrameType uint8
 
 // The frame types.
@@ -96,8 +95,7 @@ var frameNames = [...]string{
 	FrameDotnet: "dotnet", FrameBEAM: "beam", FrameLua: "luajit",
 }
 
-// String returns the name that the semantic convention's attribute profile.frame.type has for it, empty
-// if it is un known.
+// String returns the value of the semantic conventions' attribute profile.frame.type, or "" if there is none.
 func (t FrameType) String() string {
 	if int(t) < len(frameNames) {
 		return frameNames[t]
@@ -107,15 +105,15 @@ func (t FrameType) String() string {
 
 // File is a file with code.
 type File struct {
-	Name, Path            string // Name is the last part; Path may be empty, and is the process's own idea
+	Name, Path            string // Name is the last part; Path may be empty, and is the process's own claim
 	GNUBuildID, GoBuildID string
-	Hash                  [16]byte // of parts of its content: htlhash
-	Version               [16]byte // of this file alone, until it is written to
-	Device, Inode         uint64   // as stat has them, 0 if unknown
+	Hash                  [16]byte // htlhash, over parts of the content
+	Version               [16]byte // identifies this file until it is modified
+	Device, Inode         uint64   // from stat, 0 if unknown
 	Proc                  uint32   // the PID of a process that had it mapped, 0 if unknown
-	Low, High             uint64   // where it was mapped there: a name in /proc/PID/map_files
+	Low, High             uint64   // its addresses there, which are its name in /proc/PID/map_files
 
-	hash string // Hash as text, made by the Reader
+	hash string // Hash in hexadecimal, set by the Reader
 }
 
 // HashText returns Hash in hexadecimal.
@@ -126,7 +124,7 @@ func (f *File) HashText() string {
 	return hex.EncodeToString(f.Hash[:])
 }
 
-// Mapping is a part of a file that is mapped. Start and End are virtual addresses of the ELF file.
+// Mapping is a mapped part of a file. Start and End are virtual addresses of the ELF file.
 type Mapping struct {
 	File               *File
 	Start, End, Offset uint64
@@ -137,39 +135,39 @@ type Frame struct {
 	Type           FrameType
 	Function, File string
 	Line           uint64
-	Address        uint64 // in the ELF file's virtual addresses, the call's in a caller; 0 if unknown
+	Address        uint64 // a virtual address of the ELF file, in a caller that of the call; 0 if unknown
 	Mapping        *Mapping
 }
 
-// Stack is a distinct stack, leaf first. It is shared by all events with it and not changed.
+// Stack is a distinct stack, leaf first. All its events share it, and it must not change.
 type Stack struct {
-	// ID is the stack's own: no two stacks that Readers have made in this process share one.
+	// ID is unique among the stacks of all Readers in this process.
 	ID     uint64
 	Frames []*Frame
-	// Abort is why the unwinding ended before the program's entry; 0: it did not.
+	// Abort is the reason why unwinding ended early, or 0.
 	Abort uint32
 }
 
-// Proc is a process. Its PID is that of the host's PID namespace.
+// Proc is a process. Its PID is in the host's PID namespace.
 type Proc struct {
 	PID   uint32
-	Start uint64 // nanoseconds since boot, 0 if unknown
-	MntNS uint64 // the mount namespace's number, 0 if unknown
+	Start uint64 // in nanoseconds since boot, 0 if unknown
+	MntNS uint64 // the inode number of the mount namespace, 0 if unknown
 	Exe   string // the name of the executable, empty if unknown
 }
 
-// Label is a program's own description of its work.
+// Label is a label that a program gives its work.
 type Label struct{ Key, Value string }
 
-// Said is everything that a program has published of its thread's work.
+// Said has everything that a program has published about its thread's work.
 type Said struct {
 	Labels  []Label
 	TraceID [16]byte
 	SpanID  [8]byte
 }
 
-// Unwound is the stack of an event of a gadget's program. ID is the program's number for it: see gadgets/include/unwind_slot.h.
-// The writer may have made up any ID.
+// Unwound is the stack of a gadget's event. ID is the event's number, which its eBPF program assigned: see
+// gadgets/include/unwind_slot.h. The writer may have invented it.
 type Unwound struct {
 	ID    uint64
 	Stack *Stack
@@ -181,43 +179,43 @@ type Unwound struct {
 type Language struct {
 	// Frames counts samples with at least one frame of the language.
 	Frames uint64
-	// Expected counts samples of processes whose executable is a known interpreter of it, and Missing
-	// those of them without a frame of it.
+	// Expected counts samples of processes whose executable is a known interpreter of the language. Missing counts those of
+	// Expected without a frame of the language.
 	Expected, Missing uint64
 }
 
-// Stats are counters of one unwinder, from its start: Taken = Sent + Pending + all that was dropped. Events of gadgets count as
-// samples do.
+// Stats are the counters of one unwinder since its start: Taken = Sent + Pending + all dropped samples. Gadgets' events count
+// as samples.
 type Stats struct {
 	Taken, Sent, Pending uint64
-	// Full were dropped because too many different ones came before they could be written. Failed were dropped because reading
-	// their process failed. Idle had no frame at all.
+	// Full counts samples that were dropped because too many different ones arrived between two writes. Failed counts samples
+	// whose process could not be read. Idle counts samples without any frame.
 	Full, Failed, Idle uint64
-	// KernelLost are samples that the kernel could not hand over. They are not in Taken.
+	// KernelLost counts samples that the kernel could not deliver. They are not in Taken.
 	KernelLost uint64
-	// NoProcess are samples of processes that could no longer be identified. They are sent.
+	// NoProcess counts samples of processes that could no longer be identified. They are sent.
 	NoProcess uint64
-	// KernelMemory is the memory of the eBPF maps and programs.
+	// KernelMemory is the memory of the eBPF maps and programs in bytes.
 	KernelMemory uint64
-	// Aborts counts stacks that are not complete, by reason.
+	// Aborts counts incomplete stacks by reason.
 	Aborts map[uint32]uint64
-	// Languages are by FrameType.
+	// Languages is indexed by FrameType.
 	Languages [FrameTypes]Language
 }
 
-// Ready reports that the kernel's part runs.
+// Ready reports that the unwinder's eBPF programs run.
 type Ready struct {
-	StartMillis uint64 // how long that took
+	StartMillis uint64 // the duration of the start
 }
 
-// Counters are the unwinder's counters in a file that outlives it: CounterCount numbers of 64 bits in the machine's order, at
-// these places. They show how much was lost if it is killed.
+// These are indexes of the unwinder's counters in a file that outlives it. The file has CounterCount 64-bit numbers in native
+// byte order. It shows how much was lost if the unwinder is killed.
 const (
-	CounterTaken        = iota // as Stats.Taken
-	CounterDropped             // as all dropped ones in Stats
+	CounterTaken        = iota // equal to Stats.Taken
+	CounterDropped             // all dropped samples in Stats
 	CounterPID                 // the PID of the process whose sample it works on, 0 between samples
-	CounterReading             // the PID of the process whose files it reads, 0 in between
-	CounterReaderThread        // the ID of the thread that reads them
-	CounterReads               // how often it has begun to read the files of a process
+	CounterReading             // the PID of the process whose files it reads, 0 between reads
+	CounterReaderThread        // the ID of the thread that reads files
+	CounterReads               // the number of reads that have begun
 	CounterCount
 )

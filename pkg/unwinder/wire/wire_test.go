@@ -17,7 +17,7 @@ import (
 
 var wireSaid = Said{Labels: []Label{{"tenant", "a"}}, TraceID: [16]byte{9}, SpanID: [8]byte{8}}
 
-// write writes a stream with one of everything.
+// write writes a stream with every kind of message.
 func write(t testing.TB) []byte {
 	var b bytes.Buffer
 	w := NewWriter(&b)
@@ -80,7 +80,8 @@ func TestRoundTrip(t *testing.T) {
 	assert.Equal(t, io.EOF, err)
 }
 
-// Tables that are emptied again and again before a flush end the stream: the samples would keep all of them.
+// TestFlushSize checks that tables that are emptied repeatedly before a flush end the stream, because the samples would keep
+// all of them.
 func TestFlushSize(t *testing.T) {
 	in, out := io.Pipe()
 	go func() {
@@ -118,7 +119,7 @@ func TestRefused(t *testing.T) {
 	assert.Equal(t, "it lacks CAP_BPF", ev.Refused)
 }
 
-// What a workload calls its functions must not reach a terminal or a backend as it is.
+// TestTextsAreCleaned checks that workloads' names reach terminals and backends only after cleaning.
 func TestTextsAreCleaned(t *testing.T) {
 	var b bytes.Buffer
 	w := NewWriter(&b)
@@ -135,7 +136,7 @@ func TestTextsAreCleaned(t *testing.T) {
 	assert.Len(t, s.Stack.Frames[0].File, MaxText)
 }
 
-// A stream that ends anywhere is an end, and one that is damaged anywhere an error of the protocol or other data.
+// TestCutAndDamaged checks that a cut stream just ends, and that a damaged one returns a protocol error or other data.
 func TestCutAndDamaged(t *testing.T) {
 	whole := write(t)
 	refused := 0
@@ -182,7 +183,7 @@ func TestProtocolErrors(t *testing.T) {
 	}
 }
 
-// However much one side writes, the other keeps no more than its limits.
+// TestTablesAreBounded checks that a reader never keeps more than its limits.
 func TestTablesAreBounded(t *testing.T) {
 	var b bytes.Buffer
 	w := NewWriter(&b)
@@ -206,11 +207,11 @@ func TestTablesAreBounded(t *testing.T) {
 	assert.ErrorIs(t, drain(b.Bytes()), ErrProtocol)
 }
 
-// What tables held before a reset does not count.
+// TestReset checks that entries from before a reset do not count.
 func TestReset(t *testing.T) {
 	var b bytes.Buffer
 	w := NewWriter(&b)
-	for range 3 { // each time with more than half of what may be held
+	for range 3 { // each time with more than half of the limit
 		deep := slices.Repeat([]uint32{w.Frame(&Frame{}, 0)}, MaxDepth)
 		for range MaxLinks / MaxDepth * 2 / 3 {
 			w.Stack(deep, 0)
@@ -222,7 +223,7 @@ func TestReset(t *testing.T) {
 	require.Equal(t, io.EOF, drain(b.Bytes()))
 }
 
-// A writer that asks first never goes over a limit.
+// TestWriterKeepsTheLimits checks that a writer that calls Fits never exceeds a limit.
 func TestWriterKeepsTheLimits(t *testing.T) {
 	pr, pw := io.Pipe()
 	go func() {

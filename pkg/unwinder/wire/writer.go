@@ -7,8 +7,8 @@ import (
 	"slices"
 )
 
-// Writer writes messages into a buffer, and the buffer to an io.Writer when it is large or with Flush. It assigns the
-// IDs. It is for one goroutine. After an error it writes nothing more.
+// Writer writes messages into a buffer. It writes the buffer to an io.Writer when it is large, or with Flush. It assigns the
+// IDs. It is not safe for concurrent use. After an error it writes nothing more.
 type Writer struct {
 	w   io.Writer
 	buf []byte
@@ -29,7 +29,7 @@ func NewWriter(w io.Writer) *Writer {
 	return out
 }
 
-// flushSize is the size from which on the buffer is written.
+// flushSize is the size at which the buffer is written.
 const flushSize = 64 << 10
 
 // send appends the message whose fields are in msg to the buffer.
@@ -50,7 +50,7 @@ func (w *Writer) write() {
 	w.buf = w.buf[:0]
 }
 
-// Flush writes the buffer, and returns the first error of the stream.
+// Flush writes the buffer and returns the first error of the stream.
 func (w *Writer) Flush() error {
 	w.write()
 	return w.err
@@ -72,15 +72,14 @@ func (w *Writer) text(s string) uint32 {
 	id := uint32(len(w.texts) + 1)
 	w.texts[s] = id
 	w.textSize += len(s)
-	// The text's message goes into buf directly, because msg may hold the first fields of another message.
+	// The text's message goes directly into buf, because msg may hold the first fields of another message.
 	w.buf = binary.AppendUvarint(w.buf, uint64(len(s)+1))
 	w.buf = append(w.buf, byte(KindText))
 	w.buf = append(w.buf, s...)
 	return id
 }
 
-// Fits reports whether the tables have room for a stack of n new frames, with a process and labels. If not, Reset makes
-// room.
+// Fits reports whether the tables have room for a stack of n new frames with a process and labels. Reset makes room.
 func (w *Writer) Fits(n int) bool {
 	more := uint32(n) + 1
 	return len(w.texts)+2*n+2*MaxLabels+8 < MaxTexts && w.textSize+(2*n+2*MaxLabels+8)*MaxText < MaxTextSize &&
@@ -88,14 +87,14 @@ func (w *Writer) Fits(n int) bool {
 		w.stacks+1 < MaxStacks && w.links+more < MaxLinks && w.procs+1 < MaxProcs
 }
 
-// Reset empties all tables: no ID from before is valid.
+// Reset empties all tables. Earlier IDs become invalid.
 func (w *Writer) Reset() {
 	clear(w.texts)
 	w.textSize, w.files, w.mappings, w.frames, w.stacks, w.links, w.procs = 0, 0, 0, 0, 0, 0, 0
 	w.send(KindReset)
 }
 
-// Hello reports that the unwinder can work here. With a reason, it cannot.
+// Hello reports that the unwinder works here, or the reason if it does not.
 func (w *Writer) Hello(refused string) {
 	if refused == "" {
 		w.send(KindHello)
@@ -127,7 +126,7 @@ func (w *Writer) File(f *File) uint32 {
 	return w.files
 }
 
-// Mapping adds a mapping of a file, whose ID may be 0, and returns its ID.
+// Mapping adds a mapping of a file and returns its ID. The file's ID may be 0.
 func (w *Writer) Mapping(file uint32, start, end, offset uint64) uint32 {
 	w.num(uint64(file))
 	w.num(start)
@@ -138,7 +137,7 @@ func (w *Writer) Mapping(file uint32, start, end, offset uint64) uint32 {
 	return w.mappings
 }
 
-// Frame adds a frame in a mapping, whose ID may be 0, and returns its ID. f.Mapping is not read.
+// Frame adds a frame in a mapping and returns its ID. The mapping's ID may be 0. Frame does not read f.Mapping.
 func (w *Writer) Frame(f *Frame, mapping uint32) uint32 {
 	function, file := w.text(f.Function), w.text(f.File)
 	w.msg = append(w.msg, byte(f.Type))
@@ -152,7 +151,7 @@ func (w *Writer) Frame(f *Frame, mapping uint32) uint32 {
 	return w.frames
 }
 
-// Stack adds a stack of frames and returns its ID. Frames over MaxDepth are left out at the outer end.
+// Stack adds a stack and returns its ID. It cuts frames over MaxDepth at the outer end.
 func (w *Writer) Stack(frames []uint32, abort uint32) uint32 {
 	frames = frames[:min(len(frames), MaxDepth)]
 	w.num(uint64(abort))
@@ -178,7 +177,7 @@ func (w *Writer) Proc(p Proc) uint32 {
 	return w.procs
 }
 
-// said appends labels and span. Labels over MaxLabels are left out.
+// said appends labels and span. Labels over MaxLabels are dropped.
 func (w *Writer) said(s *Said) {
 	labels := s.Labels[:min(len(s.Labels), MaxLabels)]
 	w.num(uint64(len(labels)))
@@ -195,7 +194,7 @@ func (w *Writer) said(s *Said) {
 	}
 }
 
-// Unwound adds the stack of a gadget's event, with stack and process by their IDs.
+// Unwound adds the stack of a gadget's event. stack and proc are IDs.
 func (w *Writer) Unwound(id uint64, stack, proc uint32, s *Said) {
 	w.num(id)
 	w.num(uint64(stack))

@@ -1,10 +1,10 @@
-// Package config owns the settings of the exporters and of reading names. It knows their sources and precedence, checks their
-// values, and reports mistakes.
+// Package config reads the settings of the exporters and of names. It applies their sources in order of precedence, checks
+// their values, and reports mistakes.
 //
-// Every setting is one row of the table in settings.go or names.go. Parsing, validation, the tables of the
-// reference and the tests read these tables.
+// Every setting is one row of the table in settings.go or names.go. Parsing, validation, the reference and the tests use these
+// tables.
 //
-// Sources, strongest first: environment, command line, config file, preset, default.
+// The sources, strongest first, are environment, command line, config file, preset and default.
 //
-// Load opens no file and dials nothing. A mistake in one exporter leaves the others alone.
+// Load opens no file and no connection. A mistake in one exporter does not affect the others.
 package config

@@ -10,7 +10,7 @@ import (
 	"strings"
 )
 
-// ProfilesPath is what OTLP over HTTP adds to a base URL
+// ProfilesPath is the path that OTLP over HTTP appends to a base URL
 // (https://opentelemetry.io/docs/specs/otlp/#otlphttp-request).
 const ProfilesPath = "/v1development/profiles"
 
@@ -19,18 +19,18 @@ const (
 	httpPort = "4318"
 )
 
-// grpcSchemes are gRPC's name resolvers that an endpoint may begin with, as in dns:///host:port.
+// grpcSchemes are the name resolvers of gRPC that an endpoint may begin with, as in dns:///host:port.
 var grpcSchemes = []string{"dns", "unix", "passthrough"}
 
-// An address has the parts of an endpoint.
+// An address is a parsed endpoint.
 type address struct {
 	target string // a gRPC target, or a URL
 	scheme string // http, https or ""
-	local  bool   // does not leave this machine
+	local  bool   // true if nothing leaves this machine
 	port   string
 }
 
-// take reads an endpoint with read. Both return the text of a problem, or "", as second result.
+// take parses an endpoint with read. The second result of both describes a problem, or is "".
 func take(s, example string, read func(string) (address, string)) (address, string) {
 	s = strings.TrimSpace(s)
 	if s == "" {
@@ -43,13 +43,13 @@ func take(s, example string, read func(string) (address, string)) (address, stri
 	return a, problem
 }
 
-// takeGRPC reads an endpoint of OTLP over gRPC.
+// takeGRPC parses an endpoint of OTLP over gRPC.
 func takeGRPC(s string) (address, string) { return take(s, "collector:"+grpcPort, readGRPC) }
 
 func readGRPC(s string) (address, string) {
 	scheme, rest, ok := strings.Cut(s, "://")
 	if !ok {
-		// unix:/path or dns:host:port. But dns:4317 is a host that is called "dns", with a port.
+		// This is unix:/path or dns:host:port. In contrast, dns:4317 is a host called "dns" and a port.
 		before, after, _ := strings.Cut(s, ":")
 		resolved := slices.Contains(grpcSchemes, before)
 		if resolved && !isPort(after) {
@@ -82,7 +82,7 @@ func readGRPC(s string) (address, string) {
 	return address{}, "with an unknown scheme: otlp-grpc takes host:port, or one of http, https, " + strings.Join(grpcSchemes, ", ") + " in front of it"
 }
 
-// readResolved reads a gRPC target that begins with one of grpcSchemes
+// readResolved parses a gRPC target that begins with one of grpcSchemes
 // (https://github.com/grpc/grpc/blob/master/doc/naming.md).
 func readResolved(target, scheme, rest string) (address, string) {
 	if scheme == "unix" {
@@ -104,8 +104,7 @@ func readResolved(target, scheme, rest string) (address, string) {
 	return a, problem
 }
 
-// readHostPort reads "host:port", where neither may be missing. prefix is what stood in front of it, for the
-// examples in problems.
+// readHostPort parses "host:port", which must have both parts. prefix is the text before it, for the examples in problems.
 func readHostPort(s, prefix string) (address, string) {
 	if strings.Contains(s, "@") {
 		return address{}, "an address with credentials: write them as auth.username and auth.password"
@@ -136,7 +135,7 @@ func readHostPort(s, prefix string) (address, string) {
 
 const urlWithCredentials = "a URL with credentials: write them as auth.username and auth.password"
 
-// takeURL reads an endpoint of OTLP over HTTP. With whole it is used unchanged; otherwise ProfilesPath is appended to it.
+// takeURL parses an endpoint of OTLP over HTTP. With whole, it is the complete URL; otherwise ProfilesPath is appended later.
 func takeURL(s string, whole bool) (address, string) {
 	return take(s, "http://collector:"+httpPort, func(s string) (address, string) { return readURL(s, whole) })
 }
@@ -177,7 +176,7 @@ func isPort(s string) bool {
 	return err == nil && n > 0
 }
 
-// isLocal reports whether an address is a loopback one, so that nothing leaves this machine.
+// isLocal reports whether hostport is a loopback address.
 func isLocal(hostport string) bool {
 	host, _, err := net.SplitHostPort(hostport)
 	if err != nil {

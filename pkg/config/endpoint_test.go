@@ -33,7 +33,7 @@ func TestGRPCEndpoints(t *testing.T) {
 			got, problem := takeGRPC(written)
 			require.Empty(t, problem)
 			require.Equal(t, want, got)
-			// gRPC must take it as we do.
+			// gRPC must interpret it in the same way.
 			conn, err := grpc.NewClient(got.target, grpc.WithTransportCredentials(insecure.NewCredentials()))
 			require.NoError(t, err)
 			require.NoError(t, conn.Close())
@@ -59,7 +59,7 @@ func TestHTTPEndpoints(t *testing.T) {
 	require.Equal(t, "https://h/v1development/profiles?tenant=1", got.target)
 }
 
-// A stronger source's base URL is not undone by a weaker one's whole URL.
+// A weaker source's whole URL must not override a stronger source's base URL.
 func TestEndpointAndProfilesEndpoint(t *testing.T) {
 	file := readYAML(t, exportersYAML("prod: {exporter: otlp-http, endpoint: 'https://base', profiles_endpoint: 'http://whole:1/p'}"))
 	for name, test := range map[string]struct {

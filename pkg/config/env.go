@@ -12,7 +12,7 @@ const (
 	// EnvPrefix begins the variables of a named exporter: EnvPrefix + <NAME> + "_" + <KEY>.
 	EnvPrefix = "INSPEKTOR_GADGET_OPERATOR_OTEL_PROFILES_EXPORTERS_"
 
-	nearPrefix = "INSPEKTOR_GADGET_OPERATOR_OTEL_PROFILES_EXPORTER_" // misspelt, and reported
+	nearPrefix = "INSPEKTOR_GADGET_OPERATOR_OTEL_PROFILES_EXPORTER_" // a misspelling, which is reported
 
 	otelPrefix         = "OTEL_EXPORTER_OTLP_"
 	otelProfilesPrefix = "OTEL_EXPORTER_OTLP_PROFILES_"
@@ -22,9 +22,8 @@ const (
 	sourceEnvironment = "environment"
 )
 
-// parseEnviron picks the variables that this package reads. The last value of a repeated variable
-// counts, and an empty variable counts as not set
-// (https://opentelemetry.io/docs/specs/otel/configuration/sdk-environment-variables/#parsing-empty-value).
+// parseEnviron selects the variables that this package reads. The last value of a repeated variable wins. An empty variable
+// counts as not set (https://opentelemetry.io/docs/specs/otel/configuration/sdk-environment-variables/#parsing-empty-value).
 func parseEnviron(environ []string) map[string]string {
 	env := map[string]string{}
 	for _, entry := range environ {
@@ -40,7 +39,7 @@ func parseEnviron(environ []string) map[string]string {
 	return env
 }
 
-// envName returns an exporter's name, or a setting's key, in the form of a variable's name.
+// envName converts an exporter's name or a setting's key for use in a variable's name.
 func envName(name string) string {
 	return strings.ToUpper(strings.NewReplacer("-", "_", ".", "_").Replace(name))
 }
@@ -60,7 +59,7 @@ func (s *Set) readEnviron(env map[string]string) {
 
 // readNamed reads the variables of named exporters, <EnvPrefix><NAME>_<KEY>.
 func (s *Set) readNamed(env map[string]string) {
-	exporters := map[string][]string{envName(BuiltIn): {BuiltIn}} // names by what stands for them in variables
+	exporters := map[string][]string{envName(BuiltIn): {BuiltIn}} // names by their form in variables
 	for _, name := range s.Names() {
 		if name != BuiltIn {
 			exporters[envName(name)] = append(exporters[envName(name)], name)
@@ -94,8 +93,8 @@ func (s *Set) readNamed(env map[string]string) {
 	}
 }
 
-// cutVariable splits <NAME>_<KEY>. Both may contain "_" themselves, so there can be several ways to cut. The longest name of
-// an existing exporter wins, else the longest key.
+// cutVariable splits <NAME>_<KEY>. Both parts may contain "_", so there can be several splits. The longest name of an existing
+// exporter wins, otherwise the longest key.
 func cutVariable(rest string, exporters map[string][]string) (name string, key *setting) {
 	for i := range table {
 		before, ok := strings.CutSuffix(rest, "_"+envName(table[i].Key))
@@ -103,7 +102,7 @@ func cutVariable(rest string, exporters map[string][]string) (name string, key *
 			continue
 		}
 		exists, existed := exporters[before] != nil, exporters[name] != nil
-		longer := len(before) > len(name) // so that its key is shorter
+		longer := len(before) > len(name) // so its key is shorter
 		if key == nil || exists && !existed || exists == existed && longer == exists {
 			name, key = before, &table[i]
 		}
@@ -111,14 +110,14 @@ func cutVariable(rest string, exporters map[string][]string) (name string, key *
 	return name, key
 }
 
-// slip reports whether name comes from a misspelt key of an exporter that exists. PROD_TSL_INSECURE can be read as the key
-// INSECURE of an exporter PROD_TSL. If nothing defines such an exporter and PROD exists, it means PROD_TLS_INSECURE.
+// slip reports whether name results from a misspelt key of an existing exporter. PROD_TSL_INSECURE can be the key INSECURE of
+// an exporter PROD_TSL. If only PROD is defined, it is a mistake for PROD_TLS_INSECURE.
 func slip(env map[string]string, name string, exporters map[string][]string) bool {
 	defined := slices.ContainsFunc(definingKeys, func(key string) bool { return env[EnvPrefix+name+"_"+envName(key)] != "" })
 	return !defined && ownerOf(name, exporters) != ""
 }
 
-// ownerOf returns the longest name of an exporter that rest, the end of a variable, begins with, or "".
+// ownerOf returns the longest exporter name that rest begins with, or "". rest is the end of a variable.
 func ownerOf(rest string, exporters map[string][]string) (owner string) {
 	for name := range exporters {
 		if strings.HasPrefix(rest, name+"_") && len(name) > len(owner) {
@@ -136,8 +135,8 @@ func envSuffixes() []string {
 	return out
 }
 
-// unknownVariable reports a variable that sets nothing. It is a problem of the exporter that its name
-// begins with, or of the whole Set if there is no such exporter.
+// unknownVariable reports a variable that sets nothing. It is a problem of the exporter whose name it begins with, or else of
+// the whole Set.
 func (s *Set) unknownVariable(variable, rest string, exporters map[string][]string) {
 	owner := ownerOf(rest, exporters)
 	for _, name := range exporters[owner] {
@@ -170,12 +169,12 @@ func (d *draft) readOTel(env map[string]string, prefix string, from layer) {
 	}
 }
 
-// protocols are the values of OTEL_EXPORTER_OTLP_PROTOCOL, as exporter and encoding.
+// protocols maps values of OTEL_EXPORTER_OTLP_PROTOCOL to exporter and encoding.
 var protocols = map[string][2]string{
 	"grpc": {TransportGRPC}, "http/protobuf": {TransportHTTP, "proto"}, "http/json": {TransportHTTP, "json"},
 }
 
-// fromStandard turns the value of a standard variable into the setting's; nil if it does not set it.
+// fromStandard converts the value of a standard variable into the setting's value. nil means that the variable does not set it.
 func (d *draft) fromStandard(key, variable, value string) (any, error) {
 	text := strings.ToLower(strings.TrimSpace(value))
 	switch key {
@@ -184,7 +183,7 @@ func (d *draft) fromStandard(key, variable, value string) (any, error) {
 			return protocol[0], nil
 		}
 		return nil, fmt.Errorf("got %s, takes one of grpc, http/protobuf, http/json", describe(value))
-	case "encoding": // of the same variable, whose wrong values case "exporter" reports
+	case "encoding": // the same variable; case "exporter" reports its wrong values
 		if encoding := protocols[text][1]; encoding != "" {
 			return encoding, nil
 		}
@@ -198,7 +197,7 @@ func (d *draft) fromStandard(key, variable, value string) (any, error) {
 	case "headers":
 		return parseBaggage(value)
 	case "insecure":
-		// By the specification only "true" is true. A value other than "true" and "false" gets a warning.
+		// By the specification, only "true" is true. Values other than "true" and "false" get a warning.
 		if text != "true" && text != "false" {
 			d.addWarning("%s counts as false: got %s, takes true or false", variable, describe(value))
 		}
@@ -207,7 +206,7 @@ func (d *draft) fromStandard(key, variable, value string) (any, error) {
 	return value, nil
 }
 
-// unknownOTel warns about variables that begin with OTEL_EXPORTER_OTLP_PROFILES_ and do not exist.
+// unknownOTel warns about unknown variables that begin with OTEL_EXPORTER_OTLP_PROFILES_.
 func (d *draft) unknownOTel(env map[string]string) {
 	var known []string
 	for i := range table {
@@ -223,12 +222,12 @@ func (d *draft) unknownOTel(env map[string]string) {
 	}
 }
 
-// derivedResource are attributes that the exporter finds itself for every resource.
+// derivedResource are attributes that the exporter derives for every resource.
 var derivedResource = []string{"host.name", "host.arch", "os.type"}
 
-// readGeneral reads OTEL_SERVICE_NAME and OTEL_RESOURCE_ATTRIBUTES. They describe the process in which the exporter runs, but the
-// profiles are of other processes. So the service's name is used only outside containers, and attributes that identify a workload
-// or a host are left out.
+// readGeneral reads OTEL_SERVICE_NAME and OTEL_RESOURCE_ATTRIBUTES. They describe the exporter's own process, but the profiles
+// are of other processes. So the service name only applies outside containers, and attributes that identify a workload or host
+// are dropped.
 func (s *Set) readGeneral(env map[string]string) {
 	service, origin := env[serviceVariable], serviceVariable
 	kvs, err := parseBaggage(env[resourceVariable])

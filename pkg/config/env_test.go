@@ -17,7 +17,7 @@ func builtIn(t *testing.T, environ ...string) (Exporter, []string) {
 	return e, notices(set)
 }
 
-// The examples and rules of https://opentelemetry.io/docs/specs/otel/protocol/exporter/.
+// TestStandardVariables has the examples and rules of https://opentelemetry.io/docs/specs/otel/protocol/exporter/.
 func TestStandardVariables(t *testing.T) {
 	type want func(t *testing.T, e Exporter)
 	endpoint := func(endpoint, profiles string, insecure bool) want {
@@ -81,7 +81,7 @@ func TestStandardVariables(t *testing.T) {
 	}
 }
 
-// What chooses how to send and is wrong is warned about and ignored.
+// Wrong values of variables that choose how to send are ignored with a warning.
 func TestWrongStandardVariablesAreIgnored(t *testing.T) {
 	for _, variable := range []string{
 		"OTEL_EXPORTER_OTLP_PROTOCOL=udp", "OTEL_EXPORTER_OTLP_PROFILES_PROTOCOL=http",
@@ -102,11 +102,11 @@ func TestWrongStandardVariablesAreIgnored(t *testing.T) {
 	require.False(t, e.Insecure)
 	require.Len(t, notices, 1)
 
-	// The weaker variable counts where the stronger one is wrong.
+	// If the stronger variable is wrong, the weaker one applies.
 	e, _ = builtIn(t, "OTEL_EXPORTER_OTLP_COMPRESSION=zstd", "OTEL_EXPORTER_OTLP_PROFILES_COMPRESSION=lz4")
 	require.Equal(t, "zstd", e.Compression)
 
-	// A wrong address must not turn into another receiver.
+	// A wrong address must not result in another receiver.
 	for _, variable := range []string{"OTEL_EXPORTER_OTLP_ENDPOINT=collector", "OTEL_EXPORTER_OTLP_PROFILES_ENDPOINT=ftp://c:21"} {
 		_, err := Load(Sources{Environ: []string{variable}}).Exporter(BuiltIn)
 		require.Error(t, err, variable)
@@ -128,7 +128,7 @@ func TestGeneralVariables(t *testing.T) {
 		require.Contains(t, notices[0], key)
 	}
 
-	// They fill gaps, for every exporter.
+	// These variables fill gaps of every exporter.
 	src := Sources{
 		File:    readYAML(t, exportersYAML("prod: {endpoint: 'c:4317', resource: [team=core], host_service_name: file}")),
 		Environ: []string{"OTEL_RESOURCE_ATTRIBUTES=team=other,cloud.region=r", "OTEL_SERVICE_NAME=env"},
@@ -165,12 +165,12 @@ prod-tls: {endpoint: 'c:4317'}
 	require.EqualValues(t, "t,1", get(set, "prod").Auth.BearerToken)
 	require.Equal(t, []Header{{"x-a", "1,2"}, {"x-b", "3"}}, get(set, "prod").Headers)
 
-	// The longest name that exists goes first: this is prod-tls, not the tls group of prod.
+	// The longest existing name wins: this is prod-tls, and not the group tls of prod.
 	set = load(EnvPrefix + "PROD_TLS_INSECURE=true")
 	require.True(t, get(set, "prod-tls").Insecure)
 	require.False(t, get(set, "prod").Insecure)
 
-	// An exporter may exist in the environment alone, under every spelling of its name.
+	// An exporter may exist only in the environment. Every spelling of its name finds it.
 	set = load(EnvPrefix+"EDGE_WEST_ENDPOINT=https://edge:4317", EnvPrefix+"EDGE_WEST_TLS_MIN_VERSION=1.3")
 	for _, name := range []string{"edge_west", "edge-west", "Edge.West"} {
 		e := get(set, name)
@@ -181,12 +181,12 @@ prod-tls: {endpoint: 'c:4317'}
 	_, err := set.Exporter("prod_eu_1")
 	require.ErrorContains(t, err, "unknown exporter", "a name of the file has one spelling")
 
-	// The built-in one, in a daemon.
+	// This is the built-in exporter in a daemon.
 	set = load(EnvPrefix + "OTLP_TIMEOUT=3s")
 	require.Equal(t, 3*time.Second, get(set, "otlp").Timeout)
 }
 
-// notices are those of all exporters.
+// notices returns the notices of all exporters.
 func notices(set *Set) []string {
 	all := slices.Clone(set.notices)
 	for _, name := range set.Names() {

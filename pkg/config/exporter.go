@@ -5,40 +5,39 @@ import (
 	"time"
 )
 
-// The transports of an exporter.
+// These are the transports of an exporter.
 const (
 	TransportGRPC = "otlp-grpc"
 	TransportHTTP = "otlp-http"
 	TransportFile = "file"
 )
 
-// FormatHistory is the format of a history, and HistoryFolder is its folder in the preset history.
+// FormatHistory is the format of a history. HistoryFolder is its folder in the preset history.
 const (
 	FormatHistory = "history"
 	HistoryFolder = "/var/lib/ig-otel-profiles/history"
 )
 
-// Exporter is one exporter's settings, complete and valid, as Load returns them: defaults are filled in,
-// sizes are in bytes. Files are named by their paths and not read yet.
+// Exporter has the complete and valid settings of one exporter, as Load returns them. Defaults are filled in, and sizes are in
+// bytes. Files are named by their paths and not read yet.
 type Exporter struct {
-	// Name is as the user wrote it.
+	// Name is the exporter's name as the user wrote it.
 	Name string
-	// Source is the source of the exporter, for messages: a file's path, "environment" or "built
-	// in".
+	// Source is where the exporter is defined, for messages: a file's path, "environment" or "built in".
 	Source string
 
 	Transport        string  // exporter: one of the Transport constants
 	Endpoint         string  // otlp-grpc: a gRPC target; otlp-http: the base URL
 	ProfilesEndpoint string  // otlp-http: the whole URL, if set
-	Written          Written // how the endpoint was written
+	Written          Written // how the user wrote the endpoint
 	Encoding         string  // otlp-http: proto or json
 	Compression      string  // gzip, zstd or none
 	Timeout          time.Duration
-	Headers          []Header // in order; a key may come once only
+	Headers          []Header // in order, without duplicate keys
 	Auth             Auth
 	OAuth2           OAuth2
-	ProxyURL         string // of an HTTP proxy; empty: the one that the environment names, if any
-	Insecure         bool   // plain text; the scheme of Endpoint has already been taken into account
+	ProxyURL         string // the HTTP proxy; if empty, the environment's proxy, if any
+	Insecure         bool   // plain text, after the scheme of Endpoint was applied
 	TLS              TLS
 	Keepalive        Keepalive
 	BalancerName     string
@@ -48,10 +47,10 @@ type Exporter struct {
 	ShutdownTimeout  time.Duration
 	OTLPVersion      string // "1.11", "1.9" or "1.8"
 
-	// These settings decide how a row becomes a sample, and which parts are exported.
+	// These settings control how a row becomes a sample, and which parts are exported.
 	Preset                string
 	SampleShape           string // sum, timestamps or single
-	Sampling              int    // 1 row in Sampling is taken, its value times Sampling; 1: all
+	Sampling              int    // 1 row in Sampling is taken, and its value is multiplied by Sampling; 1 takes all rows
 	CollectStacks         bool   // collect_stacks: on
 	Resource              []KeyValue
 	Attributes            []KeyValue // attribute name = resource, sample, both or drop
@@ -59,7 +58,7 @@ type Exporter struct {
 	PodLabels             []string
 	ServiceName           string
 	HostServiceName       string
-	HostServices          int // services to tell apart outside containers; 0: one for all
+	HostServices          int // maximum number of services outside containers; 0: one for all
 	ServiceFromLabels     bool
 	ProcessContext        string // ContextAll, ContextHosts or ContextNone
 	CompatNames           bool
@@ -81,17 +80,17 @@ type Exporter struct {
 	OffsetAddresses       bool // file_addresses: offset
 	RawAddresses          bool // raw_addresses
 
-	// The file transport.
+	// These settings are for the file transport.
 	Path      string
 	Format    string // otlp-json, otlp-proto, pprof or history
 	Rotation  Rotation
 	Retention Retention
 }
 
-// These are the values of process_context, which choose the contexts that count.
+// These values of process_context select the contexts that are used.
 const (
 	ContextAll   = "all"
-	ContextHosts = "hosts" // of processes outside containers
+	ContextHosts = "hosts" // only of processes outside containers
 	ContextNone  = "none"
 )
 
@@ -103,7 +102,7 @@ func (e *Exporter) URL() string {
 	return e.Endpoint + ProfilesPath
 }
 
-// Destination returns the target of the exporter, for messages: a path or an address without secrets.
+// Destination returns the exporter's target for messages: a path, or an address without secrets.
 func (e *Exporter) Destination() string {
 	switch {
 	case e.Transport == TransportFile:
@@ -114,32 +113,32 @@ func (e *Exporter) Destination() string {
 	return withoutCredentials(e.Endpoint)
 }
 
-// Proxy returns the HTTP proxy of the settings, nil without one.
+// Proxy returns the configured HTTP proxy, or nil.
 func (e *Exporter) Proxy() *url.URL {
 	u, err := url.Parse(e.ProxyURL)
-	if err != nil || e.ProxyURL == "" { // a wrong one is refused when the settings are read
+	if err != nil || e.ProxyURL == "" { // an invalid URL is refused when the settings are read
 		return nil
 	}
 	return u
 }
 
-// Written is how the endpoint was written, for messages about it.
+// Written describes how the user wrote the endpoint, for messages.
 type Written struct {
 	Scheme string // http, https, or "" if there was none
-	Where  string // a file, a flag or a variable
+	Where  string // the source: a file, a flag or a variable
 }
 
-// KeyValue is one "key=value" of a setting that is a list of them.
+// KeyValue is one "key=value" entry of a list.
 type KeyValue struct{ Key, Value string }
 
-// Header is one header (gRPC: metadata) of every request, or one parameter that a token server is sent.
+// Header is one header (gRPC: metadata) of every request, or one parameter for a token server.
 type Header struct {
 	Key   string
 	Value Secret
 }
 
-// Auth holds the credentials: a bearer token, or user and password of basic authentication, or nothing.
-// A change of the files takes effect without a restart.
+// Auth holds the credentials: a bearer token, a user and password for basic authentication, or nothing. Changes of the files
+// take effect without a restart.
 type Auth struct {
 	BearerToken     Secret
 	BearerTokenFile string
@@ -148,21 +147,21 @@ type Auth struct {
 	PasswordFile    string
 }
 
-// OAuth2 has the settings for bearer tokens by OAuth 2.0's client credentials (RFC 6749, section 4.4). The
-// zero value means that OAuth 2.0 is not used. The file is read again for each token.
+// OAuth2 has the settings for bearer tokens by OAuth 2.0's client credentials (RFC 6749, section 4.4). The zero value disables
+// OAuth 2.0. The file is read again for each token.
 type OAuth2 struct {
-	TokenURL         Secret // its query can hold one
+	TokenURL         Secret // its query can contain a secret
 	ClientID         string
 	ClientSecret     Secret
 	ClientSecretFile string
 	Scopes           []string
-	EndpointParams   []Header // sent to the token server in addition
+	EndpointParams   []Header // additional parameters for the token server
 }
 
-// TLS is the client's side of a TLS connection.
+// TLS has the client's settings of TLS connections.
 type TLS struct {
 	CAFile, CAPEM      string
-	SystemCAs          bool // trust the system's in addition to CAFile or CAPEM
+	SystemCAs          bool // trust the system's certificates in addition to CAFile or CAPEM
 	CertFile, CertPEM  string
 	KeyFile            string
 	KeyPEM             Secret
@@ -172,14 +171,14 @@ type TLS struct {
 	ReloadInterval     time.Duration
 }
 
-// Keepalive is the interval of gRPC's pings. A Time of 0 turns them off.
+// Keepalive has the settings of gRPC's pings. If Time is 0, they are off.
 type Keepalive struct {
 	Time                time.Duration
 	Timeout             time.Duration
 	PermitWithoutStream bool
 }
 
-// Retry is the back-off of a failed request.
+// Retry has the back-off after a failed request.
 type Retry struct {
 	Enabled             bool
 	InitialInterval     time.Duration
@@ -193,12 +192,12 @@ type Retry struct {
 type Queue struct {
 	Size         int64
 	NumConsumers int
-	Storage      string // folder; empty: memory only
+	Storage      string // a folder; if empty, memory only
 	StorageSize  int64
 	MaxAge       time.Duration
 }
 
-// Batch bounds what one request carries.
+// Batch bounds one request.
 type Batch struct {
 	Interval       time.Duration
 	MaxRequestSize int64 // bytes, uncompressed
@@ -213,9 +212,9 @@ type Retention struct {
 // History reports whether the exporter writes a history.
 func (e *Exporter) History() bool { return e.Transport == TransportFile && e.Format == FormatHistory }
 
-// Rotation bounds the files that the file transport writes; 0 means no limit.
+// Rotation bounds the files of the file transport. 0 means no limit.
 type Rotation struct {
-	MaxMegabytes      int // of one file; not for pprof, where a file is one request
+	MaxMegabytes      int // of one file; not for pprof, which writes one file per request
 	MaxTotalMegabytes int // of all files together
 	MaxDays           int // age of an old file
 	MaxBackups        int // number of old files

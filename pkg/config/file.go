@@ -11,12 +11,12 @@ import (
 const (
 	operatorKey  = "operator.otel-profiles"
 	exportersKey = "exporters"
-	// FileKey is the key in Inspektor Gadget's config below which the exporters are.
+	// FileKey is the key of the exporters in Inspektor Gadget's config.
 	FileKey = operatorKey + "." + exportersKey
 )
 
-// readFile reads the exporters of a config file; file is its name for messages. viper has changed the keys to lower case. After
-// `kubectl gadget deploy`, keys with dots have become nested maps, names of exporters included.
+// readFile reads the exporters of a config file. file is its name for messages. viper has changed the keys to lower case. After
+// `kubectl gadget deploy`, all keys with dots are nested maps, including exporters' names.
 func (s *Set) readFile(v *viper.Viper, file string) {
 	if v == nil {
 		return
@@ -44,7 +44,7 @@ func (s *Set) readFile(v *viper.Viper, file string) {
 	}
 }
 
-// misplaced reports exporters under a key that is nearly FileKey: misspelt, or without "operator.".
+// misplaced reports exporters under a key similar to FileKey: misspelt, or without "operator.".
 func (s *Set) misplaced(v *viper.Viper, file string) {
 	const misplaced = "unknown key: exporters stand under " + FileKey
 	around, _ := v.Get(operatorKey).(map[string]any)
@@ -58,8 +58,8 @@ func (s *Set) misplaced(v *viper.Viper, file string) {
 	}
 }
 
-// splitExporter reads the map below name. It can be the settings of that exporter. It can also hold exporters with a dot in their
-// names ("name.rest"), which viper has split. Or it is both.
+// splitExporter reads the map below name. The map can have settings of that exporter. It can also have exporters with a dot in
+// their names ("name.rest"), which viper has split.
 func (s *Set) splitExporter(name string, body map[string]any, file string) {
 	own := map[string]any{}
 	hasSettings := slices.ContainsFunc(slices.Collect(maps.Keys(body)), func(key string) bool {
@@ -80,7 +80,7 @@ func (s *Set) splitExporter(name string, body map[string]any, file string) {
 	}
 }
 
-// isSetting reports whether key, with a value of this shape, is a setting or a group of settings. Otherwise it is the rest of an
+// isSetting reports whether key, with a value of this shape, is a setting or a group of settings. Otherwise it is part of an
 // exporter's name.
 func isSetting(key string, value any) bool {
 	_, isMap := value.(map[string]any)
@@ -93,12 +93,11 @@ func isSetting(key string, value any) bool {
 
 func (s *setting) takesMap() bool { return s.Type == "key=value list" }
 
-// definingKeys are settings that every working exporter has at least one of: a map with one of them is
-// an exporter.
+// definingKeys are the settings that define an exporter: every working exporter has at least one.
 var definingKeys = []string{"exporter", "endpoint", "profiles_endpoint", "preset", "path"}
 
-// definesExporter reports whether a map belongs to an exporter, or contains one. With doubt, only the
-// key `exporter` counts, because the map stands beside settings and may be a misspelt group.
+// definesExporter reports whether a map is an exporter or contains one. With doubt, only the key `exporter` counts, because the
+// map is next to settings and may be a misspelt group.
 func definesExporter(m map[string]any, doubt bool) bool {
 	keys := definingKeys
 	if doubt {
@@ -117,8 +116,8 @@ func definesExporter(m map[string]any, doubt bool) bool {
 	return false
 }
 
-// settingAt finds the setting with this dotted path, nil if there is none. If the setting takes a map and the path continues into
-// it, rest is the key in that map, otherwise "".
+// settingAt finds the setting with this dotted path, or nil. If the path continues into a setting that takes a map, rest is the
+// key in that map.
 func settingAt(path string) (rest string, setting *setting) {
 	if setting := byKey[path]; setting != nil {
 		return "", setting
@@ -149,13 +148,13 @@ func (d *draft) readMap(prefix string, body map[string]any, file string) {
 		path, value := prefix+key, body[key]
 		rest, setting := settingAt(path)
 		switch {
-		case setting != nil && rest != "": // as `resource.deployment.environment.name: prod`
+		case setting != nil && rest != "": // for example `resource.deployment.environment.name: prod`
 			if split[setting.Key] == nil {
 				split[setting.Key] = map[string]any{}
 			}
 			split[setting.Key][rest] = value
 		case setting != nil:
-			if value != nil { // `key:` with nothing behind it
+			if value != nil { // `key:` without a value
 				d.give(setting, fromFile, file, value)
 			}
 		case isGroup(path):
@@ -175,8 +174,8 @@ func (d *draft) readMap(prefix string, body map[string]any, file string) {
 	}
 }
 
-// unknownKey reports a key that does not exist, with a suggestion. That is a setting of the same name in another group, or else
-// the most similar one in the same place.
+// unknownKey reports an unknown key with a suggestion. That is a setting of the same name in another group, or else the most
+// similar one in the same group.
 func (d *draft) unknownKey(path, file string) {
 	owner, prefix := "an exporter", ""
 	if group, _, inGroup := strings.Cut(path, "."); inGroup && isGroup(group) {
@@ -190,10 +189,10 @@ func (d *draft) unknownKey(path, file string) {
 	d.addError(path, file, "unknown key; %s", answer)
 }
 
-// isGroup reports whether key is the first part of dotted keys, such as "tls".
+// isGroup reports whether key is a prefix of dotted keys, such as "tls".
 func isGroup(key string) bool { return keysBelow(key+".") != nil }
 
-// keysBelow returns the keys in a group, such as "tls."; for "" it returns those directly below an exporter's name.
+// keysBelow returns the keys in a group, such as "tls.". For "" it returns an exporter's top-level keys.
 func keysBelow(group string) []string {
 	var keys []string
 	for i := range table {

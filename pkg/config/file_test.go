@@ -24,7 +24,7 @@ func readYAML(t testing.TB, text string) *viper.Viper {
 	return v
 }
 
-// exportersYAML puts exporters where they belong in a config.
+// exportersYAML puts exporters below their key in a config.
 func exportersYAML(text string) string {
 	var b strings.Builder
 	b.WriteString("operator:\n  otel-profiles:\n    exporters:\n")
@@ -34,8 +34,8 @@ func exportersYAML(text string) string {
 	return b.String()
 }
 
-// deploy does to a config what `kubectl gadget deploy --daemon-config FILE --set-daemon-config K=V`
-// does: it goes through viper and comes out as another file.
+// deploy does to a config what `kubectl gadget deploy --daemon-config FILE --set-daemon-config K=V` does: viper reads it and
+// writes another file.
 func deploy(t testing.TB, text string, sets ...string) *viper.Viper {
 	t.Helper()
 	v := viper.New()
@@ -144,7 +144,7 @@ func TestFile(t *testing.T) {
 		NativeDefault: true, HashedMappings: true, OffsetAddresses: true, RawAddresses: true, Format: "otlp-json", Rotation: Rotation{100, 1000, 0, 0}, Retention: Retention{24 * time.Hour, 1 << 30},
 	}, e)
 
-	// What Inspektor Gadget's own operator reads means the same.
+	// Settings of Inspektor Gadget's own operator have the same meaning.
 	e, err = set.Exporter("old")
 	require.NoError(t, err)
 	require.Equal(t, "collector:4317", e.Endpoint)
@@ -163,7 +163,7 @@ func TestFile(t *testing.T) {
 	require.Equal(t, Rotation{1, 4, 2, 3}, e.Rotation)
 }
 
-// requireDeployable checks that a config has no mistake and means the same after a deployment.
+// requireDeployable checks that a config has no mistakes and keeps its meaning after a deployment.
 func requireDeployable(t *testing.T, text, name string) {
 	t.Helper()
 	direct, deployed := Load(Sources{File: readYAML(t, text), Daemon: true}), Load(Sources{File: deploy(t, text), Daemon: true})
@@ -184,7 +184,7 @@ func requireDeployable(t *testing.T, text, name string) {
 func TestDeployedFileMeansTheSame(t *testing.T) {
 	text := exportersYAML(everything)
 	requireDeployable(t, text, "everything")
-	// A second time, as an upgrade does it.
+	// An upgrade deploys it a second time.
 	var out bytes.Buffer
 	require.NoError(t, deploy(t, text).WriteConfigTo(&out))
 	again := Load(Sources{File: deploy(t, out.String()), Daemon: true})
@@ -192,7 +192,7 @@ func TestDeployedFileMeansTheSame(t *testing.T) {
 	require.Empty(t, again.Problems())
 }
 
-// --set-daemon-config writes texts.
+// --set-daemon-config writes all values as text.
 func TestSetDaemonConfig(t *testing.T) {
 	const prefix = FileKey + ".Prod."
 	v := deploy(t, "operator: {}\n",
@@ -214,7 +214,7 @@ func TestSetDaemonConfig(t *testing.T) {
 	require.Equal(t, []KeyValue{{"deployment.environment.name", "prod"}}, e.Resource)
 }
 
-// viper splits names at their dots; and keys that are also parts of names stay what they are.
+// viper splits names at their dots. Keys that are also parts of names are still found.
 func TestNamesWithDots(t *testing.T) {
 	for name, test := range map[string]struct {
 		text string
@@ -248,7 +248,7 @@ func TestMisplacedExporters(t *testing.T) {
 		set := Load(Sources{File: readYAML(t, text), FileName: "c.yaml"})
 		require.Equal(t, []string{want}, texts(set.Problems()))
 	}
-	// What Inspektor Gadget itself keeps there.
+	// Inspektor Gadget itself keeps these keys there.
 	set := Load(Sources{File: readYAML(t, "operator: {otel-profiles: {otel-profiles-exporter: prod, otel-profiles-name: x}}")})
 	require.Empty(t, set.Problems())
 }
@@ -264,7 +264,7 @@ func TestExporterWithoutSettings(t *testing.T) {
 	}
 }
 
-// The queue and the storage take one request at least, and no more than that if somebody says so.
+// A queue and a folder with room for exactly one request are valid.
 func TestSmallestSizes(t *testing.T) {
 	for _, size := range []string{"1MiB", "1025KiB"} {
 		set := Load(Sources{File: readYAML(t, exportersYAML("prod: {endpoint: 'c:4317', batch: {max_request_size: 1MiB}, sending_queue: {queue_size: "+size+", storage: /var/lib/q, storage_size: "+size+"}}"))})
@@ -288,8 +288,7 @@ func TestBuiltInExporter(t *testing.T) {
 	require.Empty(t, set.Names(), "a time-out names no receiver")
 }
 
-// What Load knows is in the Set; neither Inspektor Gadget's config nor the caller's slices get
-// anything written into them.
+// Load writes neither into Inspektor Gadget's config nor into the caller's slices.
 func TestLoadChangesNothing(t *testing.T) {
 	v := readYAML(t, exportersYAML(everything))
 	before := v.AllSettings()
@@ -305,7 +304,7 @@ func TestLoadChangesNothing(t *testing.T) {
 	}
 }
 
-// The built-in exporter has no folder, and takes none from another.
+// The built-in exporter has no folder, and does not take another exporter's.
 func TestStorageInTheFolderHere(t *testing.T) {
 	set := Load(Sources{File: readYAML(t, exportersYAML("prod: {endpoint: 'c:4317', sending_queue: {storage: ./}}")), FileName: "c.yaml"})
 	_, err := set.Exporter("prod")

@@ -13,34 +13,34 @@ import (
 	"github.com/spf13/viper"
 )
 
-// BuiltIn is the name of the exporter that needs no file. It sends to a Collector on this machine, or as the standard variables
-// say.
+// BuiltIn is the name of the exporter that needs no file. It sends to a Collector on this machine, or to the receiver in the
+// standard variables.
 const BuiltIn = "otlp"
 
 // Sources are the sources of settings.
 type Sources struct {
-	File     *viper.Viper // Inspektor Gadget's config, or nil; the exporters are below FileKey
+	File     *viper.Viper // Inspektor Gadget's config with the exporters below FileKey, or nil
 	FileName string       // for messages
 	Environ  []string     // as os.Environ returns it
 	Flags    Flags        // of this run; nil in daemons and for remote calls
-	// Daemon is set in a process that serves others. There, the built-in exporter exists only
-	// where the file or the environment names it.
+	// Daemon is set in a process that serves others. There, the built-in exporter exists only if the file or the environment
+	// names it.
 	Daemon bool
 }
 
-// fileName is the config file's, for messages.
+// fileName returns the config file's name for messages.
 func (src Sources) fileName() string { return cmp.Or(src.FileName, "the config file") }
 
-// Flags is the raw text of the command line's flags by their names, which the settings have as their Flag;
-// "" is a flag that was not given. They set the exporter that the run names, whichever it is.
+// Flags holds the raw texts of command line flags by name. A setting's Flag is such a name. "" means that the flag was not
+// given. Flags apply to each exporter that a run names.
 type Flags map[string]Secret
 
-// A layer is a source of values. A stronger one has a higher number.
+// A layer is a source of values. Stronger layers have higher numbers.
 type layer int
 
 const (
 	fromDefault      layer = iota
-	fromPreset             // or from OTEL_RESOURCE_ATTRIBUTES, which fills gaps as a preset does
+	fromPreset             // also OTEL_RESOURCE_ATTRIBUTES, which fills gaps like a preset
 	fromFile               // Inspektor Gadget's config
 	fromFlag               // the command line
 	fromGeneral            // OTEL_SERVICE_NAME
@@ -52,34 +52,34 @@ const (
 // A given value is the value of one setting in one source.
 type given struct {
 	layer  layer
-	origin string // a file, a flag or a variable, for messages; "" of a default
-	key    string // as it was written: an alias keeps its own spelling
-	raw    any    // in the form of the source
+	origin string // a file, a flag or a variable, for messages; "" for a default
+	key    string // as it was written, so an alias keeps its own spelling
+	raw    any    // in the source's form
 	value  any    // parsed
 	err    error  // of parsing
 }
 
-// A draft is an exporter in the making.
+// A draft is an exporter whose settings are still being read.
 type draft struct {
 	Exporter
 	given    map[string][]given // by key
 	problems []problem
 	notices  []string
-	// unreadable is set if a value could not be parsed. Dependent checks are then skipped.
+	// unreadable is set if a value could not be parsed. Then checks that depend on it are skipped.
 	unreadable bool
 }
 
-// Set is all exporters of a process. It does not change; any goroutine may use it.
+// Set has all exporters of a process. It is immutable and safe for concurrent use.
 type Set struct {
 	drafts   map[string]*draft
-	problems []problem // problems without an exporter
+	problems []problem // problems that belong to no exporter
 	notices  []string
-	// emptyFile is the config file, if it holds no exporter.
+	// emptyFile is the name of the config file if it has no exporter.
 	emptyFile string
 }
 
-// Load reads the settings of all exporters. It never fails: a mistake is an error of its exporter,
-// which Exporter and Problems return.
+// Load reads the settings of all exporters. It never fails: a mistake becomes an error of its exporter, which Exporter and
+// Problems return.
 func Load(src Sources) *Set {
 	set := &Set{drafts: map[string]*draft{}}
 	if !src.Daemon {
@@ -102,7 +102,7 @@ func Load(src Sources) *Set {
 	return set
 }
 
-// sharedFolders refuses exporters with the same folder: after a restart, one would send the other's requests.
+// sharedFolders refuses exporters with the same folder. After a restart, one of them would send the other's requests.
 func (s *Set) sharedFolders() {
 	owner := map[string]string{}
 	for _, name := range s.Names() {
@@ -119,7 +119,7 @@ func (s *Set) sharedFolders() {
 	}
 }
 
-// draft returns the exporter of that name, made if need be.
+// draft returns the exporter of that name. It creates it if necessary.
 func (s *Set) draft(name, source string) *draft {
 	key := strings.ToLower(name)
 	d := s.drafts[key]
@@ -135,11 +135,11 @@ func (s *Set) draft(name, source string) *draft {
 	return d
 }
 
-// Names returns the names of all exporters, wrong ones too, sorted.
+// Names returns the sorted names of all exporters, including wrong ones.
 func (s *Set) Names() []string { return slices.Sorted(maps.Keys(s.drafts)) }
 
-// Exporter returns the exporter of that name, in any case. The error names the mistake. For an unknown name it lists the known
-// ones.
+// Exporter returns the exporter of that name, ignoring case. The error names the mistake. For an unknown name it lists the
+// known names.
 func (s *Set) Exporter(name string) (Exporter, error) {
 	d := s.find(name)
 	if d == nil {
@@ -155,7 +155,7 @@ func (s *Set) Exporter(name string) (Exporter, error) {
 	return Exporter{}, fmt.Errorf("exporter %q: %s", d.Name, strings.Join(texts, "; "))
 }
 
-// find knows exporters that only the environment has by every spelling that makes the same variable.
+// find also finds an exporter of the environment by any name that results in the same variables.
 func (s *Set) find(name string) *draft {
 	if d := s.drafts[strings.ToLower(name)]; d != nil {
 		return d
@@ -183,8 +183,8 @@ func (s *Set) unknown(name string) error {
 	return fmt.Errorf("unknown exporter %q: there are %s", clip(name), line(strings.Join(names, ", ")+hint))
 }
 
-// Problems returns all mistakes. Each names its exporter, its key, the given value and the valid ones. A wrong flag is one
-// mistake, however many exporters it would have set. They hold no secret.
+// Problems returns all mistakes. Each names the exporter, the key, the given value and the valid values, and contains no
+// secret. A wrong flag is one mistake, although it sets several exporters.
 func (s *Set) Problems() []error {
 	var all []error
 	seen := map[string]bool{}
@@ -202,7 +202,7 @@ func (s *Set) Problems() []error {
 	return all
 }
 
-// NoticesFor returns warnings about valid settings, for one exporter and for all. They hold no secret.
+// NoticesFor returns the warnings for one exporter and for all exporters. They contain no secret.
 func (s *Set) NoticesFor(name string) []string {
 	all := slices.Clone(s.notices)
 	if d := s.find(name); d != nil {
@@ -214,10 +214,10 @@ func (s *Set) NoticesFor(name string) []string {
 // A problem is one mistake in the settings.
 type problem struct {
 	where string // the source
-	text  string // it names the key, the given value, the valid ones and the remedy
+	text  string // has the key, the given value, the valid values and the remedy
 }
 
-// problemf makes a problem. where is empty, or the same as key, if key is a variable or a flag and so the source itself.
+// problemf makes a problem. where is empty or equal to key if key is a variable or flag, which is itself the source.
 func problemf(key, where, format string, args ...any) problem {
 	if where != "" && where != key {
 		key += " (" + where + ")"
@@ -250,8 +250,8 @@ func (d *draft) addWarning(format string, args ...any) {
 	d.notices = append(d.notices, line(fmt.Sprintf("exporter %q: ", d.Name)+fmt.Sprintf(format, args...)))
 }
 
-// give notes a source's value for a setting. As the specification of the standard variables demands, a wrong value of one of them
-// is ignored with a warning; then a weaker source counts.
+// give adds a source's value for a setting. By the specification, a wrong value of a standard variable is ignored with a
+// warning. Then a weaker source applies.
 func (d *draft) give(s *setting, from layer, origin string, raw any) {
 	if raw == "" && s.empty != "" {
 		raw = s.empty
@@ -265,12 +265,12 @@ func (d *draft) give(s *setting, from layer, origin string, raw any) {
 	d.given[key] = append(d.given[key], given{from, origin, s.Key, raw, value, err})
 }
 
-// strongest returns the value that wins for a key. The default is the weakest.
+// strongest returns the value with the highest precedence. A default has the lowest.
 func (d *draft) strongest(key string) given {
 	return slices.MaxFunc(d.given[key], func(a, b given) int { return cmp.Compare(a.layer, b.layer) })
 }
 
-// resolve fills the fields: for each setting the strongest value.
+// resolve sets the fields to the strongest values.
 func (d *draft) resolve() {
 	if preset, ok := d.strongest("preset").value.(string); ok {
 		for key, value := range presets[preset] {
@@ -296,7 +296,8 @@ func (d *draft) resolve() {
 	}
 }
 
-// gaps returns the pairs of a preset, or of OTEL_RESOURCE_ATTRIBUTES, with keys that kvs lacks: they are overridden key by key.
+// gaps returns the pairs of a preset or of OTEL_RESOURCE_ATTRIBUTES whose keys kvs lacks. These pairs are overridden key by
+// key.
 func (d *draft) gaps(key string, kvs []KeyValue) (rest []KeyValue) {
 	for _, weaker := range d.given[key] {
 		if pairs, ok := weaker.value.([]KeyValue); ok && weaker.layer == fromPreset {
@@ -306,8 +307,8 @@ func (d *draft) gaps(key string, kvs []KeyValue) (rest []KeyValue) {
 	return rest
 }
 
-// contradicted refuses two different spellings of one setting in one source, and gives a notice if the
-// environment overrides a typed flag.
+// contradicted refuses one setting in two spellings with different values in one source. It adds a notice if the environment
+// overrides a flag.
 func (d *draft) contradicted(s *setting, v given) {
 	for _, other := range d.given[s.Key] {
 		switch {
@@ -320,7 +321,7 @@ func (d *draft) contradicted(s *setting, v given) {
 	}
 }
 
-// shown is a value in brackets, for a message. It is empty if the value may be a secret.
+// shown returns a value in brackets for a message, or "" if the value may be a secret.
 func (s *setting) shown(raw any) string {
 	if s.Secret {
 		return ""
@@ -328,7 +329,7 @@ func (s *setting) shown(raw any) string {
 	return " (" + clip(withoutCredentials(fmt.Sprint(raw))) + ")"
 }
 
-// explain turns a parser's error into the given value and the valid ones, without a secret.
+// explain describes a parser's error by the given and the valid values, without secrets.
 func (s *setting) explain(err error) string {
 	var got *gotError
 	if !errors.As(err, &got) {

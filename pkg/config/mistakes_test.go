@@ -7,21 +7,21 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// A mistake is what a user wrote and what is answered.
+// A mistake is a user's input with its expected message.
 type mistake struct {
-	// file is the YAML below `exporters:`, in a file called config.yaml.
+	// file is the YAML below `exporters:` in config.yaml.
 	file    string
 	environ []string
 	flags   Flags
-	// name is the exporter that is asked for; "prod" without it.
+	// name is the requested exporter, by default "prod".
 	name string
-	// daemon is a process that serves others.
+	// daemon runs the case in a process that serves others.
 	daemon bool
 
 	answer string
-	// notice is an answer that leaves the exporter usable.
+	// notice marks a message that leaves the exporter usable.
 	notice bool
-	// global is an answer that belongs to no exporter.
+	// global marks a message that belongs to no exporter.
 	global bool
 }
 
@@ -188,7 +188,7 @@ func TestMistakes(t *testing.T) {
 			t.Run(group.title+"/"+m.written(), func(t *testing.T) {
 				src := Sources{FileName: "config.yaml", Environ: m.environ, Flags: m.flags, Daemon: m.daemon}
 				if m.file != "" {
-					// A good exporter beside it stays good.
+					// A good exporter next to it stays usable.
 					file := m.file
 					if !m.global && !m.daemon && strings.HasPrefix(file, "prod:") {
 						file += "\nbystander: {exporter: file, path: p}"
@@ -232,7 +232,7 @@ func TestMistakes(t *testing.T) {
 	}
 }
 
-// answerWithBystander adds the exporter that stands beside the wrong one to the list of names.
+// answerWithBystander adds the good exporter to the list of names in the message.
 func (m mistake) answerWithBystander(set *Set) string {
 	if set.find("bystander") == nil {
 		return m.answer
@@ -248,7 +248,7 @@ func texts(errs []error) []string {
 	return out
 }
 
-// written is what the user wrote in one line, as a name for the test.
+// written returns the user's input in one line, as the test's name.
 func (m mistake) written() string {
 	var parts []string
 	if m.file != "" {
@@ -264,7 +264,7 @@ func (m mistake) written() string {
 	return strings.Join(parts, "  ")
 }
 
-// All mistakes of an exporter are told at once, those of its keys and those of its values.
+// All mistakes of an exporter are reported at once, in its keys and in its values.
 func TestAllMistakesAtOnce(t *testing.T) {
 	_, err := Load(Sources{FileName: "config.yaml", File: readYAML(t, exportersYAML("prod: {endpoint: 'c:4317', timeout: x, encodin: json}"))}).Exporter("prod")
 	require.EqualError(t, err, onProd+`encodin (config.yaml): unknown key; the nearest one is encoding; timeout (config.yaml): got "x", takes a duration with a unit, such as 30s, of at least 1ms`)

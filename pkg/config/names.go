@@ -7,8 +7,8 @@ import (
 	"time"
 )
 
-// Names holds the settings for reading the names of functions from the files of programs. They belong to the process that runs
-// gadgets, not to an exporter. All exporters and Inspektor Gadget's own output share the names.
+// Names has the settings for reading function names from programs' files. They belong to the process that runs gadgets and not
+// to an exporter. All exporters and Inspektor Gadget's own output share the names.
 type Names struct {
 	Memory     int64         // names.memory, in bytes
 	Wait       time.Duration // names.wait
@@ -16,7 +16,7 @@ type Names struct {
 	Debuginfod Debuginfod
 }
 
-// Debuginfod has the servers for debug files. Without URLs, none are fetched.
+// Debuginfod has the servers for debug files. Without URLs, no files are fetched.
 type Debuginfod struct {
 	URLs      []string
 	Timeout   time.Duration
@@ -24,13 +24,13 @@ type Debuginfod struct {
 	CacheSize int64  // in bytes
 }
 
-// NamesKey is the key in Inspektor Gadget's config below which the settings of Names are.
+// NamesKey is the key of these settings in Inspektor Gadget's config.
 const NamesKey = operatorKey + ".names"
 
-// NamesEnvPrefix begins the variables that set them: NamesEnvPrefix + <KEY>.
+// NamesEnvPrefix is the prefix of their variables: NamesEnvPrefix + <KEY>.
 const NamesEnvPrefix = "INSPEKTOR_GADGET_OPERATOR_OTEL_PROFILES_NAMES_"
 
-// nameTable holds every setting of Names; keys are below NamesKey.
+// nameTable holds every setting of Names. Keys are below NamesKey.
 var nameTable = []setting{
 	size("memory", "64MiB", "128MiB", "The maximum size of all symbol tables together, in bytes. The least recently used tables are removed first. A table is also removed after 10 minutes without use, or after two intervals if that is longer.", 1<<20, 1<<40,
 		func(n *Names) *int64 { return &n.Memory }).taking("a size of at least 1MiB, such as 64MiB"),
@@ -48,12 +48,12 @@ var nameTable = []setting{
 		func(n *Names) *int64 { return &n.Debuginfod.CacheSize }).taking("a size of at least 1MiB, such as 1GiB"),
 }
 
-// LoadNames reads the settings of Names from the file and then from the environment, which wins. A wrong
-// value is left out and reported, and the setting keeps its earlier value.
+// LoadNames reads the settings of Names from the file and the environment, which wins. A wrong value is reported and ignored,
+// so the setting keeps its earlier value.
 func LoadNames(src Sources) (Names, []error) {
 	var n Names
-	var set Set // of the problems
-	// take sets the setting of a key, or of the end of a variable's name; written is the whole name.
+	var set Set // collects the problems
+	// take sets a setting by its key, or by the key's form in a variable's name. written is the whole name.
 	take := func(key, written, where string, raw any) {
 		var keys []string
 		for _, s := range nameTable {

@@ -6,15 +6,15 @@ import (
 	"strings"
 )
 
-// Nearest returns the candidate nearest to word, at any distance.
+// Nearest returns the candidate with the smallest distance to word.
 func Nearest(word string, candidates []string) string {
 	return slices.MinFunc(candidates, func(a, b string) int { return cmp.Compare(distance(word, a), distance(word, b)) })
 }
 
-// near reports whether word can be a typing mistake for candidate.
+// near reports whether word can be a misspelling of candidate.
 func near(word, candidate string) bool { return distance(word, candidate) <= max(len(word)/2, 2) }
 
-// oneOf names the candidate that was probably meant, or lists all that owner takes.
+// oneOf names the candidate that the user probably meant, or lists all candidates of owner.
 func oneOf(prefix, word, owner string, candidates []string) string {
 	if nearest := Nearest(word, candidates); near(word, nearest) {
 		return "the nearest one is " + prefix + nearest
@@ -22,11 +22,11 @@ func oneOf(prefix, word, owner string, candidates []string) string {
 	return owner + " takes " + strings.Join(candidates, ", ")
 }
 
-// distance counts the characters to insert, delete, replace or swap with their neighbour. Only the start of a
-// very long text counts.
+// distance counts the insertions, deletions, replacements and swaps of neighbours between a and b. It only compares the start
+// of a very long text.
 func distance(a, b string) int {
 	a, b = clip(a), clip(b)
-	d := make([][]int, len(a)+1) // d[i][j] is the distance of the first i characters of a and the first j of b
+	d := make([][]int, len(a)+1) // d[i][j] is the distance of a[:i] and b[:j]
 	for i := range d {
 		d[i] = make([]int, len(b)+1)
 		for j := range d[i] {

@@ -17,7 +17,7 @@ type carrier struct {
 	put  func(src *Sources, s setting, value string)
 }
 
-// carriers returns the sources that can set a setting, weakest first, as the table says.
+// carriers returns the sources that can set a setting by its table row, weakest first.
 func carriers(s setting) []carrier {
 	all := []carrier{{"file", func(src *Sources, s setting, value string) {
 		src.File.Set(FileKey+"."+BuiltIn+"."+s.Key, value)
@@ -39,7 +39,7 @@ func carriers(s setting) []carrier {
 	}})
 }
 
-// standard writes a value as the standard variables have it.
+// standard returns a value in the form of the standard variables.
 func standard(s setting, value string) string {
 	switch s.Key {
 	case "timeout":
@@ -51,7 +51,7 @@ func standard(s setting, value string) string {
 	return value
 }
 
-// sourcesFor returns sources with an exporter that has a use for the setting.
+// sourcesFor returns sources with an exporter that uses the setting.
 func sourcesFor(s setting) Sources {
 	src := Sources{File: viper.New()}
 	base := FileKey + "." + BuiltIn + "."
@@ -75,8 +75,8 @@ func valueOf(t *testing.T, src Sources, s setting) any {
 	return s.get(&set.drafts[BuiltIn].Exporter)
 }
 
-// Every setting: each source that can carry it beats each weaker one, and the default, whichever of
-// two values they have.
+// TestPrecedence checks every setting: each of its sources overrides each weaker source and the default, with either of two
+// values.
 func TestPrecedence(t *testing.T) {
 	for _, s := range table {
 		t.Run(s.Key, func(t *testing.T) {
@@ -106,7 +106,7 @@ func TestPrecedence(t *testing.T) {
 	}
 }
 
-// A named exporter listens to its own variables and to flags, never to the standard ones.
+// A named exporter uses its own variables and flags, and never the standard variables.
 func TestStandardVariablesAreForTheBuiltInExporter(t *testing.T) {
 	src := Sources{File: viper.New(), Environ: []string{
 		"OTEL_EXPORTER_OTLP_ENDPOINT=http://elsewhere:4317", "OTEL_EXPORTER_OTLP_PROFILES_TIMEOUT=1",
@@ -134,7 +134,7 @@ func TestPresetIsBetweenDefaultAndFile(t *testing.T) {
 					want, err := s.parse(other)
 					require.NoError(t, err)
 					src.File.Set(FileKey+".otlp."+key, other)
-					if pairs, ok := want.([]KeyValue); ok { // each pair counts by itself
+					if pairs, ok := want.([]KeyValue); ok { // each pair is overridden separately
 						rest, err := parsePairs(value)
 						require.NoError(t, err)
 						want = slices.Concat(pairs, rest)
@@ -153,7 +153,7 @@ func TestPairsOfAPresetAreOverriddenByKey(t *testing.T) {
 	require.Equal(t, []KeyValue{{"service.name", "resource"}, {"process.pid", "sample"}}, e.Attributes)
 }
 
-// Who types a flag is told when the environment has overridden it.
+// A notice says that the environment has overridden a flag.
 func TestOverriddenFlagIsTold(t *testing.T) {
 	for _, s := range table {
 		if s.Flag == "" {

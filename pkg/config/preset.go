@@ -5,14 +5,14 @@ import (
 	"slices"
 )
 
-// A presetRule is a setting for which a preset has another default. The exporter's own value wins.
+// A presetRule is another default of a setting in a preset. A value that the user sets overrides it.
 type presetRule struct {
 	Preset, Key, Value string
-	Why                string // the receiver's behaviour that needs it
+	Why                string // the receiver's behaviour that requires it
 	Source             string // the repository and file that show it
 }
 
-// The files of receivers that the rules come from.
+// These files of receivers are the sources of the rules.
 const (
 	pyroscopeConvert = "grafana/pyroscope pkg/ingester/otlp/convert.go"
 	pyroscopeHandler = "grafana/pyroscope pkg/ingester/otlp/ingest_handler.go"
@@ -31,10 +31,11 @@ var presetRules = []presetRule{
 	{"pyroscope", "attribute_keys", "label", "2.x keeps dots in label names, and its query language and pages cannot select such labels. 1.x replaces them itself.", pyroscopeLabels},
 	{"pyroscope", "unnamed_functions", "file", "Its symbolizer is off by default. Without it, the flame graph omits stacks without function names.", pyroscopeConvert},
 	{"pyroscope", "profile_name", "label", "It uses the period type as the profile's name. So `memory` would be `space`, which its pages do not know. It does not store periods.", pyroscopeConvert},
-	// 20 and 6, with the four that Pyroscope adds, make its limit of 30 labels. One of the four repeats service.name.
+	// These 20 and 6 attributes and the four that Pyroscope adds reach its limit of 30 labels. One of the four repeats
+	// service.name.
 	{"pyroscope", "max_resource_attributes", "20", "It refuses a series with more than 30 labels. Every attribute of a resource or a sample is a label.", pyroscopeLimits},
 	{"pyroscope", "max_sample_attributes", "6", "The limit of 30 labels covers attributes of samples, too.", pyroscopeLimits},
-	// With thread.name, a node with 60 containers of 20 thread names has 1,200 series, and 60 without.
+	// A node with 60 containers of 20 thread names has 1,200 series with thread.name, and 60 without.
 	{"pyroscope", "attributes", "thread.name=drop", "A tenant has 5,000 series by default. With each thread name of each container as a series, four busy nodes would reach that limit. `thread.name=sample` restores the attribute.", pyroscopeLimits},
 
 	{"parca", "function_table", "double", "Up to v0.28.0, it reads the entry before the right one, so every frame would have another function's name.", parcaEncode},
@@ -57,8 +58,7 @@ var presetRules = []presetRule{
 	{"history", "sample_shape", "sum", "Timestamps within an interval would take most of the space.", historyReader},
 }
 
-// presets holds the settings of each receiver that differ from the defaults. The Collector takes the
-// defaults.
+// presets has the settings of each receiver that differ from the defaults. The Collector uses the defaults.
 var presets = func() map[string]map[string]string {
 	all := map[string]map[string]string{"collector": {}}
 	for _, r := range presetRules {
@@ -70,7 +70,7 @@ var presets = func() map[string]map[string]string {
 	return all
 }()
 
-// presetsWith returns the presets that set a key, in the order of the table.
+// presetsWith returns the presets that set a key, in table order.
 func presetsWith(key string) (names []string) {
 	for _, r := range presetRules {
 		if r.Key == key && !slices.Contains(names, r.Preset) {

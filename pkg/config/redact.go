@@ -11,7 +11,7 @@ import (
 
 const hidden = "…"
 
-// addressKeys are the settings that are addresses, which can hold a secret: a password, or a query.
+// addressKeys are settings with addresses, which can contain a secret: a password or a query.
 var addressKeys = []string{"endpoint", "profiles_endpoint", "oauth2.token_url", "proxy_url"}
 
 // String names the exporter and its target, without secrets.
@@ -19,26 +19,26 @@ func (e Exporter) String() string {
 	return fmt.Sprintf("exporter %q (%s to %s)", e.Name, e.Transport, e.Destination())
 }
 
-// GoString is String.
+// GoString returns the same as String.
 func (e Exporter) GoString() string { return e.String() }
 
-// MarshalText is String.
+// MarshalText returns the same as String.
 func (e Exporter) MarshalText() ([]byte, error) { return []byte(e.String()), nil }
 
-// A Secret is a text that shows in no message and no log, however it is printed.
+// A Secret is a text that no message or log shows, however it is printed.
 type Secret string
 
-// String hides it.
+// String hides the secret.
 func (Secret) String() string { return hidden }
 
-// Format is String, whatever the verb.
+// Format hides the secret, whatever the verb.
 func (Secret) Format(f fmt.State, _ rune) { _, _ = io.WriteString(f, hidden) }
 
-// MarshalText is String: loggers that write JSON show no secret either.
+// MarshalText hides the secret from loggers that write JSON.
 func (Secret) MarshalText() ([]byte, error) { return []byte(hidden), nil }
 
-// HideSecrets replaces the secrets of exporters, and of addresses of debuginfod servers, in v. Programs such as `ig config view`
-// use it to print a config. What Load then reads from v is no longer usable.
+// HideSecrets replaces the secrets in v: those of exporters, and those in addresses of debuginfod servers. Programs such as `ig
+// config view` use it to print a config. Load cannot use v afterwards.
 func HideSecrets(v *viper.Viper) {
 	if exporters, ok := v.Get(FileKey).(map[string]any); ok {
 		hideBelow(v, FileKey, exporters)
@@ -56,8 +56,8 @@ func HideSecrets(v *viper.Viper) {
 	}
 }
 
-// hideBelow recognises a setting by the end of its path. An exporter's name may have dots or equal a setting's name, so the path
-// does not tell where it ends. That may hide too much.
+// hideBelow recognises a setting by the end of its path. An exporter's name may contain dots or equal a setting's name, so the
+// path does not show where the name ends. That may hide too much.
 func hideBelow(v *viper.Viper, path string, m map[string]any) {
 	for key, value := range m {
 		below := path + "." + key
@@ -70,7 +70,7 @@ func hideBelow(v *viper.Viper, path string, m map[string]any) {
 	}
 }
 
-// safeToPrint returns a value of a setting as it may be printed.
+// safeToPrint returns the value of a setting without secrets.
 func safeToPrint(s *setting, value any) any {
 	text, isText := value.(string)
 	switch {

@@ -16,7 +16,7 @@ import (
 
 const marker = "s3cr3t"
 
-// Whatever is written where a secret belongs, and in whichever shape, no message shows it.
+// No message shows a secret, whatever value of whatever type is in its place.
 func TestSecretsNeverShow(t *testing.T) {
 	for _, s := range table {
 		if !s.Secret && !slices.Contains(addressKeys, s.Key) {
@@ -58,7 +58,7 @@ func TestSecretsNeverShow(t *testing.T) {
 	}
 }
 
-// However an exporter is printed or logged.
+// No form of printing or logging an exporter shows a secret.
 func TestPrintingShowsNoSecret(t *testing.T) {
 	e := Exporter{
 		Name: "prod", Transport: TransportHTTP, Endpoint: "https://c:4318", ProfilesEndpoint: "https://c/p?key=" + marker,
@@ -89,7 +89,7 @@ func TestPrintingShowsNoSecret(t *testing.T) {
 	require.Equal(t, `exporter "prod" (otlp-http to https://c/p?…)`, e.String())
 }
 
-// `ig config view` prints the whole config; see cmd/common/config.go of Inspektor Gadget.
+// `ig config view` prints the whole config: see cmd/common/config.go of Inspektor Gadget.
 func TestHideSecrets(t *testing.T) {
 	for _, headers := range []string{
 		"{x-a: s3cr3t, x.b: s3cr3t}", "[x-a=s3cr3t, X.b=s3cr3t]", `"x-a=s3cr3t,x-b=s3cr3t"`, "s3cr3t", "[{x-a: s3cr3t}]", "{a: [s3cr3t]}",

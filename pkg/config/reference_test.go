@@ -14,22 +14,22 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// The tables of settings and presets in the reference are written by
+// This command writes the tables of settings and presets in the reference:
 //
 //	go test ./pkg/config -run TestReference -update
 //
-// and the rest of it is held against the code of the packages that it describes.
+// The tests compare the rest of the reference with the code that it describes.
 const referenceFile = "../../docs/reference/settings.md"
 
-// documentation are the folders of pages that show settings.
+// documentation lists the folders of pages that show settings.
 var documentation = []string{"reference", "guides", "quickstart"}
 
-// maxReferenceLines keeps the reference a page that can be read.
+// maxReferenceLines keeps the reference short enough to read.
 const maxReferenceLines = 500
 
 var update = flag.Bool("update", false, "write the generated parts of the reference")
 
-// sections divide the table of settings; each begins with the key named.
+// sections divide the table of settings. Each begins with the given key.
 var sections = []struct{ title, first string }{
 	{"Where and how to send", "exporter"},
 	{"Credentials", "auth.bearer_token"},
@@ -120,7 +120,7 @@ func reference(t *testing.T) string {
 	return string(text)
 }
 
-// pages are all pages that show settings.
+// pages returns all pages that show settings.
 func pages(t *testing.T) (all string) {
 	t.Helper()
 	for _, folder := range documentation {
@@ -161,7 +161,7 @@ func TestReferenceTables(t *testing.T) {
 	}
 }
 
-// section returns what is below a heading of the first or second level, up to the next of the second.
+// section returns the text below a heading of level one or two, up to the next of level two.
 func section(t *testing.T, title string) string {
 	t.Helper()
 	text := pages(t)
@@ -171,7 +171,7 @@ func section(t *testing.T, title string) string {
 	return body
 }
 
-// All configurations in the reference load, as they are and after a deployment.
+// All configurations in the reference load, before and after a deployment.
 func TestReferenceConfigurations(t *testing.T) {
 	blocks := regexp.MustCompile("(?s)```yaml\n(.*?)```").FindAllStringSubmatch(pages(t), -1)
 	require.NotEmpty(t, blocks)
@@ -179,7 +179,7 @@ func TestReferenceConfigurations(t *testing.T) {
 	for _, block := range blocks {
 		text := block[1]
 		if !strings.Contains(text, "otel-profiles:") {
-			continue // a Collector's or a pod's
+			continue // this block configures a Collector or a pod
 		}
 		used++
 		requireDeployable(t, text, text)
@@ -188,7 +188,7 @@ func TestReferenceConfigurations(t *testing.T) {
 	require.GreaterOrEqual(t, used, 6, "one for each backend, and one for the form")
 }
 
-// Variables in the reference exist, and those that stand together go together.
+// All variables in the reference exist, and the variables of one block work together.
 func TestReferenceVariables(t *testing.T) {
 	assignment := regexp.MustCompile(`(?:` + EnvPrefix + `|OTEL_)[A-Z0-9_]+=\S+`)
 	found := 0
@@ -202,7 +202,7 @@ func TestReferenceVariables(t *testing.T) {
 	require.NotZero(t, found)
 }
 
-// sources returns the Go files of a folder of this module, without tests.
+// sources returns the Go files in a folder of this module without tests.
 func sources(t *testing.T, folder string) string {
 	t.Helper()
 	files, err := filepath.Glob(filepath.Join("../..", folder, "*.go"))
@@ -230,15 +230,14 @@ func matches(pattern, text string) []string {
 	return slices.Compact(out)
 }
 
-// requireSame holds names in the code against the first column of the tables in a section.
+// requireSame compares names in the code with the first column of the tables in a section.
 func requireSame(t *testing.T, code []string, title, pattern string) {
 	t.Helper()
 	require.NotEmpty(t, code)
 	require.Equal(t, code, matches("(?m)^\\| `"+pattern+"`", section(t, title)))
 }
 
-// Configurations that were complete with an earlier version still load, as they are and after a deployment, and
-// nothing about them needs to be said.
+// Complete configurations of earlier versions still load without any notice, before and after a deployment.
 func TestConfigurationsOfBefore(t *testing.T) {
 	files, err := filepath.Glob("testdata/before/*.yaml")
 	require.NoError(t, err)
@@ -287,11 +286,11 @@ func TestReferenceMetrics(t *testing.T) {
 	}
 }
 
-// Results of events that need a stack.
+// The reference lists all results of events that need a stack.
 func TestReferenceResults(t *testing.T) {
 	code := sources(t, "operators/unwinder")
 	results := append(matches(`Result\w+: +\{"([a-z_]+)"`, code), matches(`all\["([a-z_]+)"\]`, code)...)
-	results = append(results, "result") // the table's head
+	results = append(results, "result") // the head of the table
 	slices.Sort(results)
 	requireSame(t, results, "Whole stacks", `([a-z_]+)`)
 }
@@ -303,11 +302,11 @@ func TestReferenceReasons(t *testing.T) {
 	requireSame(t, reasons, "Reasons for drops", `([a-z_]+)`)
 }
 
-// Attributes that the code writes, and the fields that it reads for them.
+// The reference lists all attributes that the code writes, and the fields that it reads for them.
 func TestReferenceAttributes(t *testing.T) {
 	const name = `((?:service|k8s|container|host|os|process|thread|profile|pprof|proc|runtime)\.[A-Za-z0-9_.]*[A-Za-z0-9_])`
 	code := matches(`"`+name+`"`, sources(t, "pkg/fieldmap")+sources(t, "pkg/profile"))
-	// A prefix in the code, and no attribute.
+	// In the code, this is a prefix and not an attribute.
 	code = slices.DeleteFunc(code, func(s string) bool { return s == "process.executable" })
 	text := section(t, "Attributes")
 	for _, attribute := range code {

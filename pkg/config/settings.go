@@ -9,28 +9,28 @@ import (
 	"time"
 )
 
-// A setting is one key of an exporter, or of Names. The tables of settings drive the parsing of files, variables and flags,
+// A setting is one key of an exporter or of Names. The tables of settings define how files, variables and flags are parsed, and
 // the messages and the reference. Add a new setting to a table.
 type setting struct {
 	Key        string   // the dotted path below the exporter's name: "tls.ca_file"
-	Type       string   // the word of the reference: "duration", "size", "text", …
+	Type       string   // the type in the reference: "duration", "size", "text", …
 	Default    string   // as a user would write it
-	Example    string   // as it is written in YAML
+	Example    string   // in YAML
 	Doc        string   // the description in the reference
 	Values     []string // the allowed values of a choice or of a list's pairs; nil: any
 	Transports []string // the transports that use it; nil: all
-	// OTel is the suffix of the standard variables that set it for the built-in exporter, after
-	// OTEL_EXPORTER_OTLP_ or OTEL_EXPORTER_OTLP_PROFILES_; "": none.
+	// OTel is the suffix of the standard variables that set it for the built-in exporter. It follows OTEL_EXPORTER_OTLP_ or
+	// OTEL_EXPORTER_OTLP_PROFILES_. "" means none.
 	OTel   string
 	Flag   string // the flag's name, without dashes; "": none
 	Secret bool   // messages never contain its value
 
-	quirk bool   // set by presets only: deprecated for users, and not in the reference
-	alias string // the key of the setting whose field this one also sets
-	empty string // the meaning of an empty text, if that is not the default
-	takes string // the accepted values, for messages about wrong ones
+	quirk bool   // only presets set it: deprecated for users, and not in the reference
+	alias string // the key of another setting with the same field
+	empty string // the meaning of an empty text, if it is not the default
+	takes string // the valid values, for messages
 	parse func(raw any) (any, error)
-	set   func(owner, value any) // owner: *Exporter, or *Names
+	set   func(owner, value any) // owner is *Exporter or *Names
 	get   func(owner any) any
 }
 
@@ -41,15 +41,15 @@ var (
 	onNetwork = []string{TransportGRPC, TransportHTTP}
 )
 
-// Bounds of batch.interval.
+// These are the bounds of batch.interval.
 const (
-	// MinInterval is the shortest.
+	// MinInterval is the shortest interval.
 	MinInterval = time.Second
-	// MaxInterval is the longest: receivers refuse older data.
+	// MaxInterval is the longest interval. Receivers refuse older data.
 	MaxInterval = time.Hour
 )
 
-// Limits with several users.
+// Several settings share these limits.
 const (
 	minRequestSize = 64 << 10
 	minHistory     = 1 << 20
@@ -58,9 +58,8 @@ const (
 	grpcLimit      = 4 << 20 // the default limit of gRPC servers for one message
 )
 
-// table holds every setting. If the Collector's OTLP exporter has a setting too, the name and the default are the same,
-// unless a comment gives a reason
-// (https://github.com/open-telemetry/opentelemetry-collector/tree/main/exporter/otlpexporter).
+// table holds every setting. Settings of the Collector's OTLP exporter have the same names and defaults here, unless a comment
+// gives a reason (https://github.com/open-telemetry/opentelemetry-collector/tree/main/exporter/otlpexporter).
 var table = []setting{
 	enum("exporter", TransportGRPC, "The transport: OTLP over gRPC, OTLP over HTTP, or files.",
 		[]string{TransportGRPC, TransportHTTP, TransportFile},
@@ -135,9 +134,9 @@ var table = []setting{
 	duration("tls.reload_interval", "0s", "1h", "The minimum time between two checks of the certificate files. Each new connection checks them and reads them again if they have changed.", 0, noLimit,
 		func(e *Exporter) *time.Duration { return &e.TLS.ReloadInterval }).on(onNetwork),
 
-	// Off, as in the Collector's OTLP exporter. By default, a gRPC server closes the connection of a client that pings more often
-	// than every five minutes (https://github.com/grpc/grpc-go/blob/master/Documentation/keepalive.md). With pings, a receiver that
-	// answers too late loses the connection.
+	// Pings are off, as in the Collector's OTLP exporter. By default, a gRPC server closes the connection of a client that
+	// pings more often than every five minutes (https://github.com/grpc/grpc-go/blob/master/Documentation/keepalive.md). With
+	// pings, a receiver that answers too late loses the connection.
 	duration("keepalive.time", "0s", "5m", "Ping the receiver after this time without traffic. `0s` turns pings off; shorter times than 10 s count as 10 s. By default, gRPC servers close the connection of a client that pings more often than every 5 minutes.", 0, noLimit,
 		func(e *Exporter) *time.Duration { return &e.Keepalive.Time }).on(onGRPC),
 	duration("keepalive.timeout", "10s", "20s", "Close the connection if a ping is not answered within this time.", time.Millisecond, noLimit,
@@ -271,8 +270,7 @@ var byKey = func() map[string]*setting {
 	return keys
 }()
 
-// binding completes a setting with the functions that parse its value and that get and set its field. O is
-// Exporter, or Names.
+// binding adds the functions that parse a setting's value and that get and set its field. O is Exporter or Names.
 func binding[O, T any](s setting, field func(*O) *T, parse func(any) (T, error)) setting {
 	s.parse = func(raw any) (any, error) { return parse(raw) }
 	s.set = func(owner, v any) { *field(owner.(*O)) = v.(T) }
@@ -298,7 +296,7 @@ func enum(key, def, doc string, values []string, field func(*Exporter) *string) 
 	return binding(s, field, func(raw any) (string, error) { return parseChoice(raw, values, def) })
 }
 
-// either is a choice of two values that is stored as a boolean: false for no, true for yes.
+// either makes a choice of two values. It is stored as a boolean: false for no, true for yes.
 func either(key, no, yes, doc string, field func(*Exporter) *bool) setting {
 	values := []string{no, yes}
 	s := setting{Key: key, Type: "choice", Default: no, Example: yes, Doc: doc, Values: values, takes: "one of " + strings.Join(values, ", ")}
@@ -308,7 +306,8 @@ func either(key, no, yes, doc string, field func(*Exporter) *bool) setting {
 	})
 }
 
-// onOff is a choice of on, the default, and off, stored as a boolean. YAML 1.1 readers such as Helm turn these words into booleans.
+// onOff makes a choice of on (the default) and off. It is stored as a boolean. YAML 1.1 readers such as Helm turn these words
+// into booleans.
 func onOff(key, doc string, field func(*Exporter) *bool) setting {
 	values := []string{"on", "off"}
 	s := setting{Key: key, Type: "choice", Default: "on", Example: "off", Doc: doc, Values: values, takes: "one of on, off"}
@@ -362,7 +361,7 @@ func list[O any](key, example, doc string, field func(*O) *[]string) setting {
 	return binding(s, field, parseList)
 }
 
-// pairs is a list of key=value. With values, each value must be one of these.
+// pairs makes a list of key=value. If values are given, each value must be one of them.
 func pairs(key, example, doc string, field func(*Exporter) *[]KeyValue, values ...string) setting {
 	s := setting{Key: key, Type: "key=value list", Example: example, Doc: doc, Values: values, takes: takesPairs}
 	if values != nil {
@@ -381,7 +380,7 @@ func pairs(key, example, doc string, field func(*Exporter) *[]KeyValue, values .
 
 const takesPairs = `a list of "key=value", comma-separated "key=value" texts, or a map`
 
-// secretPairs is a list of key=value with secret values.
+// secretPairs makes a list of key=value with secret values.
 func secretPairs(key, example, doc string, field func(*Exporter) *[]Header, parse func(any) ([]Header, error)) setting {
 	s := setting{Key: key, Type: "key=value list", Example: example, Doc: doc, Secret: true, takes: takesPairs}
 	return binding(s, field, parse)

@@ -38,7 +38,7 @@ func TestEverySettingIsWhole(t *testing.T) {
 }
 
 func TestEveryFieldHasASetting(t *testing.T) {
-	// Setting each row of the table must leave no field of an Exporter at its zero value.
+	// After each row of the table is set, no field of an Exporter may have its zero value.
 	var e Exporter
 	for _, s := range table {
 		value, err := s.parse(sample(s, 1))
@@ -65,7 +65,7 @@ func TestEveryFieldHasASetting(t *testing.T) {
 	require.Equal(t, []string{"Name", "Source", "Written.Scheme", "Written.Where"}, empty)
 }
 
-// sample returns the first or second of two values that a setting takes, as text.
+// sample returns the first or second of two valid values of a setting, as text.
 func sample(s setting, n int) string {
 	pick := func(values ...string) string { return values[n] }
 	switch s.Key {
@@ -108,7 +108,7 @@ func sample(s setting, n int) string {
 	}
 }
 
-// A setting that is for the receiver of a preset alone works, names the preset, and leaves the reference.
+// A setting that only serves one preset works, names the preset in its notice, and is not in the reference.
 func TestSettingsOfPresets(t *testing.T) {
 	set := Load(Sources{File: readYAML(t, exportersYAML("prod: {endpoint: 'collector:4317', attribute_values: string, mappings: htlhash}\nparca: {endpoint: 'parca:7070', preset: parca}"))})
 	require.Empty(t, set.Problems())

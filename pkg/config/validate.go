@@ -9,8 +9,7 @@ import (
 	"strings"
 )
 
-// validate checks what depends on more than one setting, and brings the endpoint into its final form. It adds its findings to the
-// draft's problems and notices.
+// validate checks settings that depend on each other, and completes the endpoint. It adds to the draft's problems and notices.
 func (d *draft) validate() {
 	d.warnUnused()
 	local := true
@@ -36,7 +35,7 @@ func (d *draft) validate() {
 	d.attributes()
 }
 
-// onlyFor gives a notice for each setting below a prefix that was written and is not used.
+// onlyFor adds a notice for each setting below a prefix that was written and is not used.
 func (d *draft) onlyFor(prefix string, used bool, notice string) {
 	for i := range table {
 		if key := table[i].Key; !used && strings.HasPrefix(key, prefix) && d.written(key) {
@@ -48,7 +47,7 @@ func (d *draft) onlyFor(prefix string, used bool, notice string) {
 // written reports whether the user set the key somewhere, even to its default. A preset does not count.
 func (d *draft) written(key string) bool { return d.strongest(key).layer >= fromFile }
 
-// has reports whether a setting's value is not empty, false or 0.
+// has reports whether a setting's value is not the zero value.
 func (d *draft) has(key string) bool { return !reflect.ValueOf(byKey[key].get(&d.Exporter)).IsZero() }
 
 func (d *draft) grpcEndpoint() (local bool) {
@@ -73,11 +72,11 @@ func (d *draft) httpEndpoint() (local bool) {
 	wholeKey := "profiles_endpoint"
 	switch {
 	case base == fromOTelProfiles && whole < fromOTelProfiles:
-		// By the specification, OTEL_EXPORTER_OTLP_PROFILES_ENDPOINT is the whole URL: no path is added.
+		// By the specification, OTEL_EXPORTER_OTLP_PROFILES_ENDPOINT is the whole URL: no path is appended.
 		d.ProfilesEndpoint, d.Endpoint, wholeKey = d.Endpoint, "", "endpoint"
 	case base > whole:
-		// endpoint comes from a stronger source than profiles_endpoint, which would otherwise beat it:
-		// the weaker source's URL is for another receiver.
+		// endpoint comes from a stronger source than profiles_endpoint, which would otherwise override it. The weaker source's
+		// URL is for another receiver.
 		d.ProfilesEndpoint = ""
 	}
 	var a address
@@ -110,8 +109,7 @@ func (d *draft) httpEndpoint() (local bool) {
 
 func (d *draft) isBuiltIn() bool { return strings.EqualFold(d.Name, BuiltIn) }
 
-// scheme sets Insecure by the endpoint's scheme, if it has one. key is the setting that the endpoint
-// comes from.
+// scheme sets Insecure by the endpoint's scheme, if it has one. key is the endpoint's setting.
 func (d *draft) scheme(a address, key string) {
 	d.Written = Written{Scheme: a.scheme, Where: d.where(key)}
 	if a.scheme == "" {
@@ -124,7 +122,7 @@ func (d *draft) scheme(a address, key string) {
 	d.Insecure = plain
 }
 
-// warnUnused gives a notice for each setting that the transport does not use, and for each that only presets should set.
+// warnUnused adds a notice for each setting that the transport does not use, and for each setting that only presets should set.
 func (d *draft) warnUnused() {
 	for i := range table {
 		s := &table[i]
@@ -134,7 +132,7 @@ func (d *draft) warnUnused() {
 		if s.alias != "" || s.Transports == nil || slices.Contains(s.Transports, d.Transport) {
 			continue
 		}
-		// No notice for standard variables and presets: they are not written for this exporter alone.
+		// Standard variables and presets get no notice, because they are not written for this exporter alone.
 		switch v := d.strongest(s.Key); v.layer {
 		case fromFile, fromEnv:
 			d.addNotice(v.key, "has no effect with exporter: %s, only with %s", d.Transport, strings.Join(s.Transports, ", "))
@@ -144,11 +142,11 @@ func (d *draft) warnUnused() {
 	}
 }
 
-// credentialHeaders are names of headers that carry credentials although the names do not show it.
+// credentialHeaders are names of headers with credentials that do not look like it.
 var credentialHeaders = []string{"x-honeycomb-team"}
 
-// CredentialHeader reports whether the value of a header is probably a credential, judged by its name,
-// which must be in lower case.
+// CredentialHeader reports whether a header's value is probably a credential. It only checks the name, which must be in lower
+// case.
 func CredentialHeader(name string) bool {
 	if slices.Contains(credentialHeaders, name) {
 		return true
@@ -209,14 +207,14 @@ func (d *draft) credentials(local bool) {
 	}
 	switch {
 	case carrier == "" || !d.Insecure || local:
-	case d.strongest("insecure").value == true: // http:// alone allows plain text for the data only
+	case d.strongest("insecure").value == true: // http:// allows plain text for the data only
 		d.addNotice(carrier, "credentials go over plain text to %s%s: anyone on the way can read them", notice, d.Destination())
 	default:
 		d.addValueError(carrier, "would go over plain text%s: use TLS (https:// in the endpoint), or write insecure: true if everyone on the way may read it", refusal)
 	}
 }
 
-// oauth2 checks the settings of OAuth 2.0 and reports whether any of them is set.
+// oauth2 checks the settings of OAuth 2.0, and reports whether any of them is set.
 func (d *draft) oauth2() bool {
 	o := &d.OAuth2
 	keys := slices.DeleteFunc(keysBelow("oauth2."), func(key string) bool { return !d.written("oauth2." + key) })
@@ -245,7 +243,7 @@ func (d *draft) oauth2() bool {
 	return true
 }
 
-// remoteProxy reports whether requests leave this machine for a proxy, those to a local endpoint, too.
+// remoteProxy reports whether requests pass a proxy on another machine, even those to a local endpoint.
 func (d *draft) remoteProxy() bool {
 	u := d.Proxy()
 	return u != nil && !isLocal(u.Host)
@@ -262,7 +260,7 @@ func (d *draft) proxy() {
 	}
 }
 
-// exclusive refuses one setting beside another that says the same thing.
+// exclusive refuses settings that exclude each other.
 func (d *draft) exclusive() {
 	for _, pair := range [][2]string{
 		{"auth.bearer_token", "auth.bearer_token_file"}, {"auth.password", "auth.password_file"}, {"oauth2.client_secret", "oauth2.client_secret_file"},
@@ -338,7 +336,7 @@ func (d *draft) sizes() {
 
 func (d *draft) attributes() {
 	if !d.written("host_services") && (d.HostServiceName != "host" || d.ServiceName != "") {
-		d.HostServices = 0 // a name for processes outside containers makes all of them one service of that name
+		d.HostServices = 0 // one name for processes outside containers makes them one service
 	}
 	for _, kv := range d.Resource {
 		switch {
@@ -355,7 +353,7 @@ func (d *draft) attributes() {
 	}
 }
 
-// KeyPair is tls.X509KeyPair with errors that name the remedy. They contain no part of a key.
+// KeyPair is tls.X509KeyPair with errors that name the remedy and contain no part of a key.
 func KeyPair(cert, key []byte) (tls.Certificate, error) {
 	pair, err := tls.X509KeyPair(cert, key)
 	if err == nil {

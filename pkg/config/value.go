@@ -16,16 +16,16 @@ import (
 	"github.com/dustin/go-humanize"
 )
 
-// The parsers below take a value as YAML decoded it (from a file) or as text (from everywhere else). Their errors are gotErrors,
-// which describe the given value. setting.takes describes the valid ones, and setting.explain makes one message of both.
+// The parsers below take a value as YAML decoded it (from a file) or as text (from other sources). They return gotErrors, which
+// describe the given value. setting.takes describes the valid values, and setting.explain combines both into a message.
 
-// gotError is the first half of a message, "got …, takes …". got can contain the value, so parsers of secrets use describeKind
-// for it. hint never contains the value.
+// gotError describes a wrong value. got can contain the value, so parsers of secrets use describeKind for it. hint never
+// contains the value.
 type gotError struct{ got, hint string }
 
 func (e *gotError) Error() string { return e.got }
 
-// bad returns a gotError that describes raw in a few words, fit for a log line.
+// bad returns a gotError with a short description of raw.
 func bad(raw any) error { return &gotError{got: describe(raw)} }
 
 func describe(raw any) string {
@@ -40,7 +40,7 @@ func describe(raw any) string {
 	return describeKind(raw)
 }
 
-// describeKind is describe without the value, for possible secrets.
+// describeKind is describe without the value, which may be a secret.
 func describeKind(raw any) string {
 	switch raw.(type) {
 	case nil:
@@ -59,7 +59,7 @@ func describeKind(raw any) string {
 	return "a number"
 }
 
-// clip keeps hostile or accidental lengths out of log lines.
+// clip bounds the length of a text in log lines.
 func clip(s string) string {
 	const most = 80
 	if len(s) <= most {
@@ -68,8 +68,7 @@ func clip(s string) string {
 	return strings.ToValidUTF8(s[:most], "") + "…"
 }
 
-// withoutCredentials hides the parts of a URL besides its address: the query, and user and password, which may come without a
-// scheme.
+// withoutCredentials hides everything in a URL except its address: the query, and user and password, even without a scheme.
 func withoutCredentials(s string) string {
 	if at := strings.LastIndexByte(s, '@'); at >= 0 {
 		scheme := 0
@@ -84,8 +83,7 @@ func withoutCredentials(s string) string {
 	return s
 }
 
-// scalar returns a single value as text, because numbers, such as the 1.9 of a version, need no quotes
-// in YAML.
+// scalar returns a single value as text. In YAML, numbers such as the version 1.9 need no quotes.
 func scalar(raw any) (text string, ok bool) {
 	switch v := raw.(type) {
 	case string:
@@ -103,13 +101,13 @@ func parseText(raw any) (string, error) {
 		return text, nil
 	}
 	if _, ok := scalar(raw); ok {
-		// What the user wrote is gone: YAML has already turned 0123 into 83 and 1_000 into 1000.
+		// The user's text is lost: YAML has already turned 0123 into 83 and 1_000 into 1000.
 		return "", &gotError{describe(raw), "put it in quotes"}
 	}
 	return "", bad(raw)
 }
 
-// parseChoice returns the value that equals raw without regard to case, or def if raw is empty.
+// parseChoice returns the value that equals raw, ignoring case, or def if raw is empty.
 func parseChoice(raw any, values []string, def string) (string, error) {
 	text, ok := scalar(raw)
 	if ok && text == "" {
@@ -130,11 +128,11 @@ func parseBool(raw any) (bool, error) {
 	return b, nil
 }
 
-// parseNumber returns a value from low to high; parse reads it from text.
+// parseNumber returns a value from low to high. parse converts text.
 func parseNumber[T cmp.Ordered](raw any, parse func(string) (T, error), low, high T) (T, error) {
 	text, _ := scalar(raw)
 	v, err := parse(text)
-	within := v >= low && v <= high // NaN is not
+	within := v >= low && v <= high // false for NaN
 	if err != nil || !within {
 		return v, bad(raw)
 	}
@@ -171,7 +169,7 @@ func parseRatio(raw any) (int, error) {
 
 var betweenCommas = regexp.MustCompile(`(?:\\,|[^,])+`)
 
-// splitCommas splits at commas. A comma within a part is written "\,".
+// splitCommas splits at commas. A literal comma is written "\,".
 func splitCommas(s string) []string {
 	parts := betweenCommas.FindAllString(s, -1)
 	for i := range parts {
@@ -180,7 +178,7 @@ func splitCommas(s string) []string {
 	return slices.DeleteFunc(parts, func(p string) bool { return strings.TrimSpace(p) == "" })
 }
 
-// items returns the texts of a list, or of a text with commas.
+// items returns the texts of a list or of a comma-separated text.
 func items(raw any) ([]string, error) {
 	switch v := raw.(type) {
 	case nil:
@@ -214,8 +212,8 @@ func parseList(raw any) ([]string, error) {
 	return out, err
 }
 
-// parsePairs reads key=value pairs from a list, from text with commas, or from a map. Those of a list
-// stay in order; those of a map are sorted by key. The same key twice is an error.
+// parsePairs reads key=value pairs from a list, a comma-separated text, or a map. A list keeps its order; a map is sorted by
+// key. A duplicate key is an error.
 func parsePairs(raw any) ([]KeyValue, error) {
 	var kvs []KeyValue
 	switch v := raw.(type) {
@@ -258,8 +256,7 @@ func hasKey(kvs []KeyValue, key string) bool {
 	return slices.ContainsFunc(kvs, func(kv KeyValue) bool { return kv.Key == key })
 }
 
-// flatten undoes what viper does to keys with dots: it splits them into nested maps. The keys of the
-// result are the joined ones, with prefix in front.
+// flatten undoes viper's splitting of keys with dots into nested maps. The keys of the result are joined, with prefix in front.
 func flatten(prefix string, m map[string]any) map[string]any {
 	flat := make(map[string]any, len(m))
 	for key, value := range m {
@@ -281,11 +278,10 @@ func parseSecretPairs(raw any) ([]Header, error) {
 	return out, err
 }
 
-// headerName matches names, in lower case, that are valid both as an HTTP field name and as a gRPC
-// metadata key.
+// headerName matches lower-case names that are valid both as an HTTP field name and as a gRPC metadata key.
 var headerName = regexp.MustCompile(`^[a-z0-9][a-z0-9_.\-]*$`)
 
-// reservedHeaders are set by the transport itself and cannot be configured.
+// reservedHeaders are set by the transport and cannot be configured.
 var reservedHeaders = []string{"content-type", "content-encoding", "content-length", "te", "host", "connection", "transfer-encoding", "user-agent"}
 
 func parseHeaders(raw any) ([]Header, error) {
@@ -310,15 +306,15 @@ func parseHeaders(raw any) ([]Header, error) {
 	return headers, err
 }
 
-// Printable reports whether s can stand in a header.
+// Printable reports whether s is valid in a header.
 func Printable(s string) bool {
 	return !strings.ContainsFunc(s, func(r rune) bool { return r < ' ' || r > '~' })
 }
 
-// parseBaggage reads the header and attribute lists of the standard variables: key=value with
-// commas between them, values percent-encoded
-// (https://opentelemetry.io/docs/specs/otel/protocol/exporter/#specifying-headers-via-environment-variables).
-// The last value of a repeated key counts.
+// parseBaggage parses the lists of headers and attributes in the standard variables: comma-separated key=value with
+// percent-encoded values
+// (https://opentelemetry.io/docs/specs/otel/protocol/exporter/#specifying-headers-via-environment-variables). The last value of
+// a repeated key wins.
 func parseBaggage(s string) ([]KeyValue, error) {
 	const takes = ", takes key=value with commas between them, values percent-encoded"
 	var out []KeyValue
@@ -345,15 +341,14 @@ func parseBaggage(s string) ([]KeyValue, error) {
 	return out, nil
 }
 
-// wellFormed reports whether s can serve as a name: it fits on a command line, into a label and into a
-// log line.
+// wellFormed reports whether s is valid as a name on a command line, in a label and in a log line.
 func wellFormed(s string) bool {
 	return s != "" && len(s) <= 255 && utf8.ValidString(s) &&
 		!strings.ContainsFunc(s, func(r rune) bool { return unicode.IsControl(r) || unicode.IsSpace(r) })
 }
 
-// line replaces control characters, so that a message is one line: names of exporters, keys and
-// variables can contain anything.
+// line replaces control characters, so that a message is one line. Names of exporters, keys and variables can contain any
+// characters.
 func line(s string) string {
 	return strings.Map(func(r rune) rune {
 		if unicode.IsControl(r) || r == utf8.RuneError {

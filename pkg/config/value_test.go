@@ -47,7 +47,7 @@ func TestDurations(t *testing.T) {
 	}
 }
 
-// Readers of YAML 1.1 make booleans of on and off.
+// YAML 1.1 readers turn on and off into booleans.
 func TestOnOff(t *testing.T) {
 	for written, want := range map[any]bool{"on": true, "Off": false, true: true, false: false, "false": false, "": true} {
 		got, err := byKey["collect_stacks"].parse(written)
@@ -89,7 +89,7 @@ func TestNearest(t *testing.T) {
 	require.Equal(t, 2, distance("kitten", "sittin"))
 }
 
-// Whatever a file or the environment holds, Load returns, and what it says fits into a log.
+// FuzzLoad checks that Load returns for any file and environment, and that its messages fit into a log.
 func FuzzLoad(f *testing.F) {
 	f.Add(exportersYAML(everything), "PROD_TIMEOUT", "3s", "c:4317")
 	f.Add("operator: {otel-profiles: {exporters: {a: {b: {c: {exporter: x}}}, 1: [2]}}}", "A_B_C_TLS_CA_FILE", "\x00", "http://[::1")

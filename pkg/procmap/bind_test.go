@@ -18,12 +18,12 @@ import (
 	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/symbols/parse"
 )
 
-// bare returns a Resolver that runs nothing: events come by take, and what is to be read stays in its queues.
-// identifyHere reads what identifies a file in this process.
+// identifyHere identifies a file in this process.
 func identifyHere(ctx context.Context, f *os.File) (buildid.Info, time.Duration, error) {
 	return symbols.Info(ctx, parse.Here{}, f)
 }
 
+// bare returns a Resolver without goroutines. Events come from take, and requests stay in its queues.
 func bare() *Resolver {
 	return &Resolver{
 		identifyFile: identifyHere, watching: true, proc: "/proc", changed: make(chan struct{}), history: newHistory(), processes: map[Process]*entry{},
@@ -32,7 +32,7 @@ func bare() *Resolver {
 	}
 }
 
-// What a process maps after it was read is known, too.
+// TestMappedAfterReading checks that later mappings of a process are known, too.
 func TestMappedAfterReading(t *testing.T) {
 	path, err := exec.LookPath("sleep")
 	require.NoError(t, err)
@@ -48,7 +48,7 @@ func TestMappedAfterReading(t *testing.T) {
 		require.NoError(t, err)
 		defer func() { require.NoError(t, unix.Munmap(code)) }()
 		r.mu.Lock()
-		r.processes[p].retry = r.processes[p].used // as after a while
+		r.processes[p].retry = r.processes[p].used // as if time had passed
 		r.mu.Unlock()
 		place := known(t, r, p, procfs.SinceBoot(), uint64(reflect.ValueOf(code).Pointer()))[0]
 		require.NotNil(t, place.File)
@@ -56,7 +56,7 @@ func TestMappedAfterReading(t *testing.T) {
 	})
 }
 
-// A row that comes before the kernel's events of its time waits for them, but not for ever.
+// TestRowBeforeEvents checks that a row waits for the kernel's events of its time, but not forever.
 func TestRowBeforeEvents(t *testing.T) {
 	key := func(inode uint64) fileKey { return fileKey{dev: device{8, 1}, inode: inode, path: "/bin/x"} }
 	r := bare()
@@ -87,7 +87,7 @@ func TestRowBeforeEvents(t *testing.T) {
 	require.NotNil(t, e.life.find(350))
 	require.Nil(t, e.life.find(150))
 
-	// A process that was bound to a life too early gets the right one later.
+	// A process that was bound to a life too early is bound to the right one later.
 	r.take(seen+20, []event{{kind: recordComm, pid: 5, time: seen + 10}}, 0)
 	require.Same(t, e, r.bind(p, seen+15))
 	require.Equal(t, seen+10, e.life.start)
@@ -102,12 +102,12 @@ func TestRowBeforeEvents(t *testing.T) {
 	require.False(t, r.lags(procfs.SinceBoot()-2*maxLag))
 }
 
-// After events were lost, an earlier life is not taken for what a process is now.
+// TestLostEvents checks that after lost events, an earlier life does not count as the current one.
 func TestLostEvents(t *testing.T) {
 	cmd, p := start(t, "sleep", "600")
 	areas := areasOf(t, p.PID)
 	r := bare()
-	// By its time, the shell that it was before; its execve is known, and then lost.
+	// By its time, this is the earlier shell. Its execve is known and then lost.
 	began := procfs.SinceBoot()
 	r.take(began+3, []event{
 		{kind: recordFork, pid: p.PID, parent: 1, time: began},
@@ -132,14 +132,14 @@ func TestLostEvents(t *testing.T) {
 	other.ExeInode++
 	require.Nil(t, r.bind(other, seen), "another program is not taken for it")
 
-	// Events go to what rows see.
+	// Events update the process that rows see.
 	r.take(seen, []event{{kind: recordMmap2, pid: p.PID, time: seen, start: 1 << 20, end: 2 << 20, file: fileKey{dev: device{8, 1}, inode: 3, path: "/lib"}}}, 0)
 	place, _ := r.Locate(nil, p, seen, []uint64{1 << 20})
 	require.Equal(t, Pending, place[0].State, "its file is to be read")
 	require.NoError(t, cmd.Process.Kill())
 }
 
-// Files have their turn although processes never cease to be asked for.
+// TestChooser checks that files are read although requests for processes never cease.
 func TestChooser(t *testing.T) {
 	queue, toRead := make(chan request, 100), make(chan *file, 3)
 	for range 100 {
@@ -169,7 +169,7 @@ func TestChooser(t *testing.T) {
 	require.NotNil(t, f)
 }
 
-// Code in a file of memfd_create is the process's own making, although it is mounted nowhere.
+// TestMemfd checks that a file of memfd_create is identified although it is mounted nowhere.
 func TestMemfd(t *testing.T) {
 	fd, err := unix.MemfdCreate("jit", unix.MFD_CLOEXEC)
 	require.NoError(t, err)
@@ -193,10 +193,10 @@ func TestMemfd(t *testing.T) {
 	})
 }
 
-// When other CPUs are online than those that are watched, all are watched from then on, and what may be out of date is
+// TestRenew checks that after a change of the online CPUs, all of them are watched, and that possibly outdated data is
 // forgotten.
 func TestRenew(t *testing.T) {
-	newResolver(t, Options{}) // skips where nothing is to be had
+	newResolver(t, Options{}) // skips if the kernel's events are not available
 	r := bare()
 	w := watch()
 	require.NotNil(t, w)
@@ -206,7 +206,7 @@ func TestRenew(t *testing.T) {
 	require.Same(t, w, r.renew(w))
 	require.NotNil(t, r.history.current(5))
 	all := w.online
-	w.online = w.online[1:] // as if one had come since
+	w.online = w.online[1:] // as if a CPU had come online
 	if len(w.online) == 0 {
 		w.online = []int{4095}
 	}

@@ -18,7 +18,7 @@ import (
 	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/procfs"
 )
 
-// toMount skips a test without the right to mount.
+// toMount skips a test that may not mount.
 func toMount(t *testing.T) {
 	t.Helper()
 	if os.Getuid() != 0 {
@@ -26,7 +26,7 @@ func toMount(t *testing.T) {
 	}
 }
 
-// sleeper is the content of a program that sleeps.
+// sleeper returns the content of a program that sleeps.
 func sleeper(t *testing.T) []byte {
 	t.Helper()
 	path, err := exec.LookPath("sleep")
@@ -36,7 +36,7 @@ func sleeper(t *testing.T) []byte {
 	return content
 }
 
-// deafTo returns a function for deaf.New: it does not answer this process, from the moment that deaf is true.
+// deafTo returns a function for deaf.New that stops answering this process once deaf is true.
 func deafTo(t *testing.T, deaf *atomic.Bool) func(string) bool {
 	t.Helper()
 	comm, err := os.ReadFile("/proc/self/comm")
@@ -45,8 +45,8 @@ func deafTo(t *testing.T, deaf *atomic.Bool) func(string) bool {
 	return func(name string) bool { return deaf.Load() && name == own }
 }
 
-// inMounts runs a shell script in a mount namespace of its own, until the end of the test. It has to become the program
-// evil, which inMounts returns. fd 3 is /dev/fuse of fs, which may be nil.
+// inMounts runs a shell script in its own mount namespace until the end of the test. The script must become the program evil,
+// which inMounts returns. fd 3 is /dev/fuse of fs. fs may be nil.
 func inMounts(t *testing.T, fs *deaf.FS, script string) Process {
 	t.Helper()
 	cmd := exec.Command("unshare", "-m", "--propagation", "private", "sh", "-ec", script)
@@ -74,15 +74,15 @@ func inMounts(t *testing.T, fs *deaf.FS, script string) Process {
 	return running(t, uint32(cmd.Process.Pid), "evil")
 }
 
-// onOverlay is a script that runs a program from an overlay over the folder lower, which mount can mount, and does
-// something before that.
+// onOverlay returns a script that runs the commands before, and then a program from an overlay. The overlay's lower folder is
+// lower, which the commands mount can mount.
 func onOverlay(lower, mount, before string) string {
 	return fmt.Sprintf("mkdir lower upper merged; %s; mount -t tmpfs none upper; mkdir upper/u upper/w; "+
 		"mount -t overlay -o lowerdir=%s,upperdir=upper/u,workdir=upper/w none merged; %s; exec 3<&-; echo ready; exec merged/evil 600",
 		mount, lower, before)
 }
 
-// A program on an overlay over a file system that does not answer keeps no other from being identified.
+// TestOverlayOverDeafFileSystem checks that a program on an overlay over a deaf file system delays no other program.
 func TestOverlayOverDeafFileSystem(t *testing.T) {
 	toMount(t)
 	mount := "mount -i -t fuse -o " + deaf.Options(3) + " deaf lower"
@@ -92,7 +92,7 @@ func TestOverlayOverDeafFileSystem(t *testing.T) {
 		"that is hidden":       onOverlay(`"$PWD/lower"`, mount, "umount -l lower"),
 	} {
 		t.Run(name, func(t *testing.T) {
-			t.Parallel() // each waits for as long as its files may take
+			t.Parallel() // each case waits for as long as its files may take
 			var isDeaf atomic.Bool
 			fs := deaf.New(t, sleeper(t), deafTo(t, &isDeaf))
 			p := inMounts(t, fs, script)
@@ -113,12 +113,12 @@ func TestOverlayOverDeafFileSystem(t *testing.T) {
 				require.EqualValues(t, 1, r.disks.Total()+r.readings.Total())
 			}
 			r.Close()
-			fs.Close() // what waits ends
+			fs.Close() // waiting calls return
 		})
 	}
 }
 
-// A device number that is used again does not make a file system that does not answer one that does.
+// TestDeviceNumberUsedAgain checks that a reused device number does not make a deaf file system trusted.
 func TestDeviceNumberUsedAgain(t *testing.T) {
 	toMount(t)
 	dir := filepath.Join(t.TempDir(), "mnt")
@@ -131,10 +131,10 @@ func TestDeviceNumberUsedAgain(t *testing.T) {
 		require.NoError(t, unix.Stat(dir, &st))
 		return st.Dev
 	}
-	for range 20 { // another may have taken the number
+	for range 20 { // another file system may have taken the number
 		require.NoError(t, unix.Mount("none", dir, "tmpfs", 0, ""))
 		before := devOf()
-		require.NoError(t, os.WriteFile(filepath.Join(dir, "first"), nil, 0o700)) // evil has another inode than on fs
+		require.NoError(t, os.WriteFile(filepath.Join(dir, "first"), nil, 0o700)) // gives evil another inode than on fs
 		require.NoError(t, os.WriteFile(evil, content, 0o700))
 		cmd, p := start(t, evil, "600")
 		require.Equal(t, Known, known(t, r, p, procfs.SinceBoot(), codeOf(t, p, "evil"))[0].State)
@@ -151,7 +151,8 @@ func TestDeviceNumberUsedAgain(t *testing.T) {
 			require.NoError(t, unix.Unmount(dir, unix.MNT_DETACH))
 			continue
 		}
-		// Not directly: this process, which has to answer, cannot do so between its fork and its exec.
+		// This process must answer the file system, and cannot do so between its fork and its exec. So a shell starts the
+		// program.
 		_, p = start(t, "sh", "-c", `exec "$0" 600`, evil)
 		p = running(t, p.PID, "evil")
 		addr := codeOf(t, p, "evil")
@@ -163,7 +164,7 @@ func TestDeviceNumberUsedAgain(t *testing.T) {
 	t.Fatal("the number was never used again")
 }
 
-// running waits until a process is the program of a name.
+// running waits until a process runs the program with this name.
 func running(t *testing.T, pid uint32, name string) Process {
 	t.Helper()
 	exe := fmt.Sprintf("/proc/%d/exe", pid)
@@ -176,7 +177,7 @@ func running(t *testing.T, pid uint32, name string) Process {
 	return Process{PID: pid, ExeInode: st.Ino, Space: 7}
 }
 
-// codeOf returns an address in the code of a process's file.
+// codeOf returns a code address in a file of a process.
 func codeOf(t *testing.T, p Process, name string) uint64 {
 	t.Helper()
 	for _, a := range areasOf(t, p.PID) {
@@ -188,8 +189,8 @@ func codeOf(t *testing.T, p Process, name string) uint64 {
 	return 0
 }
 
-// Opening a file does not ask its file system whether it can be polled: Go does that where nothing else in the process can
-// run, and a file system need not answer.
+// TestOpeningDoesNotPoll checks that opening a file does not ask its file system for poll support. Go asks while no other
+// goroutine can run, and the file system need not answer.
 func TestOpeningDoesNotPoll(t *testing.T) {
 	toMount(t)
 	dir := t.TempDir()

@@ -14,13 +14,13 @@ import (
 	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/symbols/symtab"
 )
 
-// File is a file that a process has mapped to execute, as it was when the Resolver identified it. A File never
-// changes: a file that is written to becomes another File.
+// File is an executable file that a process has mapped, as it was when the Resolver identified it. A File is immutable: a
+// modified file becomes another File.
 type File struct {
-	// Path is the path as the process sees it, in its container; [vdso] for the code that the kernel maps into
+	// Path is the path as the process sees it, for example in its container. [vdso] is the code that the kernel maps into
 	// processes.
 	Path string
-	// Info is what identifies the file; the zero value if it could not be read.
+	// Info identifies the file. It is the zero value if the file could not be read.
 	Info buildid.Info
 	// ID is the key of this file in package symbols.
 	ID symtab.FileID
@@ -29,26 +29,26 @@ type File struct {
 	f *file
 }
 
-// device is a device number as /proc/PID/maps and the kernel's events have it. On btrfs and overlayfs, stat
-// returns another one for the same file.
+// device is a device number in /proc/PID/maps and in the kernel's events. On btrfs and overlayfs, stat returns another number
+// for the same file.
 type device struct{ major, minor uint32 }
 
-// fileKey is the kernel's identification of a mapped file. Equal keys are one file.
+// fileKey is the kernel's identification of a mapped file. Equal keys mean the same file.
 type fileKey struct {
 	dev        device
 	inode      uint64
-	generation uint64 // of the inode number, which a file system can use again; 0: not told
+	generation uint64 // of the inode number, which a file system can reuse; 0: unknown
 	path       string
-	// stat is the device in stat, if dev does not identify the file: all subvolumes of btrfs have one dev, and their own inode
-	// numbers. 0 means the same device, or unknown.
+	// stat is the device number from stat, if dev does not identify the file. All subvolumes of btrfs share one dev but have
+	// their own inode numbers. 0 means the same number, or unknown.
 	stat uint64
-	// version is set only for a file of Resolver.File (see ReportedFile). The dev of such a key is 0: fillFromMaps finds it, in a
-	// copy of the key, when the file is opened.
+	// version is only set for a file from Resolver.File (see ReportedFile). Such a key has dev 0. fillFromMaps sets dev in a
+	// copy of the key when the file is opened.
 	version [16]byte
 }
 
-// setStat completes a key from the link in map_files to the mapped file. It asks no file system. It reports whether dev is
-// the device in stat, as for all files on most file systems.
+// setStat completes a key with the link in map_files to the mapped file, without a call into its file system. It reports
+// whether dev equals the device number from stat, as on most file systems.
 func (k *fileKey) setStat(dir procfs.Dir, link string) (same bool) {
 	var st unix.Statx_t
 	if !k.ambiguous() || unix.Statx(int(dir), link, unix.AT_STATX_DONT_SYNC, unix.STATX_INO, &st) != nil || st.Ino != k.inode {
@@ -61,7 +61,7 @@ func (k *fileKey) setStat(dir procfs.Dir, link string) (same bool) {
 	return false
 }
 
-// ambiguous reports whether two files can have this key. A disk's file system has the disk's device.
+// ambiguous reports whether two files can have this key. A file system on a disk has the disk's device number.
 func (k *fileKey) ambiguous() bool { return k.dev.major == 0 && k.inode != 0 && kindOf(k) == ordinary }
 
 func newFileKey(major, minor uint32, inode uint64, path string) fileKey {
@@ -72,16 +72,16 @@ func newFileKey(major, minor uint32, inode uint64, path string) fileKey {
 	return fileKey{dev: device{major, minor}, inode: inode, path: path}
 }
 
-// file is a mapped file, identified or not. Resolver.mu guards its fields; kind never changes.
+// file is a mapped file, identified or not. Resolver.mu guards its fields. kind never changes.
 type file struct {
 	key     fileKey
-	known   *File // nil: not identified
+	known   *File // nil if not identified
 	kind    kind
 	queued  bool
-	checked uint64    // when it was identified or tried, in nanoseconds since boot
+	checked uint64    // the time of the last identification or attempt, in nanoseconds since boot
 	failed  bool      // the last attempt to identify it failed, and none has succeeded
 	holders [3]holder // the latest first
-	open    *os.File  // while it is held, see hold
+	open    *os.File  // set while it is held: see hold
 	counted uint64    // see Resolver.held
 	opening opening   // needs no lock
 }
@@ -90,20 +90,21 @@ type kind uint8
 
 const (
 	ordinary   kind = iota
-	generated       // memory without a file: a JIT compiler made the code
-	unreadable      // it has no path in a file system
+	generated       // memory without a file, filled by a JIT compiler
+	unreadable      // without a path in a file system
 	perfMap         // not mapped: see perfmap.go
 )
 
-// holder is a process that had a file mapped, from start to end, at the time seen (nanoseconds since boot). A process
-// with this pid that has begun after seen is another one.
+// holder is a process that had a file mapped from start to end at the time seen (nanoseconds since boot). A process with this
+// pid that began after seen is another one.
 type holder struct {
 	pid        uint32
 	start, end uint64
 	seen       uint64
 }
 
-// intern returns the file of a key, which it makes if there is none, and puts h first among its holders. The caller holds r.mu.
+// intern returns the file of a key, and creates it if necessary. It puts h first among the file's holders. The caller holds
+// r.mu.
 func (r *Resolver) intern(key fileKey, h holder) *file {
 	generation := key.generation
 	key.generation = 0 // /proc/PID/maps does not have it
@@ -133,7 +134,7 @@ func (r *Resolver) intern(key fileKey, h holder) *file {
 	return f
 }
 
-// size estimates the memory that a file takes, in bytes.
+// size estimates the memory of a file in bytes.
 func (f *file) size() int { return 700 + len(f.key.path) }
 
 func kindOf(key *fileKey) kind {
@@ -148,7 +149,7 @@ func kindOf(key *fileKey) kind {
 	return ordinary
 }
 
-// place is the place of the code at an offset in the file. The caller holds r.mu.
+// place returns the place of the code at an offset in the file. The caller holds r.mu.
 func (f *file) place(offset uint64) Place {
 	switch {
 	case f.kind == generated:
@@ -159,7 +160,7 @@ func (f *file) place(offset uint64) Place {
 		p := Place{State: Known, File: f.known, Offset: offset}
 		var ok bool
 		if p.Address, ok = f.known.Info.Virtual(offset); !ok {
-			p.State = Unreadable // it is no ELF file, or its headers tell of no code at the offset
+			p.State = Unreadable // not an ELF file, or its headers have no code at the offset
 			if strings.HasPrefix(f.key.path, "/memfd:") {
 				p = Place{State: Generated}
 			}
@@ -171,14 +172,14 @@ func (f *file) place(offset uint64) Place {
 	return Place{State: Pending}
 }
 
-// In nanoseconds. A file that a new life has mapped is identified again if its last identification is older than recheck. It can
-// be written to while nobody has mapped it. A file that could not be read is left alone for retryFile.
+// These are in nanoseconds. A file that a new life has mapped is identified again after recheck, because it may have been
+// written to while it was not mapped. A file that could not be read is tried again after retryFile.
 const (
 	recheck   = 2e9
 	retryFile = 30e9
 )
 
-// checkFiles queues those files of a new life that were not identified for a while (see recheck). The caller holds r.mu.
+// checkFiles queues the files of a new life whose identification is older than recheck. The caller holds r.mu.
 func (r *Resolver) checkFiles(l *life) {
 	for depth := 0; l != nil && depth < maxChain; l, depth = l.parent, depth+1 {
 		for i := range l.ranges {
@@ -194,8 +195,8 @@ func (r *Resolver) checkFiles(l *life) {
 	}
 }
 
-// check queues a file to be identified, and reports whether it is in the queue now. It is not if it is of a kind that is
-// not read, has failed a short while ago, or finds the queue full. The caller holds r.mu.
+// check queues a file to be identified, and reports whether it is in the queue. It does not queue files that are never read or
+// that failed recently, or if the queue is full. The caller holds r.mu.
 func (r *Resolver) check(f *file) bool {
 	if f.kind != ordinary && f.kind != perfMap || f.known != nil && f.known.ID == symtab.VDSO {
 		return false
@@ -215,7 +216,7 @@ func (r *Resolver) check(f *file) bool {
 	}
 }
 
-// readFile identifies a file, and returns the CPU time that this has taken. Only the goroutine of run calls it.
+// readFile identifies a file, and returns the CPU time that this took. Only the goroutine of run calls it.
 func (r *Resolver) readFile(ctx context.Context, f *file) time.Duration {
 	r.mu.Lock()
 	key, known, holders := f.key, f.known, f.holders
@@ -268,7 +269,7 @@ func (r *Resolver) readFile(ctx context.Context, f *file) time.Duration {
 			f.known = got.found
 		}
 		f.failed = false
-	case errors.Is(got.err, symtab.ErrReader) && !errors.Is(got.err, os.ErrDeadlineExceeded): // it is asked for again
+	case errors.Is(got.err, symtab.ErrReader) && !errors.Is(got.err, os.ErrDeadlineExceeded): // it will be requested again
 	case known == nil:
 		if f.kind != perfMap && !f.failed && errors.Is(got.err, os.ErrPermission) { // most processes have no perf map
 			r.stats.DeniedFiles++

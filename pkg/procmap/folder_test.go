@@ -16,14 +16,14 @@ import (
 	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/procfs"
 )
 
-// withoutFirst has this program end its first thread, and go on.
+// withoutFirst makes this program end its first thread and continue.
 const withoutFirst = "PROCMAP_TEST_WITHOUT_FIRST"
 
 func init() {
 	if os.Getenv(withoutFirst) == "" {
 		return
 	}
-	runtime.LockOSThread() // to the first one, as this is an init
+	runtime.LockOSThread() // an init runs on the first thread, so this keeps the goroutine there
 	go func() {
 		time.Sleep(time.Minute)
 		os.Exit(0)
@@ -45,7 +45,7 @@ func startWithoutFirst(t *testing.T) Process {
 	return Process{PID: uint32(cmd.Process.Pid), ExeInode: own.ExeInode, Space: 9}
 }
 
-// A process whose first thread has ended is one as any other.
+// TestWithoutFirstThread checks that a process whose first thread has ended is read as usual.
 func TestWithoutFirstThread(t *testing.T) {
 	p := startWithoutFirst(t)
 	folder, thread := procfs.Folder("/proc", p.PID)
@@ -53,7 +53,7 @@ func TestWithoutFirstThread(t *testing.T) {
 	require.Equal(t, fmt.Sprintf("/proc/%d", thread), folder)
 	require.DirExists(t, fmt.Sprintf("/proc/%d/task/%d", p.PID, thread))
 	eachWay(t, func(t *testing.T, r *Resolver) {
-		// This program is mapped there at the same address, unless it is one that is put anywhere.
+		// Unless this is a position-independent executable, this program is mapped there at the same address.
 		addr := uint64(reflect.ValueOf(TestWithoutFirstThread).Pointer())
 		text, err := os.ReadFile(folder + "/maps")
 		require.NoError(t, err)

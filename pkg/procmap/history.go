@@ -7,46 +7,46 @@ import (
 	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/procfs"
 )
 
-// Bounds of the history.
+// These are the bounds of the history.
 const (
-	maxLives  = 8192 // that have ended
-	maxRanges = 4096 // of one life
+	maxLives  = 8192 // ended lives
+	maxRanges = 4096 // ranges of one life
 	maxChain  = 8    // lives that are searched one after the other
-	// maxAlive bounds the lives that have not ended. When it is reached, all of them are forgotten, and read again from /proc
-	// when they are needed.
+	// maxAlive bounds the lives that have not ended. At this number all of them are forgotten, and read again from /proc when
+	// needed.
 	maxAlive = 32768
 )
 
-// life is the executable mappings of a process from one execve (or fork) to the next. It is kept for a while after its end,
-// because rows come later than their events.
+// life has the executable mappings of a process from one execve (or fork) to the next. It is kept for some time after its end,
+// because rows arrive later than their events.
 type life struct {
 	pid   uint32
-	start uint64 // nanoseconds since boot
+	start uint64 // in nanoseconds since boot
 	ended bool
-	end   uint64 // if it has ended
-	// whole reports that nothing is missing from ranges: all events since execve were seen, or /proc/PID/maps was read.
+	end   uint64 // in nanoseconds since boot, if ended
+	// whole reports that ranges are complete: all events since execve were seen, or /proc/PID/maps was read.
 	whole bool
-	// exe is the inode of the executable at the time ranges were read from /proc, 0 if they were not.
+	// exe is the inode of the executable when ranges were read from /proc, or 0.
 	exe uint64
-	// parent is set for a fork of a process with incomplete mappings. It is that process's life, and is searched if this one has
-	// nothing.
+	// parent is the life of the parent of a forked process with incomplete mappings, or nil. It is searched if this life has no
+	// match.
 	parent  *life
-	depth   int      // how many parents are above it
-	ranges  []mapped // by address, without overlaps
-	shared  bool     // ranges are another life's, too: to be copied before they change
-	readAt  uint64   // when ranges were read, 0 if they were not, in nanoseconds since boot
+	depth   int      // the number of ancestors
+	ranges  []mapped // sorted by address, without overlaps
+	shared  bool     // another life shares ranges, so they are copied before a change
+	readAt  uint64   // when ranges were read, in nanoseconds since boot, or 0
 	forgot  bool     // it is no longer in the history
 	counted uint64   // see Resolver.held
 	perf    *file    // its perf map, nil before the first request
 }
 
-// mapped is a part of an address space that may be executed.
+// mapped is an executable part of an address space.
 type mapped struct {
 	start, end, offset uint64
 	file               *file
 }
 
-// find returns the mapping at an address, nil if there is none.
+// find returns the mapping at an address, or nil.
 func (l *life) find(addr uint64) *mapped {
 	for depth := 0; l != nil && depth < maxChain; depth++ {
 		i, found := slices.BinarySearchFunc(l.ranges, addr, func(m mapped, addr uint64) int { return cmp.Compare(m.start, addr) })
@@ -62,7 +62,7 @@ func (l *life) find(addr uint64) *mapped {
 }
 
 // meets reports whether at least one range of l has the same file at the same place in other. Two readings of one program must
-// have one. A life without ranges matches every other.
+// have such a range. A life without ranges meets every other.
 func (l *life) meets(other *life) bool {
 	return len(l.ranges) == 0 || slices.ContainsFunc(l.ranges, func(m mapped) bool {
 		o := other.find(m.start)
@@ -70,8 +70,7 @@ func (l *life) meets(other *life) bool {
 	})
 }
 
-// known reports whether nothing has to be read from /proc for this life: all its mappings are known, by itself or by a
-// parent.
+// known reports whether all mappings of this life are known, from itself or an ancestor. Then /proc need not be read.
 func (l *life) known() bool {
 	for depth := 0; l != nil && depth < maxChain; depth++ {
 		if l.whole {
@@ -82,7 +81,7 @@ func (l *life) known() bool {
 	return false
 }
 
-// add adds a range, which replaces the old mapping there.
+// add adds a range, which replaces older ranges at the same addresses.
 func (l *life) add(m mapped) {
 	if m.start >= m.end || len(l.ranges) >= maxRanges {
 		return
@@ -90,8 +89,8 @@ func (l *life) add(m mapped) {
 	if l.shared {
 		l.ranges, l.shared = slices.Clone(l.ranges), false
 	}
-	// l.ranges[from] is the first that ends after m begins. l.ranges[to] is the first that begins at m's end or later. m replaces
-	// the ranges between them.
+	// l.ranges[from] is the first that ends after m begins. l.ranges[to] is the first that begins at m's end or later. m
+	// replaces the ranges between them.
 	from, _ := slices.BinarySearchFunc(l.ranges, m.start, func(o mapped, addr uint64) int { return cmp.Compare(o.end, addr+1) })
 	to, _ := slices.BinarySearchFunc(l.ranges, m.end, func(o mapped, addr uint64) int { return cmp.Compare(o.start, addr) })
 	var parts [3]mapped
@@ -114,21 +113,20 @@ func (l *life) add(m mapped) {
 	l.ranges = slices.Replace(l.ranges, from, max(from, to), parts[:n]...)
 }
 
-// history knows the lives of processes. It is not safe for concurrent use.
+// history has the lives of processes. It is not safe for concurrent use.
 type history struct {
-	byPID map[uint32][]*life // by start
-	ended []*life            // in the order of their ends
+	byPID map[uint32][]*life // sorted by start
+	ended []*life            // sorted by end
 	alive int
-	// until is the time up to which all events have been taken in. Before gap some may be missing. Both are in
-	// nanoseconds since boot.
+	// All events up to until have been added. Events before gap may be missing. Both are in nanoseconds since boot.
 	until, gap uint64
-	// grown estimates the bytes that have been added since Resolver.shrink last counted.
+	// grown estimates the bytes that were added since Resolver.shrink last counted.
 	grown int
 }
 
 func newHistory() history { return history{byPID: map[uint32][]*life{}} }
 
-// at returns the life that a process had at a time, nil if it is not known. 0 is now.
+// at returns the life of a process at a time, or nil if it is unknown. Time 0 means now.
 func (h *history) at(pid uint32, time uint64) *life {
 	lives := h.byPID[pid]
 	for i := len(lives) - 1; i >= 0; i-- {
@@ -137,14 +135,14 @@ func (h *history) at(pid uint32, time uint64) *life {
 		case time != 0 && l.start > time:
 			continue
 		case l.ended && l.end < h.gap && (time == 0 || time > l.end):
-			return nil // the event that began another one may be among those that are missing
+			return nil // the event that began the next life may be missing
 		}
 		return l
 	}
 	return nil
 }
 
-// current returns the life that a process has now.
+// current returns the current life of a process, or nil.
 func (h *history) current(pid uint32) *life {
 	if l := h.at(pid, 0); l != nil && !l.ended {
 		return l
@@ -152,8 +150,8 @@ func (h *history) current(pid uint32) *life {
 	return nil
 }
 
-// begin starts a new life of a process and ends the one before. The new life does not start before that end: a start
-// that comes from no event (0, or read from /proc) can be too early.
+// begin starts a new life of a process and ends the previous one. The new life does not start before that end, because a start
+// of 0 or from /proc can be too early.
 func (h *history) begin(pid uint32, start uint64) *life {
 	h.end(pid, start)
 	if n := len(h.byPID[pid]); n > 0 {
@@ -169,7 +167,7 @@ func (h *history) begin(pid uint32, start uint64) *life {
 	return l
 }
 
-// end marks the current life as ended.
+// end ends the current life.
 func (h *history) end(pid uint32, time uint64) {
 	l := h.current(pid)
 	if l == nil {
@@ -197,8 +195,8 @@ func (h *history) remove(l *life) {
 	h.byPID[l.pid] = lives
 }
 
-// forgetAlive forgets all lives that have not ended, for when the event of an end may be missing. It sets gap,
-// because a life that has ended may have been followed by one that is not known.
+// forgetAlive forgets all lives that have not ended. It is called when events may be missing. It sets gap, because ended lives
+// may have unknown successors.
 func (h *history) forgetAlive() {
 	h.gap = procfs.SinceBoot()
 	for pid, lives := range h.byPID {
@@ -216,29 +214,28 @@ func (h *history) forgetAlive() {
 }
 
 // fork records that parent has forked pid. time is in nanoseconds since boot, as in exec.
-
 func (h *history) fork(pid, parent uint32, time uint64) {
-	p := h.at(parent, 0) // also one that has ended: the exit is that of the first thread, and others may go on
+	p := h.at(parent, 0) // may have ended: the first thread exits, and others may continue
 	if p == nil {
-		p = h.begin(parent, 0) // it is older than the history: it is read when it is asked for
+		p = h.begin(parent, 0) // it is older than the history, and is read when it is requested
 	}
 	l := h.begin(pid, time)
 	l.whole, l.ranges, l.shared = p.whole, p.ranges, len(p.ranges) > 0
 	p.shared = l.shared
-	if !p.whole && p.depth+1 < maxChain { // otherwise it must be read itself, and the chain ends here
+	if !p.whole && p.depth+1 < maxChain { // otherwise the chain ends here, and the process must be read
 		l.parent, l.depth = p, p.depth+1
 	}
 }
 
-// exec takes in that a process has become another program.
+// exec records that a process has become another program.
 func (h *history) exec(pid uint32, time uint64) {
-	if l := h.current(pid); l != nil && l.readAt >= time { // it was read after the execve: what was read is the next life's
+	if l := h.current(pid); l != nil && l.readAt >= time { // it was read after the execve, so its ranges belong to the next life
 		l.ranges, l.whole, l.shared, l.readAt, l.exe = nil, false, false, 0, 0
 	}
 	h.begin(pid, time).whole = true
 }
 
-// mmap takes in a new executable mapping of a process.
+// mmap records a new executable mapping of a process.
 func (h *history) mmap(pid uint32, m mapped) {
 	l := h.at(pid, 0)
 	if l == nil {

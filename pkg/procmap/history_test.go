@@ -23,7 +23,7 @@ func TestRanges(t *testing.T) {
 	require.Len(t, l.ranges, 1)
 }
 
-// TestRangesModel holds ranges against a plain list of bytes.
+// TestRangesModel compares ranges with a plain list of bytes.
 func TestRangesModel(t *testing.T) {
 	for range 30 {
 		l := &life{}
@@ -73,11 +73,11 @@ func TestHistory(t *testing.T) {
 	h.end(1, 300)
 	require.Equal(t, 1, h.alive)
 	require.NotNil(t, h.at(1, 500).find(35), "rows come later than the end")
-	h.fork(1, 2, 600) // the PID is used again
+	h.fork(1, 2, 600) // the PID is reused
 	require.NotNil(t, h.at(1, 599).find(35))
 	require.Nil(t, h.at(1, 600).find(35))
 
-	// A parent that was there before is read later.
+	// A parent that is older than the history is read later.
 	h.fork(11, 10, 700)
 	child := h.at(11, 700)
 	require.False(t, child.known())
@@ -88,7 +88,7 @@ func TestHistory(t *testing.T) {
 	require.True(t, child.known())
 	require.NotNil(t, child.find(5))
 
-	// What was read after an execve is not that of the life before.
+	// Ranges that were read after an execve do not belong to the earlier life.
 	parent.readAt = 900
 	h.exec(10, 850)
 	require.Nil(t, parent.find(5))
@@ -106,7 +106,7 @@ func TestHistory(t *testing.T) {
 	require.Nil(t, h.current(1))
 }
 
-// A chain of forks does not keep all who were in it.
+// TestForkChain checks that a chain of forks does not retain all its processes.
 func TestForkChain(t *testing.T) {
 	h := newHistory()
 	f := &file{}

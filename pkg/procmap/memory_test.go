@@ -11,21 +11,21 @@ import (
 	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/symbols/symtab"
 )
 
-// heap is how much memory is in use, in bytes.
+// heap returns the used memory in bytes.
 func heap() int64 {
 	var m runtime.MemStats
 	runtime.GC()
-	runtime.GC() // what pools have kept
+	runtime.GC() // also frees the content of pools
 	runtime.ReadMemStats(&m)
 	return int64(m.HeapAlloc)
 }
 
-// On a machine that compiles, processes come, are asked for and are gone, many of them with a program of their own. What
-// is kept of them stays level, and it is what the estimate says.
+// TestMemory plays a machine that compiles: processes start, are requested and end, many with their own program. The memory
+// must stay level and agree with the estimate.
 func TestMemory(t *testing.T) {
 	r := bare()
 	before := heap()
-	const processes, steps = 5 * maxLives, 4 // the first step fills what is kept
+	const processes, steps = 5 * maxLives, 4 // the first step fills the tables
 	var levels []int64
 	for i := range uint64(processes) {
 		pid, now := uint32(i%(2*maxLives)+1), 1000*i
@@ -82,7 +82,7 @@ func TestBounds(t *testing.T) {
 	}
 }
 
-// Whatever processes do, what is held has a bound.
+// TestHeld checks that the held memory is bounded, whatever processes do.
 func TestHeld(t *testing.T) {
 	r := &Resolver{watching: true, changed: make(chan struct{}), history: newHistory(), processes: map[Process]*entry{}, files: map[fileKey]*file{}, toRead: make(chan *file, 1)}
 	path := "/" + strings.Repeat("x", maxPath-100)
@@ -106,7 +106,7 @@ func TestHeld(t *testing.T) {
 	require.LessOrEqual(t, len(r.history.ended), maxLives)
 }
 
-// Files that only a life has still are counted, and what comes between two sweeps has a bound.
+// TestHeldByLives checks that files that only a life refers to are counted, and that growth between two sweeps is bounded.
 func TestHeldByLives(t *testing.T) {
 	r := bare()
 	path := "/" + strings.Repeat("x", maxPath-100)

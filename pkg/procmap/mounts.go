@@ -18,12 +18,12 @@ type mount struct {
 	id      uint64
 	dev     device
 	point   string
-	fstype  string // without what follows a dot, as in fuse.sshfs
+	fstype  string // without the part after a dot, as in fuse.sshfs
 	options string // of the file system
-	avoid   bool   // its answers come from a process or over a network
+	avoid   bool   // a process or a network serves it
 }
 
-// parseMounts reads mountinfo: "36 35 98:0 /root /point options - type source options".
+// parseMounts parses mountinfo: "36 35 98:0 /root /point options - type source options".
 func parseMounts(text []byte) []mount {
 	var mounts []mount
 	for line := range bytes.Lines(text) {
@@ -47,7 +47,7 @@ func parseMounts(text []byte) []mount {
 	return mounts
 }
 
-// unescape undoes what mountinfo does to blanks and backslashes: \040.
+// unescape decodes mountinfo's escapes of blanks and backslashes, such as \040.
 func unescape(s string) string {
 	if !strings.Contains(s, `\`) {
 		return s
@@ -66,10 +66,10 @@ func unescape(s string) string {
 	return b.String()
 }
 
-// findMount returns the mount that a path is on, nil if there is none.
+// findMount returns the mount of a path, or nil.
 func findMount(mounts []mount, path string) *mount {
 	var found *mount
-	for i := range mounts { // of several at one place, the last one counts
+	for i := range mounts { // the last of several mounts at one place wins
 		m := &mounts[i]
 		below := m.point == "/" || path == m.point || strings.HasPrefix(path, m.point) && path[len(m.point)] == '/'
 		if below && (found == nil || len(m.point) >= len(found.point)) {
@@ -79,7 +79,7 @@ func findMount(mounts []mount, path string) *mount {
 	return found
 }
 
-// readMounts reads the mounts of the process with the /proc folder dir, nil if it cannot.
+// readMounts returns the mounts of the process with the /proc folder dir, or nil on an error.
 func readMounts(dir procfs.Dir) []mount {
 	text, err := dir.Read("mountinfo", maxMountinfo)
 	if err != nil {
@@ -88,7 +88,7 @@ func readMounts(dir procfs.Dir) []mount {
 	return parseMounts(text)
 }
 
-// verdict is whether a device has a file system that may not answer, and how long this result is valid.
+// verdict says whether a device's file system may not answer, and how long this result is valid.
 type verdict struct {
 	avoid bool
 	until time.Time
@@ -99,8 +99,8 @@ const (
 	maxVerdicts = 4096
 )
 
-// avoided reports whether nothing on a device is opened, not even with O_PATH, because its file system may not answer. It learns
-// that from the mounts of the process with the /proc folder dir. See judge for the rest.
+// avoided reports whether files on a device must not even be opened with O_PATH, because the file system may not answer. It
+// uses the mounts of the process with the /proc folder dir. judge decides about all other devices.
 func (r *Resolver) avoided(dir procfs.Dir, dev device) bool {
 	r.mountsMu.Lock()
 	defer r.mountsMu.Unlock()
@@ -108,8 +108,8 @@ func (r *Resolver) avoided(dir procfs.Dir, dev device) bool {
 	if r.isStuck(dev, now) {
 		return true
 	}
-	// A number without a disk is soon reused for another file system. Only judge, with the open file, can say that it answers. A
-	// failure is not trusted for long either.
+	// A device number without a disk is soon reused for another file system. Only judge, which has the open file, can trust it.
+	// A negative verdict for such a number is not reused either.
 	if v, ok := r.avoid[dev]; ok && now.Before(v.until) && (!v.avoid || dev.major != 0) {
 		return v.avoid
 	}
@@ -124,9 +124,9 @@ func (r *Resolver) avoided(dir procfs.Dir, dev device) bool {
 	if v, ok := r.avoid[dev]; ok {
 		return v.avoid
 	}
-	// The process sees no mount of the device. That is no verdict to keep: another process may see one. A device with a disk
-	// (major not 0) answers. A number without a disk may be that of a network file system that was unmounted (umount -l) because
-	// it does not answer. It is avoided, unless the mounts of this process or the host's first process tell more.
+	// The process sees no mount of the device. This is not cached, because another process may see one. A device with a disk
+	// (major not 0) answers. Another number may belong to a network file system that was unmounted (umount -l) because it does
+	// not answer. It is avoided, unless this process or the host's first process has a mount of it.
 	if dev.major != 0 || dev == memoryDevice() {
 		return false
 	}
@@ -140,7 +140,7 @@ func (r *Resolver) avoided(dir procfs.Dir, dev device) bool {
 	return true
 }
 
-// memoryDevice is the device of files made with memfd_create. No mountinfo has it.
+// memoryDevice is the device of files from memfd_create. It is not in mountinfo.
 var memoryDevice = sync.OnceValue(func() device {
 	fd, err := unix.MemfdCreate("", unix.MFD_CLOEXEC)
 	if err != nil {

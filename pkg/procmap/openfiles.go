@@ -12,15 +12,15 @@ import (
 	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/procfs"
 )
 
-// An identified file is kept open for some seconds, because a row comes a second after its event. So its symbols can be read even
-// if its process ends and the file disappears.
+// An identified file stays open for some seconds, because a row arrives a second after its event. So its symbols can be read
+// even if its process ends and the file disappears.
 //
-// An open file keeps its file system from being unmounted. So a file is kept only if it is on the host's root mount, or on the
-// root mount of a process in another mount namespace. That mount lasts as long as the namespace. The root of a process that has
-// changed it within the host's mount namespace (chroot) does not count, because somebody may want to unmount it.
+// An open file prevents an unmount of its file system. So a file only stays open if it is on a root mount: the host's, or that
+// of a process in another mount namespace. That mount exists as long as the namespace. The root of a process that called chroot
+// in the host's mount namespace does not qualify, because somebody may want to unmount it.
 const (
 	holdFor = 5 * time.Second
-	maxOpen = 64 // files that are kept open
+	maxOpen = 64 // number of files that stay open
 )
 
 // heldFile is a file that stays open until a time.
@@ -29,13 +29,13 @@ type heldFile struct {
 	until time.Time
 }
 
-// hold keeps opened as the open file of f, and closes it after holdFor. If f has one already, that is closed and
-// opened takes its place. The caller holds r.mu.
+// hold stores opened as the open file of f, and closes it after holdFor. It closes an earlier open file of f. The caller holds
+// r.mu.
 func (r *Resolver) hold(f *file, opened *os.File) {
 	if f.open != nil {
 		r.closing = append(r.closing, f.open)
 		f.open = opened
-		return // until the time in the entry that r.heldFiles has of it
+		return // f already has an entry in r.heldFiles, with the time of the close
 	}
 	if len(r.heldFiles) >= maxOpen {
 		r.release(1)
@@ -44,7 +44,7 @@ func (r *Resolver) hold(f *file, opened *os.File) {
 	r.heldFiles = append(r.heldFiles, heldFile{f, time.Now().Add(holdFor)})
 }
 
-// release lets go of the first n files of r.heldFiles: closeFiles closes them. The caller holds r.mu.
+// release passes the first n files of r.heldFiles to closeFiles. The caller holds r.mu.
 func (r *Resolver) release(n int) {
 	for _, h := range r.heldFiles[:n] {
 		r.closing = append(r.closing, h.f.open)
@@ -53,7 +53,7 @@ func (r *Resolver) release(n int) {
 	r.heldFiles = append(r.heldFiles[:0], r.heldFiles[n:]...)
 }
 
-// releaseOld closes the files that were open for longer than holdFor at the time now.
+// releaseOld releases the files that have been open for longer than holdFor.
 func (r *Resolver) releaseOld(now time.Time) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -64,7 +64,7 @@ func (r *Resolver) releaseOld(now time.Time) {
 	r.release(n)
 }
 
-// closeFiles closes the files that are not kept any more: a file system can make that wait, too.
+// closeFiles closes the released files. A file system can block this, too.
 func (r *Resolver) closeFiles(ctx context.Context) {
 	r.mu.Lock()
 	closing := r.closing
@@ -85,8 +85,7 @@ func (r *Resolver) closeFiles(ctx context.Context) {
 	}
 }
 
-// again returns the open file of f with a descriptor of its own, which the caller closes; nil if f is not kept open.
-// The caller holds r.mu.
+// again returns a new descriptor of the open file of f, or nil if f is not open. The caller closes it, and holds r.mu.
 func (f *file) again() *os.File {
 	if f.open == nil {
 		return nil
@@ -98,8 +97,8 @@ func (f *file) again() *os.File {
 	return os.NewFile(uintptr(fd), f.key.path)
 }
 
-// mayHold reports whether an open file can be kept open without preventing an unmount. holders have mapped it. The host's
-// root is tried first, because it needs none of them: they may have ended.
+// mayHold reports whether an open file can stay open without preventing an unmount. holders have mapped it. The host's root is
+// tried first, because it does not depend on holders, which may have ended.
 func (r *Resolver) mayHold(f *os.File, holders []holder) bool {
 	mount, ok := procfs.MountOf(int(f.Fd()), "")
 	if !ok {
@@ -124,7 +123,7 @@ func (r *Resolver) mayHold(f *os.File, holders []holder) bool {
 	return false
 }
 
-// otherMounts reports whether the process with the /proc folder dir has another mount namespace than the host's.
+// otherMounts reports whether the process with the /proc folder dir has another mount namespace than the host.
 func (r *Resolver) otherMounts(dir string) bool {
 	var own, hosts unix.Stat_t
 	if unix.Stat(dir+"/ns/mnt", &own) != nil {

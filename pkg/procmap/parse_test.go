@@ -37,7 +37,7 @@ ffffffffff600000-ffffffffff601000 --xp 00000000 00:00 0        [vsyscall]
 	require.Len(t, parseMaps([]byte(strings.Repeat(line, maxRanges+1))), maxRanges)
 }
 
-// Files that a process or a network would have to answer for are not opened.
+// TestAvoided checks that files that a process or a network serves are not opened.
 func TestAvoided(t *testing.T) {
 	dir := t.TempDir()
 	require.NoError(t, os.WriteFile(filepath.Join(dir, "mountinfo"), []byte(
@@ -73,7 +73,7 @@ func TestParseStatus(t *testing.T) {
 	}
 }
 
-// Code that a process has made is in its perf map, which is its own.
+// TestPerfMap checks that generated code is found in the process's own perf map.
 func TestPerfMap(t *testing.T) {
 	code, err := unix.Mmap(-1, 0, os.Getpagesize(), unix.PROT_READ|unix.PROT_EXEC, unix.MAP_PRIVATE|unix.MAP_ANON)
 	require.NoError(t, err)
@@ -87,7 +87,7 @@ func TestPerfMap(t *testing.T) {
 		require.NoError(t, os.WriteFile(path, []byte("1000 10 f\n"), 0o600))
 		r.mu.Lock()
 		for _, e := range r.processes {
-			e.life.perf = nil // as after a while
+			e.life.perf = nil // as if time had passed
 		}
 		r.mu.Unlock()
 		place := known(t, r, self(t), procfs.SinceBoot(), addr)[0]
@@ -99,8 +99,8 @@ func TestPerfMap(t *testing.T) {
 		require.NoError(t, err)
 		require.NoError(t, f.Close())
 
-		// A process that has begun later with the same PID is another one. So may be one with the PID of a process
-		// that has ended.
+		// A process that began later with the same PID is another one. The PID of an ended process may also belong to another
+		// one.
 		r.mu.Lock()
 		l := r.bind(self(t), procfs.SinceBoot()).life
 		h := l.perf.holders[0]
@@ -114,7 +114,7 @@ func TestPerfMap(t *testing.T) {
 		require.Equal(t, Place{State: Generated}, r.perfMap(&life{pid: h.pid, ended: true}, addr))
 		r.mu.Unlock()
 
-		// Another user's, or something else of that name, is not read.
+		// A perf map of another user, or one that is not a regular file, is not read.
 		if os.Getuid() == 0 {
 			require.NoError(t, os.Chown(path, 12345, -1))
 			_, err = place.File.Open()

@@ -12,17 +12,17 @@ import (
 	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/symbols/symtab"
 )
 
-// A JIT compiler can list its code in /tmp/perf-PID.map. The path is in the process's own root, and the number is from its own
+// A JIT compiler can list its code in /tmp/perf-PID.map. The path is below the process's own root, and the PID is from its own
 // PID namespace.
 
-// perfMap returns the Place of addr, where l has generated code: File is the perf map of l once that is identified,
-// and the Place is Pending until then. Without a perf map only State is set. The caller holds r.mu.
+// perfMap returns the Place of addr, which is generated code of l. File is the perf map of l once it is identified, and State
+// is Pending until then. Without a perf map, only State is set. The caller holds r.mu.
 func (r *Resolver) perfMap(l *life, addr uint64) Place {
 	place := Place{State: Generated}
 	if l.perf == nil {
 		latest := max(l.start, l.readAt)
 		if latest == 0 {
-			latest = procfs.SinceBoot() // it has not ended
+			latest = procfs.SinceBoot() // the life has not ended
 		}
 		l.perf = &file{kind: perfMap, holders: [3]holder{{pid: l.pid, seen: latest}}}
 	}
@@ -30,7 +30,7 @@ func (r *Resolver) perfMap(l *life, addr uint64) Place {
 	switch {
 	case f.known != nil:
 		place.File, place.Address = f.known, addr
-	case l.ended: // its PID may be another process's
+	case l.ended: // the PID may belong to another process
 	case r.check(f):
 		place.State = Pending
 	}
@@ -51,8 +51,8 @@ func (r *Resolver) identifyPerfMap(h holder, known *File, on *opening) (*File, e
 	return &File{Path: f.Name(), ID: id}, nil
 }
 
-// openPerfMap opens the perf map of a holder's process. It takes only a regular file that belongs to the process's
-// effective user or to root. A process with this pid that has begun after h.seen is another one and is refused.
+// openPerfMap opens the perf map of a holder's process. It only accepts a regular file that belongs to the process's effective
+// user or to root. It refuses a process with this pid that began after h.seen, which is another one.
 func (r *Resolver) openPerfMap(h holder, on *opening) (*os.File, *unix.Stat_t, error) {
 	dir, err := procfs.Open(r.proc, h.pid)
 	if err != nil {
@@ -92,7 +92,7 @@ func (r *Resolver) openPerfMap(h holder, on *opening) (*os.File, *unix.Stat_t, e
 	return f, &st, err
 }
 
-// parseStatus returns the effective user of /proc/PID/status, and the process's number in its own PID namespace.
+// parseStatus returns the effective user from /proc/PID/status, and the process's PID in its own PID namespace.
 func parseStatus(text []byte) (uid uint32, number string, ok bool) {
 	found := 0
 	for line := range bytes.Lines(text) {

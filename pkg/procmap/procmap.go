@@ -1,25 +1,26 @@
-// Package procmap finds the file, and the place in it, of a process's addresses.
+// Package procmap finds the file and offset of a process's addresses.
 //
-// The kernel hands over bare addresses. A Resolver knows the rest from two sources. If permitted, the kernel reports every
-// execve, fork and executable mapping of the machine. So it knows processes that ended before anybody could inspect them. Of
-// earlier processes, it reads /proc/PID/maps when they are first requested. Both happen in goroutines of its own, as does the
-// reading of files: whoever asks never waits. Unknown data is known some moments later, and is kept past the end of the process.
+// The kernel only reports addresses. A Resolver gets the mappings from two sources. If permitted, the kernel reports every
+// execve, fork and executable mapping of the machine. So the Resolver knows processes that ended before anybody could inspect
+// them. For older processes, it reads /proc/PID/maps when they are first requested. Goroutines of the Resolver do this and read
+// the files, so callers never wait. Data that is unknown at first is available moments later, and is kept past the end of the
+// process.
 //
 // # Trust
 //
-// Processes are hostile. A file is opened as mapped (/proc/PID/map_files). If the process has ended, it is opened by its path in
-// the host's root or a container's, without following links. In both cases it counts only if it is a regular file with the inode
-// that the kernel saw mapped. The device must also match if they can be compared. What identifies it another process reads,
-// without rights (Options.Identify). This package parses only what the kernel writes, such as /proc/PID/maps. A process chooses
-// the paths there: they are bounded, and the kernel escapes the ends of lines in them. Everything that is kept has a bound.
+// Processes are hostile. A file is opened by its mapping (/proc/PID/map_files). If the process has ended, it is opened by its
+// path in the host's or a container's root, without following links. In both cases it must be a regular file with the inode
+// that the kernel reported. Its device must match, too, if the two numbers are comparable. Another process without rights
+// identifies it (Options.Identify). This package only parses data of the kernel, such as /proc/PID/maps. Paths there come from
+// processes: they are bounded, and the kernel escapes newlines in them. All memory is bounded.
 //
-// No file is opened on a file system that a process or a network can stop (FUSE, NFS and the like). The same holds for an overlay
-// with a known layer there: see trust.go. That is not always known, and a disk can hang as well. So opening and reading is left
-// behind if it does not end (package patience), and its device is avoided for that long.
+// No file is opened on a file system that a process or a network can block (FUSE, NFS and the like). The same holds for an
+// overlay with such a layer: see trust.go. The layers are not always known, and a disk can hang, too. So an opening or reading
+// that hangs is abandoned (package patience), and its device is avoided meanwhile.
 //
-// A PID can be another process's by the time that it is asked about. The kernel's events have times, which tell the two apart.
-// /proc is read through one open folder, which belongs to one process. It counts only if that process runs the executable that
-// the kernel saw (inode) and already existed then (start time).
+// A PID may belong to another process by the time of a request. The times of the kernel's events distinguish the two. /proc is
+// read through one open folder, which belongs to one process. That process must run the executable that the kernel reported
+// (inode), and must have existed at that time (start time).
 package procmap
 
 import (
@@ -38,21 +39,20 @@ import (
 
 // Process is an address space as a gadget's program saw it. It is comparable.
 type Process struct {
-	// PID is the number in the PID namespace that /proc shows.
+	// PID is from the PID namespace of /proc.
 	PID uint32
-	// ExeInode is the inode of the executable. Without it nothing is known.
+	// ExeInode is the inode of the executable. If it is 0, nothing is known.
 	ExeInode uint64
-	// ExeModified is when the executable was modified, in nanoseconds since 1970; 0 if that is not known.
+	// ExeModified is the modification time of the executable in nanoseconds since 1970, or 0 if it is unknown.
 	ExeModified int64
-	// Space changes with every execve and differs between processes: the base_addr_hash of a
-	// gadget_user_stack.
+	// Space changes with every execve and differs between processes. It is the base_addr_hash of a gadget_user_stack.
 	Space uint32
 }
 
-// State is the state of the knowledge of an address.
+// State says what is known about an address.
 type State uint8
 
-// The states.
+// These are the states.
 const (
 	// Pending means that more will be known soon.
 	Pending State = iota
@@ -64,8 +64,7 @@ const (
 	Unmapped
 	// Generated means that a JIT compiler made the code, so it is in no file.
 	Generated
-	// Unreadable means that File only has a Path. It could not be opened, or is on a file system that may
-	// not answer.
+	// Unreadable means that File only has a Path. The file could not be opened, or its file system may not answer.
 	Unreadable
 	numStates
 )
@@ -80,53 +79,50 @@ func (s State) String() string {
 	return "unknown"
 }
 
-// Place is where the code at an address of a process comes from.
+// Place is the origin of the code at an address of a process.
 type Place struct {
 	State State
-	// File is the mapped file if State is Known. If it is Unreadable, the File has only a Path. If it is Generated, File is the
-	// process's perf map, if there is one. Else it is nil.
+	// File is the mapped file if State is Known. If State is Unreadable, File only has a Path. If State is Generated, File is
+	// the process's perf map or nil. Otherwise it is nil.
 	File *File
-	// Offset is the place of the code in the file, and Address is its address in the file's symbol tables. A perf map has
-	// addresses of the process: there Address is the requested one.
+	// Offset is the position of the code in the file. Address is its address in the file's symbol tables. A perf map has
+	// addresses of the process, so Address is then the requested address.
 	Offset, Address uint64
 }
 
 // Options are the settings of a Resolver.
 type Options struct {
-	// Root is the folder that has the host's root, with its proc; "" means /.
+	// Root is the folder with the host's root, including its proc. "" means /.
 	Root string
-	// Identify reads what identifies an open file, and returns the CPU time that this has taken elsewhere: symbols.Store.Info. An error that
-	// is symbols.ErrReader is none of the file's.
+	// Identify identifies an open file, and returns the CPU time that this took elsewhere. symbols.Store.Info implements it.
+	// symbols.ErrReader is not the file's fault.
 	Identify func(ctx context.Context, f *os.File) (buildid.Info, time.Duration, error)
-	// Unwatched turns off the kernel's reports. Processes are read when they are requested.
+	// Unwatched turns off the kernel's reports. Processes are then read when they are requested.
 	Unwatched bool
-	// wait is the constant of this name, shorter in tests; 0 means the constant.
+	// wait overrides the constant wait in tests. 0 means the constant.
 	wait time.Duration
 }
 
-// Bounds of a Resolver's memory.
+// These bound a Resolver's memory.
 const (
 	maxQueue     = 1024
 	maxProcesses = 4096
 	maxFiles     = 8192
-	// maxHeld is in bytes, by estimate, for the mappings of all processes and the names of their files. A
-	// process can have a thousand, each of a file with a path of four kilobytes; an ordinary one takes a
-	// kilobyte altogether.
+	// maxHeld bounds the estimated bytes for the mappings of all processes and the names of their files. A process can have a
+	// thousand mappings with paths of four kilobytes. An ordinary process takes a kilobyte.
 	maxHeld = 32 << 20
 )
 
-// A process with too little known is read again after firstRetry at the earliest. Each further wait is twice as long, up to
-// lastRetry.
+// An incomplete process is read again after firstRetry at the earliest. The wait doubles each time, up to lastRetry.
 const (
 	firstRetry = 10 * time.Second
 	lastRetry  = 10 * time.Minute
 )
 
-// Resolver knows the mappings of processes. Its methods may be called by any number of goroutines.
-// Close ends its goroutines.
+// Resolver finds the mappings of processes. It is safe for concurrent use. Close ends its goroutines.
 type Resolver struct {
 	root, proc string
-	// See Options.
+	// identifyFile is Options.Identify.
 	identifyFile func(ctx context.Context, f *os.File) (buildid.Info, time.Duration, error)
 
 	mu        sync.Mutex
@@ -134,16 +130,16 @@ type Resolver struct {
 	processes map[Process]*entry
 	files     map[fileKey]*file
 	heldFiles []heldFile // the oldest first
-	fileBytes int        // estimated size of files, without those that only a life still refers to
-	count     uint64     // how often held has counted, see file.counted
-	failed    int        // processes that could not be read, see Err
+	fileBytes int        // estimated size of files, without files that only a life refers to
+	count     uint64     // the number of calls of held: see file.counted
+	failed    int        // processes that could not be read: see Err
 	succeeded bool
 	lastErr   error
 	stats     Stats
-	// watching reports that the kernel has reported processes since the Resolver was made. The history is complete except for events that
-	// it had no room for.
+	// watching reports that the kernel has reported processes since the Resolver was made. The history is complete except for
+	// events that did not fit.
 	watching bool
-	waiting  bool // Locate has said Pending because the history lags: take must tell
+	waiting  bool // Locate has returned Pending because the history lags, so take must call tell
 	changed  chan struct{}
 
 	queue  chan request
@@ -151,39 +147,39 @@ type Resolver struct {
 	stop   context.CancelFunc
 	ended  sync.WaitGroup
 
-	single map[device]uint64 // file systems with one device, and until when that counts; of setStats
+	single map[device]uint64 // used by setStats: file systems with a single device number, and until when that is valid
 
-	closing  []*os.File       // see closeFiles; under mu
+	closing  []*os.File       // for closeFiles; under mu
 	disks    *patience.Runner // for files
 	readings *patience.Runner // for processes
 
-	mountsMu     sync.Mutex // guards what follows; never held together with mu
+	mountsMu     sync.Mutex // guards the following fields; never held together with mu
 	avoid        map[device]verdict
 	judgements   map[uint64]judgement // by the mount's unique ID
 	stuck        map[device]*stuckDevice
-	own, initial kernelMounts // of this process, and of the host's first one
+	own, initial kernelMounts // of this process, and of the host's first process
 }
 
-// request is for the mappings of a process.
+// request asks for the mappings of a process.
 type request struct {
 	process Process
 	seen    uint64 // see Locate
 }
 
-// entry is the knowledge of a requested process. Under Resolver.mu.
+// entry is a requested process. Resolver.mu guards it.
 type entry struct {
-	life   *life // nil: nothing known
+	life   *life // nil if nothing is known
 	queued bool
-	gone   bool          // there is nothing to be read any more
-	denied bool          // there is no access, and Stats.Denied counts it
-	retry  time.Time     // it is not read before
-	wait   time.Duration // the last pause before a retry
-	used   time.Time     // when it was last asked for
+	gone   bool          // nothing more can be read
+	denied bool          // access is denied, and Stats.Denied counts it
+	retry  time.Time     // the earliest time of the next read
+	wait   time.Duration // the last wait before a retry
+	used   time.Time     // the time of the last request
 }
 
-// Stats are sums since the Resolver was made.
+// Stats are totals since the Resolver was made.
 type Stats struct {
-	// Denied are processes, and DeniedFiles files, to which this process has no access.
+	// Denied and DeniedFiles count processes and files that this process may not access.
 	Denied, DeniedFiles uint64
 }
 
@@ -219,18 +215,18 @@ func New(o Options) *Resolver {
 	return r
 }
 
-// Close stops the Resolver and waits for its goroutines, up to two seconds. One that waits for a file system that does not answer
-// stays until that answers or is unmounted. Afterwards Locate answers from its existing knowledge.
+// Close stops the Resolver and waits up to two seconds for its goroutines. A goroutine that a file system blocks stays until
+// that answers or is unmounted. Locate continues to work with the data that is known.
 func (r *Resolver) Close() {
 	r.stop()
 	patience.Await(&r.ended)
 }
 
-// suspicious is the number of failed reads without a success from which on the processes are not the cause.
+// suspicious is the number of failed reads without a success that points to a cause other than the processes.
 const suspicious = 20
 
-// Err returns why no process is known, after some could not be read. /proc may be that of another PID namespace, or a capability
-// is missing. It is nil if one was read.
+// Err returns the last error if many processes could not be read and none could. Then /proc may be from another PID namespace,
+// or a capability is missing. Otherwise it returns nil.
 func (r *Resolver) Err() error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -247,7 +243,7 @@ func (r *Resolver) Stats() Stats {
 	return r.stats
 }
 
-// Changed returns a channel that is closed when more is known than now.
+// Changed returns a channel that is closed when more is known.
 func (r *Resolver) Changed() <-chan struct{} {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -260,10 +256,10 @@ func (r *Resolver) tell() {
 	r.changed = make(chan struct{})
 }
 
-// Locate appends to dst, for each address of a process, where its code comes from. If pending, a later call will know
-// more of some of them.
+// Locate appends the Place of each address of a process to dst. pending reports that a later call will know more about some of
+// them.
 //
-// seen is when the kernel saw the addresses, in nanoseconds since boot, 0 if that is not known.
+// seen is when the kernel saw the addresses, in nanoseconds since boot, or 0 if that is unknown.
 func (r *Resolver) Locate(dst []Place, p Process, seen uint64, addrs []uint64) (places []Place, pending bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -288,8 +284,8 @@ func (r *Resolver) Locate(dst []Place, p Process, seen uint64, addrs []uint64) (
 	return dst, pending
 }
 
-// bind returns the entry of a process, brought up to date with the life that the history has of it at the time seen.
-// It makes the entry if the history has such a life; nil means that nothing is known. The caller holds r.mu.
+// bind returns the entry of a process, updated to the history's life at the time seen. It creates the entry if there is such a
+// life. nil means that nothing is known. The caller holds r.mu.
 func (r *Resolver) bind(p Process, seen uint64) *entry {
 	e := r.processes[p]
 	switch {
@@ -301,14 +297,15 @@ func (r *Resolver) bind(p Process, seen uint64) *entry {
 	if !r.watching {
 		return e
 	}
-	// A process from before the watch has start 0 and matches any time: an execve since would have made a new life.
+	// A process that is older than the watch has start 0 and matches any time. An execve since then would have begun a new
+	// life.
 	l := r.history.at(p.PID, seen)
 	switch {
 	case l == nil, l.exe != 0 && l.exe != p.ExeInode:
 		return e
 	case e == nil || e.life == nil:
 		if r.lags(seen) {
-			return e // an event that is still to come may begin another life
+			return e // an event that is still to arrive may begin another life
 		}
 	case e.life == l, l.ended && !l.known():
 		return e
@@ -325,11 +322,11 @@ func (r *Resolver) bind(p Process, seen uint64) *entry {
 	return e
 }
 
-// maxLag is for how long after seen the kernel's events are waited for, in nanoseconds. They come much later than
-// readEvery only where the machine is too busy.
+// maxLag is how long after seen the kernel's events are awaited, in nanoseconds. They only arrive much later than readEvery if
+// the machine is overloaded.
 const maxLag = 1e9
 
-// lags reports whether events from before seen may still come. The caller holds r.mu.
+// lags reports whether events from before seen may still arrive. The caller holds r.mu.
 func (r *Resolver) lags(seen uint64) bool {
 	if !r.watching || seen <= r.history.until {
 		return false
@@ -353,24 +350,24 @@ func (r *Resolver) locate(p Process, e *entry, addr uint64) Place {
 	f := m.file
 	switch known := f.known; {
 	case known == nil:
-	case known.ID == symtab.VDSO && addr < 1<<32: // the vDSO of a 32-bit program, which is another one
+	case known.ID == symtab.VDSO && addr < 1<<32: // the vDSO of a 32-bit program is another file
 		return Place{State: Unmapped}
 	case p.ExeModified != 0 && known.ID.Inode == p.ExeInode && known.ID.MtimeNS != p.ExeModified &&
 		f.checked+recheck < procfs.SinceBoot() && r.check(f):
-		return Place{State: Pending} // it was written to since it was identified
+		return Place{State: Pending} // it was written to after its identification
 	}
 	place := f.place(addr - m.start + m.offset)
 	if place.State == Generated {
 		return r.perfMap(e.life, addr)
 	}
-	if place.State == Pending && !r.check(f) { // there is too much to do: the next new stack asks again
+	if place.State == Pending && !r.check(f) { // the queue is full; the next new stack asks again
 		return Place{State: Unreadable, File: &File{Path: f.key.path}}
 	}
 	return place
 }
 
-// ask queues a process to be read, or read again, unless that was tried a short while ago. It
-// reports whether there is something to wait for. The caller holds r.mu.
+// ask queues a process to be read, unless that was tried recently. It reports whether waiting makes sense. The caller holds
+// r.mu.
 func (r *Resolver) ask(p Process, seen uint64, e *entry) bool {
 	now := time.Now()
 	switch {
@@ -385,7 +382,7 @@ func (r *Resolver) ask(p Process, seen uint64, e *entry) bool {
 	select {
 	case r.queue <- request{p, seen}:
 	default:
-		return false // there is too much to do: the next new stack asks again
+		return false // the queue is full; the next new stack asks again
 	}
 	e.queued = true
 	e.wait = min(max(2*e.wait, firstRetry), lastRetry)

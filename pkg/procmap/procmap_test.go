@@ -28,7 +28,7 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// self is the process of the test, as the kernel would see it.
+// self returns this test's process as the kernel sees it.
 func self(t *testing.T) Process {
 	t.Helper()
 	var st unix.Stat_t
@@ -58,7 +58,7 @@ func newResolver(t *testing.T, o Options) *Resolver {
 	return r
 }
 
-// known locates until nothing more is to come.
+// known calls Locate until nothing is pending.
 func known(t *testing.T, r *Resolver, p Process, seen uint64, addrs ...uint64) []Place {
 	t.Helper()
 	var places []Place
@@ -107,7 +107,7 @@ func TestOwnProcess(t *testing.T) {
 	})
 }
 
-// Another process that has the number by now gives nothing away.
+// TestOtherProcess checks that another process with the same PID by now reveals nothing.
 func TestOtherProcess(t *testing.T) {
 	addr := uint64(reflect.ValueOf(TestOtherProcess).Pointer())
 	eachWay(t, func(t *testing.T, r *Resolver) {
@@ -128,7 +128,7 @@ func TestOtherProcess(t *testing.T) {
 	})
 }
 
-// start starts a program and waits until it runs that and no other.
+// start starts a program and waits until the process runs it.
 func start(t *testing.T, name string, args ...string) (*exec.Cmd, Process) {
 	t.Helper()
 	cmd := exec.Command(name, args...)
@@ -146,7 +146,7 @@ func start(t *testing.T, name string, args ...string) (*exec.Cmd, Process) {
 func areasOf(t *testing.T, pid uint32) []area {
 	t.Helper()
 	var areas []area
-	require.Eventually(t, func() bool { // libraries come after the start
+	require.Eventually(t, func() bool { // libraries are mapped after the start
 		text, err := os.ReadFile(fmt.Sprintf("/proc/%d/maps", pid))
 		require.NoError(t, err)
 		areas = parseMaps(text)
@@ -155,7 +155,7 @@ func areasOf(t *testing.T, pid uint32) []area {
 	return areas
 }
 
-// A process that ends leaves what is known of it.
+// TestEndedProcess checks that the data of an ended process stays available.
 func TestEndedProcess(t *testing.T) {
 	eachWay(t, func(t *testing.T, r *Resolver) {
 		cmd, p := start(t, "sleep", "600")
@@ -170,7 +170,7 @@ func TestEndedProcess(t *testing.T) {
 	})
 }
 
-// toldOfEnd waits until the kernel has told that a process, which was there at the time seen, has ended.
+// toldOfEnd waits until the kernel has reported the end of a process that existed at the time seen.
 func toldOfEnd(t *testing.T, r *Resolver, pid uint32, seen uint64) {
 	t.Helper()
 	require.Eventually(t, func() bool {
@@ -181,7 +181,7 @@ func toldOfEnd(t *testing.T, r *Resolver, pid uint32, seen uint64) {
 	}, 20*time.Second, time.Millisecond)
 }
 
-// A process that is gone before anybody asks is known all the same.
+// TestGoneProcess checks that a process is known although it ended before the first request.
 func TestGoneProcess(t *testing.T) {
 	r := newResolver(t, Options{})
 	cmd, p := start(t, "sleep", "600")
@@ -203,7 +203,7 @@ func TestGoneProcess(t *testing.T) {
 	require.Equal(t, Gone, known(t, r, p, r.history.byPID[p.PID][0].start-1, addrs[0])[0].State, "before it began")
 }
 
-// A fork has what its parent has, and a program that a process becomes has not what it was before.
+// TestForkAndExec checks that a fork has its parent's mappings, and that an execve discards them.
 func TestForkAndExec(t *testing.T) {
 	r := newResolver(t, Options{})
 	// The shell's child is a shell until it becomes sleep.
@@ -225,7 +225,7 @@ func TestForkAndExec(t *testing.T) {
 	require.Equal(t, areas[0].key.path, place.File.Path)
 }
 
-// Where no process can be read, the reason is told; one that can be read clears it.
+// TestErr checks that Err returns the reason if no process can be read, and nil after a success.
 func TestErr(t *testing.T) {
 	r := newResolver(t, Options{Unwatched: true})
 	for i := range suspicious {
@@ -237,7 +237,7 @@ func TestErr(t *testing.T) {
 	require.NoError(t, r.Err())
 }
 
-// A process that may not be looked at is counted once, however often that is tried, and one that has ended is not.
+// TestDenied checks that an inaccessible process is counted once, and that an ended process is not counted.
 func TestDenied(t *testing.T) {
 	r := bare()
 	for i, err := range []error{unix.EACCES, unix.EPERM, unix.ENOENT} {
@@ -251,7 +251,8 @@ func TestDenied(t *testing.T) {
 	require.EqualValues(t, 2, r.stats.Denied)
 }
 
-// A deleted file can be read as long as a process has it mapped; another file at its path is not taken for it.
+// TestDeletedAndReplacedFiles checks that a deleted file can be read while a process has it mapped, and that another file at
+// its path is refused.
 func TestDeletedAndReplacedFiles(t *testing.T) {
 	sleep, err := exec.LookPath("sleep")
 	require.NoError(t, err)
@@ -283,7 +284,7 @@ func TestDeletedAndReplacedFiles(t *testing.T) {
 	})
 }
 
-// A program can be gone before its file is identified, and another one be in its place before what is in it is read.
+// TestShortLivedProgram checks that an ended program is not mistaken for another one that takes its place.
 func TestShortLivedProgram(t *testing.T) {
 	content, err := os.ReadFile("/proc/self/exe")
 	require.NoError(t, err)
@@ -313,8 +314,8 @@ func TestShortLivedProgram(t *testing.T) {
 	require.True(t, bytes.Equal(content, read))
 }
 
-// Files are kept open of a process in another mount namespace if they are on its root mount, and of one in the host's if
-// they are on the host's: nothing that could be unmounted is held.
+// TestMayHold checks that a file only stays open if nothing that could be unmounted is held. In another mount namespace it must
+// be on the process's root mount, in the host's on the host's.
 func TestMayHold(t *testing.T) {
 	if os.Getuid() != 0 {
 		t.Skip("only root can mount")
@@ -350,7 +351,7 @@ func TestMayHold(t *testing.T) {
 	}
 }
 
-// A file is kept open for a while, and not for longer.
+// TestHoldFor checks that a file stays open for a limited time.
 func TestHoldFor(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := New(Options{Identify: identifyHere, Unwatched: true})
@@ -377,7 +378,7 @@ func TestHoldFor(t *testing.T) {
 	})
 }
 
-// No more files are kept open than there may be.
+// TestHold checks the maximum number of open files.
 func TestHold(t *testing.T) {
 	r := bare()
 	for range 2 * maxOpen {

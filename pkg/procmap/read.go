@@ -14,7 +14,7 @@ import (
 	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/procfs"
 )
 
-// These bound the data that is read of one process.
+// These bound the data that is read about one process.
 const (
 	maxMountinfo = 4 << 20
 	maxPath      = 4096
@@ -25,8 +25,7 @@ var (
 	errAvoided = errors.New("a file system that may not answer")
 )
 
-// readProcess reads the mappings of a process, and returns the CPU time that this has taken. Only the goroutine of run calls
-// it.
+// readProcess reads the mappings of a process, and returns the CPU time that this took. Only the goroutine of run calls it.
 func (r *Resolver) readProcess(ctx context.Context, req request) time.Duration {
 	begin := procfs.SinceBoot()
 	work := new(reading)
@@ -38,22 +37,22 @@ func (r *Resolver) readProcess(ctx context.Context, req request) time.Duration {
 	return used
 }
 
-// reading is the data that was read of a process.
+// reading is the data that was read about a process.
 type reading struct {
 	areas []area
 	start uint64
-	from  *life // whose mappings they are; nil: the process's own
+	from  *life // the life with these mappings; nil: the process's own
 	err   error
 }
 
-// readEither reads the mappings of a process. If that fails, it reads those of its parent.
+// readEither reads the mappings of a process, or else those of its parent.
 func (r *Resolver) readEither(ctx context.Context, req request) reading {
 	p := req.process
 	areas, start, err := r.readMaps(p.PID, p.ExeInode, req.seen)
 	if err == nil || !r.watching {
 		return reading{areas, start, nil, err}
 	}
-	// A fork without execve has what its parent has.
+	// A fork without execve has its parent's mappings.
 	r.mu.Lock()
 	l := r.history.at(p.PID, req.seen)
 	r.mu.Unlock()
@@ -65,7 +64,7 @@ func (r *Resolver) readEither(ctx context.Context, req request) reading {
 	return reading{err: err}
 }
 
-// takeReading takes the data that was read of a process since begin.
+// takeReading adds the data that was read about a process since begin.
 func (r *Resolver) takeReading(req request, begin uint64, read reading) {
 	p, areas, start, from, err := req.process, read.areas, read.start, read.from, read.err
 	r.mu.Lock()
@@ -85,7 +84,7 @@ func (r *Resolver) takeReading(req request, begin uint64, read reading) {
 			e.gone = e.life == nil
 		}
 		if e != nil && errors.Is(err, patience.ErrStuck) {
-			e.gone = true // one that does not let itself be read has had its turn
+			e.gone = true // a process whose reading hangs is not tried again
 		}
 		return
 	}
@@ -99,7 +98,7 @@ func (r *Resolver) takeReading(req request, begin uint64, read reading) {
 			return
 		}
 		if from == nil && r.history.at(p.PID, 0) != nil {
-			return // what was read is the next life's
+			return // the data belongs to the next life
 		}
 		if from == nil {
 			from = r.history.begin(p.PID, start)
@@ -121,14 +120,14 @@ func (r *Resolver) takeReading(req request, begin uint64, read reading) {
 	}
 	if e.life != nil {
 		if e.life.start != from.start || !e.life.meets(from) {
-			return // it has become another program since
+			return // it has become another program since then
 		}
 		from.perf = e.life.perf
 	}
 	e.life = from
 }
 
-// readMaps reads the mappings of a process and its start, in nanoseconds since boot.
+// readMaps reads the mappings and the start of a process, in nanoseconds since boot.
 func (r *Resolver) readMaps(pid uint32, exe, seen uint64) ([]area, uint64, error) {
 	dir, err := procfs.Open(r.proc, pid)
 	if err != nil {
@@ -147,7 +146,7 @@ func (r *Resolver) readMaps(pid uint32, exe, seen uint64) ([]area, uint64, error
 	for i := range areas {
 		areas[i].key.setStat(dir, mapLink(areas[i].start, areas[i].end))
 	}
-	// An open /proc folder stays that of one process, but an execve during the read would mix two programs: check again.
+	// An open /proc folder always belongs to one process, but an execve during the read would mix two programs. So check again.
 	if _, err := r.checkProcess(dir, pid, exe, seen); err != nil {
 		return nil, 0, err
 	}
@@ -157,8 +156,8 @@ func (r *Resolver) readMaps(pid uint32, exe, seen uint64) ([]area, uint64, error
 	return areas, start, nil
 }
 
-// checkProcess makes sure that the /proc folder dir belongs to the process that the kernel saw at the time seen, with this inode
-// of its executable. It returns when the process began.
+// checkProcess checks that the /proc folder dir belongs to the process that the kernel saw at the time seen, with this
+// executable's inode. It returns the start of the process.
 func (r *Resolver) checkProcess(dir procfs.Dir, pid uint32, inode, seen uint64) (uint64, error) {
 	exe, _, err := dir.Executable()
 	if err != nil {
@@ -174,13 +173,13 @@ func (r *Resolver) checkProcess(dir procfs.Dir, pid uint32, inode, seen uint64) 
 	return start, err
 }
 
-// area is an executable mapping, a line of /proc/PID/maps.
+// area is an executable mapping: a line of /proc/PID/maps.
 type area struct {
 	start, end, offset uint64
 	key                fileKey
 }
 
-// parseMaps reads the areas, by address.
+// parseMaps returns the areas, sorted by address.
 func parseMaps(text []byte) []area {
 	var areas []area
 	for m := range procfs.Mappings(text) {

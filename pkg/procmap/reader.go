@@ -8,14 +8,14 @@ import (
 	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/patience"
 )
 
-// The goroutine that reads may use burst of CPU time immediately. It earns a second of CPU time in every slowdown seconds. So
-// starting processes without pause makes it take at most a fifth of one CPU.
+// The reading goroutine may use burst of CPU time immediately. It earns a second of CPU time in every slowdown seconds. So if
+// processes start without pause, it takes at most a fifth of one CPU.
 const (
 	burst    = time.Second
 	slowdown = 5
 )
 
-// run reads the processes and files in the queues, within the bound of burst and slowdown, until ctx ends.
+// run reads the queued processes and files until ctx ends. burst and slowdown bound its CPU time.
 func (r *Resolver) run(ctx context.Context) {
 	sweep := time.NewTicker(10 * time.Second)
 	defer sweep.Stop()
@@ -37,7 +37,7 @@ func (r *Resolver) run(ctx context.Context) {
 	allowance := patience.Allowance{Burst: burst, Slowdown: slowdown}
 	var next chooser
 	for {
-		select { // the tickers, even while the queues are never empty
+		select { // handle the tickers even if the queues are never empty
 		case <-sweep.C:
 			r.sweep()
 		case <-release.C:
@@ -77,14 +77,14 @@ func (r *Resolver) run(ctx context.Context) {
 	}
 }
 
-// maxInRow is how many processes are read before a file has its turn.
+// maxInRow is the number of processes that are read before a file.
 const maxInRow = 8
 
-// chooser decides what is read next. Processes first: they may end, while files stay. But a queue of processes that is
-// never empty does not keep files from being read.
+// chooser decides what is read next. Processes come first, because they may end while files stay. But an endless queue of
+// processes must not block files.
 type chooser struct{ inRow int }
 
-// ready returns the next item to read, nothing if both queues are empty.
+// ready returns the next item to read. It returns nil if both queues are empty.
 func (c *chooser) ready(queue <-chan request, toRead <-chan *file) (*request, *file) {
 	if c.inRow >= maxInRow {
 		c.inRow = 0

@@ -5,7 +5,7 @@ import (
 	"encoding/binary"
 )
 
-// The records of the kernel that are read, PERF_RECORD_* of linux/perf_event.h.
+// These are the kernel's records that are parsed: PERF_RECORD_* in linux/perf_event.h.
 const (
 	recordLost  = 2
 	recordComm  = 3
@@ -18,25 +18,25 @@ const (
 	protExec    = 4       // PROT_EXEC
 
 	headerSize = 8
-	// trailerSize is what sample_id_all appends with PERF_SAMPLE_TID and PERF_SAMPLE_TIME: process, thread, time.
+	// trailerSize is the size that sample_id_all appends with PERF_SAMPLE_TID and PERF_SAMPLE_TIME: process, thread, time.
 	trailerSize = 16
 )
 
-// event is something that has happened to a process.
+// event is an event of a process.
 type event struct {
 	kind int // one of recordLost, recordComm (an execve), recordExit, recordFork, recordMmap2
 	time uint64
 	pid  uint32
-	// parent is that of a fork.
+	// parent is set for a fork.
 	parent uint32
-	// Of a mapping.
+	// These are set for a mapping.
 	start, end, offset uint64
 	file               fileKey
-	// lost is how many records are missing.
+	// lost is the number of missing records.
 	lost uint64
 }
 
-// parseRecord reads a record, header included. ok is false for one that does not matter or makes no sense.
+// parseRecord parses a record with its header. It returns false for an irrelevant or invalid record.
 func parseRecord(b []byte) (e event, ok bool) {
 	if len(b) < headerSize+trailerSize {
 		return e, false
@@ -63,7 +63,7 @@ func parseRecord(b []byte) (e event, ok bool) {
 			return e, false
 		}
 		e.pid, e.parent = order.Uint32(body), order.Uint32(body[4:])
-		return e, e.pid == order.Uint32(body[8:]) // else it is a thread
+		return e, e.pid == order.Uint32(body[8:]) // otherwise it is a thread
 	case recordMmap2: // pid, tid, addr, len, pgoff, maj, min, ino, ino_generation, prot, flags, filename
 		const fixed = 64
 		if len(body) < fixed || misc&miscBuildID != 0 || order.Uint32(body[56:])&protExec == 0 {

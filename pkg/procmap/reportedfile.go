@@ -8,19 +8,19 @@ import (
 	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/procfs"
 )
 
-// Mapping is the place of a file in a process, as reported by another program (see ReportedFile).
+// Mapping is a process's mapping of a file, as reported by another program (see ReportedFile).
 type Mapping struct {
 	PID uint32
-	// Seen is a time at which the file was mapped, in nanoseconds since boot, 0 for now. A process with this PID that
-	// has begun after it is another one.
+	// Seen is a time at which the file was mapped, in nanoseconds since boot, or 0 for now. A process with this PID that began
+	// later is another one.
 	Seen uint64
-	// Start and End are the addresses as the process has them, 0 if they are not known.
+	// Start and End are addresses in the process, or 0 if they are unknown.
 	Start, End uint64
 }
 
-// ReportedFile describes a file that processes have mapped, as reported by another program, such as the unwinder.
+// ReportedFile describes a file that processes have mapped, as reported by another program such as the unwinder.
 type ReportedFile struct {
-	// Device and Inode are as stat returns them.
+	// Device and Inode are from stat.
 	Device, Inode uint64
 	// Path is the path in the first process that had the file.
 	Path string
@@ -28,9 +28,9 @@ type ReportedFile struct {
 	Version [16]byte
 }
 
-// File returns the file that t describes, for callers that know it from another program and not from Locate. mapped are processes
-// that have mapped it. The first one is tried first. If pending, a later call may return the file; nil without pending means that
-// it cannot be read.
+// File returns the file that t describes, for callers that know it from another program and not from Locate. mapped are
+// processes that have mapped it, the preferred one first. pending reports that a later call may return the file. If it returns
+// nil and false, the file cannot be read.
 func (r *Resolver) File(t ReportedFile, mapped ...Mapping) (file *File, pending bool) {
 	if t.Device == 0 || t.Inode == 0 || !strings.HasPrefix(t.Path, "/") {
 		return nil, false
@@ -63,14 +63,14 @@ func (r *Resolver) File(t ReportedFile, mapped ...Mapping) (file *File, pending 
 	return nil, f.kind == ordinary
 }
 
-// is reports whether the device of a mapping can be the device that stat returned. With btrfs and overlayfs the numbers differ, and one of them or
-// both have major 0, as file systems have that are no disk's.
+// is reports whether a mapping's device number can belong to the device number from stat. With btrfs and overlayfs the numbers
+// differ. One or both of them then have major 0, as file systems without a disk have.
 func (d device) is(stat uint64) bool {
 	of := device{unix.Major(stat), unix.Minor(stat)}
 	return d == of || d.major == 0 || of.major == 0
 }
 
-// heldBy reports whether a process is known to have mapped the file. Under Resolver.mu.
+// heldBy reports whether a process is known to have mapped the file. The caller holds Resolver.mu.
 func (f *file) heldBy(pid uint32) bool {
 	for i := range f.holders {
 		if f.holders[i].pid == pid {
@@ -80,9 +80,8 @@ func (f *file) heldBy(pid uint32) bool {
 	return false
 }
 
-// fillFromMaps completes the key of a reported file from the maps of the process with the /proc folder dir. It adds device and
-// path and, in h, the mapping. The device decides whether its file system is avoided. Other keys are complete already and stay as
-// they are.
+// fillFromMaps completes the key of a reported file from the maps of the process with the /proc folder dir. It sets device and
+// path, and the mapping in h. The device decides whether its file system is avoided. All other keys are already complete.
 func (k *fileKey) fillFromMaps(dir procfs.Dir, h *holder) error {
 	if k.dev != (device{}) || k.stat == 0 {
 		return nil

@@ -14,7 +14,7 @@ import (
 	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/procfs"
 )
 
-// findFile asks until it is known whether there is such a file.
+// findFile calls File until the result is final.
 func findFile(t *testing.T, r *Resolver, told ReportedFile, mapped ...Mapping) *File {
 	t.Helper()
 	limit := time.After(20 * time.Second)
@@ -32,7 +32,7 @@ func findFile(t *testing.T, r *Resolver, told ReportedFile, mapped ...Mapping) *
 	}
 }
 
-// What another program tells of a file is enough to find it, and is not believed where it is wrong.
+// TestFile checks that another program's report is enough to find a file, and that a wrong report is refused.
 func TestFile(t *testing.T) {
 	sleep, err := exec.LookPath("sleep")
 	require.NoError(t, err)
@@ -74,7 +74,7 @@ func TestFile(t *testing.T) {
 	r := newResolver(t, Options{Unwatched: true})
 	require.Nil(t, findFile(t, r, ReportedFile{Device: told.Device, Inode: told.Inode, Path: told.Path}), "nobody has mapped it")
 
-	// Root returns the root of a process that had the file, not of a later one with the same PID.
+	// Root returns the root of a process that had the file, and not of a later process with the same PID.
 	f := findFile(t, r, told, exact)
 	root, err := f.Root()
 	require.NoError(t, err)
@@ -84,7 +84,7 @@ func TestFile(t *testing.T) {
 	_, err = late.Root()
 	require.ErrorContains(t, err, "have ended")
 
-	// Written to in place, it is another version.
+	// After a write in place, it is another version.
 	now := time.Now().Add(time.Hour)
 	require.NoError(t, os.Chtimes(path, now, now))
 	again := told
@@ -93,7 +93,7 @@ func TestFile(t *testing.T) {
 	require.Equal(t, f.ID, findFile(t, r, told, exact).ID)
 }
 
-// A file that could not be read is asked for again after a while.
+// TestFileIsTriedAgain checks that a file that could not be read is tried again later.
 func TestFileIsTriedAgain(t *testing.T) {
 	r := bare()
 	told, mapped := ReportedFile{Device: 8<<8 + 1, Inode: 5, Path: "/opt/app"}, Mapping{PID: 7}
@@ -110,7 +110,7 @@ func TestFileIsTriedAgain(t *testing.T) {
 	require.Same(t, f, <-r.toRead)
 }
 
-// A file whose device is one of a file system that may not answer is not opened by where it is mapped, whatever was told.
+// TestFileAvoided checks that a file whose device may not answer is not opened by its mapping, whatever the report says.
 func TestFileAvoided(t *testing.T) {
 	_, p := start(t, "sleep", "600")
 	own := areasOf(t, p.PID)[0]

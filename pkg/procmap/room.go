@@ -12,7 +12,7 @@ func (r *Resolver) makeRoom() {
 	}
 }
 
-// forgetHalf forgets the less recently used half of the processes.
+// forgetHalf forgets the least recently used half of the processes.
 func (r *Resolver) forgetHalf() {
 	keys := slices.SortedFunc(maps.Keys(r.processes), func(a, b Process) int { return r.processes[a].used.Compare(r.processes[b].used) })
 	for _, p := range keys[:(len(keys)+1)/2] {
@@ -20,22 +20,22 @@ func (r *Resolver) forgetHalf() {
 	}
 }
 
-// sweep calls shrink now and then: not everything that grows is counted by bound.
+// sweep calls shrink. It runs periodically, because bound does not count everything that grows.
 func (r *Resolver) sweep() {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.shrink()
 }
 
-// bound calls shrink if much has been added since the last time. The caller holds r.mu.
+// bound calls shrink if much has been added since its last call. The caller holds r.mu.
 func (r *Resolver) bound() {
 	if r.history.grown > maxHeld/2 {
 		r.shrink()
 	}
 }
 
-// shrink forgets the history and all files if more than maxHeld is held. Then it halves the requested processes for as long as
-// they alone are too much. The caller holds r.mu.
+// shrink forgets the history and all files if more than maxHeld is held. If the requested processes alone are still too large,
+// it halves them repeatedly. The caller holds r.mu.
 func (r *Resolver) shrink() {
 	r.history.grown = 0
 	if r.held() <= maxHeld {
@@ -55,15 +55,15 @@ func (r *Resolver) shrink() {
 	}
 }
 
-// What things take, in bytes, by estimate.
+// These are estimated sizes in bytes.
 const (
 	lifeBytes  = 250
 	rangeBytes = 40
 	entryBytes = 150
 )
 
-// held estimates, on the high side, the memory of all lives and files in bytes. counted keeps it from counting one
-// twice. The caller holds r.mu.
+// held returns a high estimate of the memory of all lives and files in bytes. counted prevents counting one twice. The caller
+// holds r.mu.
 func (r *Resolver) held() int {
 	r.count++
 	n := 0

@@ -6,20 +6,19 @@ import (
 )
 
 const (
-	// wait is how long opening and identifying one file, or reading one process, may take. A disk takes
-	// milliseconds.
+	// wait limits opening and identifying one file, or reading one process. A disk takes milliseconds.
 	wait = 5 * time.Second
-	// maxStuck is how many files, and how many processes, are waited for in vain at a time.
+	// maxStuck bounds the hanging files, and the hanging processes, at a time.
 	maxStuck = 16
-	// After maxDoubtful devices on doubtful file systems that did not answer, nothing on such a file system is opened. Each
-	// counts for forgive, even if it has answered after all. Otherwise one that always answers too late, under new numbers, would
-	// take all the time.
+	// After maxDoubtful devices on doubtful file systems have hung, no such file system is used any more. Each device counts
+	// for forgive, even if it has answered late. Otherwise a file system that always answers late under new device numbers
+	// would take all the time.
 	maxDoubtful = 4
 	forgive     = 10 * time.Minute
 )
 
-// opening is the device of the current or last opening of a file, and the trust in it. It may be read
-// while another goroutine waits for the file system.
+// opening is the device of the current or last opening of a file, and the trust in it. It may be read while another goroutine
+// waits for the file system.
 type opening struct{ v atomic.Uint64 }
 
 func (o *opening) set(dev device, t trust) {
@@ -31,10 +30,10 @@ func (o *opening) get() (device, trust) {
 	return device{uint32(v >> 36), uint32(v >> 4)}, trust(v & 15)
 }
 
-// stuckDevice is a device with a file system that does not answer.
+// stuckDevice is a device whose file system does not answer.
 type stuckDevice struct {
 	waiting int       // goroutines that have not returned
-	until   time.Time // it is avoided until then, and while there are such
+	until   time.Time // it is avoided until then, and while goroutines wait
 }
 
 // isStuck reports whether a device does not answer. The caller holds r.mountsMu.
@@ -73,8 +72,8 @@ func (r *Resolver) unmarkStuck(dev device) {
 	}
 }
 
-// Stuck is called when reading the open file does not end: nothing on its device is opened any more. Whoever has called
-// it calls the function that it returns when the reading has ended after all.
+// Stuck reports that reading the open file hangs. Its device is then avoided. The caller calls the returned function when the
+// reading has returned after all.
 func (f *File) Stuck() (ended func()) {
 	if f.r == nil {
 		return func() {}

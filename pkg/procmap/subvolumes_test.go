@@ -18,8 +18,8 @@ import (
 	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/symbols/symtab"
 )
 
-// Files of two subvolumes of btrfs can have the same device in /proc/PID/maps, the same inode number, and in two containers the same
-// path. Each process has its own.
+// TestSubvolumes checks files of two btrfs subvolumes with the same device in /proc/PID/maps, the same inode number, and the
+// same path in two containers. Each process must have its own.
 func TestSubvolumes(t *testing.T) {
 	if os.Getuid() != 0 {
 		t.Skip("only root can mount")
@@ -55,7 +55,7 @@ func TestSubvolumes(t *testing.T) {
 		require.NoError(t, os.WriteFile(filepath.Join(volume, subvolume, "app"), content, 0o755))
 		var st unix.Stat_t
 		require.NoError(t, unix.Stat(filepath.Join(volume, subvolume, "app"), &st))
-		// Each sees its subvolume at the same place.
+		// Each process sees its subvolume at the same path.
 		cmd := exec.Command("unshare", append([]string{"--mount", "sh", "-c", `mount --bind "$0/$1" "$0" && exe=$0/app && shift && exec "$exe" "$@"`, volume, subvolume}, args...)...)
 		require.NoError(t, cmd.Start())
 		t.Cleanup(func() { _ = cmd.Process.Kill(); _ = cmd.Wait() })
@@ -70,7 +70,7 @@ func TestSubvolumes(t *testing.T) {
 	}
 	n := 0
 	eachWay(t, func(t *testing.T, r *Resolver) {
-		// After the resolver has begun, so that the kernel tells of them, too.
+		// These start after the resolver, so the kernel reports them, too.
 		first := begin(fmt.Sprint("first", n), "/bin/sleep", "600")
 		second := begin(fmt.Sprint("second", n), "/usr/bin/tail", "-f", "/dev/null")
 		n++
@@ -87,7 +87,7 @@ func TestSubvolumes(t *testing.T) {
 			require.Equal(t, place.File.ID, id)
 		}
 
-		// Reported by another program, each is found where it is mapped, and neither where the other one is.
+		// When another program reports them, each is found at its own mapping.
 		told := func(p program) ReportedFile {
 			return ReportedFile{Device: p.device, Inode: p.area.key.inode, Path: p.area.key.path, Version: [16]byte{byte(p.device)}}
 		}

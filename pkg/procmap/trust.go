@@ -11,32 +11,32 @@ import (
 	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/procfs"
 )
 
-// A file is opened according to what its file system is.
+// A file is only opened if its file system is trusted enough.
 //
-// That is certain from the file's mount. The file is opened with O_PATH, which involves no file system without a network. Its
-// mount has an ID, and mountinfo has a line with that ID. While the file is open nothing else can have it. A device number says
-// less: the next file system gets the number of an unmounted one without a disk.
+// The file's mount identifies the file system. The file is opened with O_PATH, which calls no file system without a network.
+// Its mount has an ID, and mountinfo has a line with that ID. While the file is open, no other mount can have the ID. A device
+// number is less reliable: after an unmount, the next file system without a disk gets the same number.
 //
-// An overlay answers as its layers do, and these are paths in the mount namespace that it was mounted in. If the host's
-// first process has it as well, its mounts tell what the layers are on. Else nobody knows for certain: such a file
-// system, or one of an unknown type, is doubtful. It is opened all the same, because ordinary containers can look like
-// that. What does not answer then is left behind (package patience) and its device avoided; after some of those
-// nothing doubtful is opened for a while.
+// An overlay answers if its layers do. These are paths in the mount namespace in which it was mounted. If the host's first
+// process also has this mount, its mounts show the layers' file systems. Otherwise they are not known for certain. Such an
+// overlay, or a file system of an unknown type, is doubtful. It is opened all the same, because ordinary containers can look
+// like that. A call that hangs is abandoned (package patience), and its device is avoided. After several of these, nothing
+// doubtful is opened for some time.
 type trust uint8
 
 const (
-	avoid    trust = iota // it is not opened
-	doubtful              // it may not answer
+	avoid    trust = iota // must not be opened
+	doubtful              // may not answer
 	trusted
 )
 
 var (
-	// mayNotAnswer are file systems with answers from a process or over a network.
+	// mayNotAnswer are file systems that a process or a network serves.
 	mayNotAnswer = []string{
 		"fuse", "fuseblk", "nfs", "nfs4", "cifs", "smb3", "smbfs", "ceph", "9p", "virtiofs", "afs", "gfs2", "ocfs2", "lustre", "glusterfs",
 		"beegfs", "autofs", "coda", "orangefs", "vboxsf", "gpfs",
 	}
-	// answer are those that the kernel serves from memory or a disk.
+	// answer are file systems that the kernel serves from memory or a disk.
 	answer = []string{
 		"ext2", "ext3", "ext4", "xfs", "btrfs", "bcachefs", "f2fs", "zfs", "jfs", "reiserfs", "vfat", "exfat", "ntfs3", "iso9660", "udf",
 		"squashfs", "erofs", "tmpfs", "ramfs", "rootfs", "devtmpfs", "hugetlbfs",
@@ -44,10 +44,10 @@ var (
 	layered = []string{"overlay", "overlayfs"}
 )
 
-// maxStacked is how many nested overlays are inspected. The kernel allows two.
+// maxStacked is the number of nested overlays that are inspected. The kernel allows two.
 const maxStacked = 3
 
-// trust returns how far the file system of m is trusted. mounts are the mounts in m's namespace.
+// trust returns the trust in the file system of m. mounts are the mounts in m's namespace.
 func (m *mount) trust(mounts []mount, depth int) trust {
 	switch {
 	case m.avoid:
@@ -74,8 +74,8 @@ func (m *mount) trust(mounts []mount, depth int) trust {
 	return least
 }
 
-// layers returns the folders of an overlay: lowerdir=/a:/b (a colon in a name is \:), lowerdir+=/a and so on. mountinfo writes a
-// comma in a name, and other characters, as unescape reads them.
+// layers returns the folders of an overlay from lowerdir=/a:/b (a colon in a name is \:), lowerdir+=/a and so on. unescape
+// decodes commas and other characters in names.
 func (m *mount) layers() []string {
 	var layers []string
 	for option := range strings.SplitSeq(m.options, ",") {
@@ -95,7 +95,7 @@ func splitLayers(s string) []string {
 	var layers []string
 	var b strings.Builder
 	add := func() {
-		if b.Len() > 0 { // :: comes before layers with data only
+		if b.Len() > 0 { // data-only layers follow ::
 			layers = append(layers, b.String())
 		}
 		b.Reset()
@@ -115,16 +115,16 @@ func splitLayers(s string) []string {
 	return layers
 }
 
-// judgement is the trust in a mount, and how long it is valid. The mount cannot be another one meanwhile; but the
-// host's first process may see it later.
+// judgement is the trust in a mount, and how long it is valid. The mount cannot change meanwhile, but the host's first process
+// may see it later.
 type judgement struct {
 	trust trust
 	dev   device
 	until time.Time
 }
 
-// judge says how far the file system of a file that is open with O_PATH is trusted, and notes it in on, with its device. dir is
-// the /proc folder of the process that has mapped the file. dev is the mapping's device, or the zero value.
+// judge returns the trust in the file system of a file that is open with O_PATH. It stores the trust and the device in on. dir
+// is the /proc folder of the process that has mapped the file. dev is the mapping's device, or the zero value.
 func (r *Resolver) judge(dir procfs.Dir, fd int, dev device, on *opening) trust {
 	t, dev := r.judged(dir, fd, dev)
 	on.set(dev, t)
@@ -139,13 +139,13 @@ func (r *Resolver) judge(dir procfs.Dir, fd int, dev device, on *opening) trust 
 
 func (r *Resolver) judged(dir procfs.Dir, fd int, dev device) (trust, device) {
 	var st unix.Statx_t
-	// Of its own: the two kinds of ID exclude each other.
+	// This needs a call of its own, because the two kinds of ID exclude each other.
 	if unix.Statx(fd, "", unix.AT_EMPTY_PATH|unix.AT_STATX_DONT_SYNC, unix.STATX_MNT_ID, &st) != nil || st.Mask&unix.STATX_MNT_ID == 0 {
 		return avoid, dev
 	}
 	id, real := st.Mnt_id, device{st.Dev_major, st.Dev_minor}
 	if real.major != 0 && dev.major != 0 {
-		return trusted, real // a disk; what is not one was left out by avoided and openBelow
+		return trusted, real // a disk; avoided and openBelow have refused all others
 	}
 	var unique unix.Statx_t
 	only := unix.Statx(fd, "", unix.AT_EMPTY_PATH|unix.AT_STATX_DONT_SYNC, unix.STATX_MNT_ID_UNIQUE, &unique) == nil &&
@@ -181,7 +181,7 @@ func (r *Resolver) judged(dir procfs.Dir, fd int, dev device) (trust, device) {
 		}
 		return t, m.dev
 	}
-	// Nobody sees the mount: it was unmounted (umount -l), or is outside of the process's root.
+	// No process sees the mount. It was unmounted (umount -l), or is outside the process's root.
 	if real == memoryDevice() {
 		return trusted, real
 	}
@@ -199,13 +199,13 @@ func (r *Resolver) judged(dir procfs.Dir, fd int, dev device) (trust, device) {
 	return avoid, dev
 }
 
-// kernelMounts are the mounts of a process that does not end, read again when the kernel says that they have changed.
+// kernelMounts has the mounts of a process that does not end. They are read again when the kernel reports a change.
 type kernelMounts struct {
 	f      *os.File
 	mounts []mount
 }
 
-// get returns the mounts of the process with the /proc folder at path, nil if they cannot be read.
+// get returns the mounts of the process with the /proc folder at path, or nil if they cannot be read.
 func (k *kernelMounts) get(path string) []mount {
 	if k.f == nil {
 		fd, err := unix.Open(path+"/mountinfo", unix.O_RDONLY|unix.O_CLOEXEC, 0)

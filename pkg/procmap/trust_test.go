@@ -10,7 +10,7 @@ import (
 	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/procfs"
 )
 
-// An overlay is trusted as its layers are.
+// TestTrust checks that an overlay is trusted as much as its layers.
 func TestTrust(t *testing.T) {
 	mounts := parseMounts([]byte(`20 1 98:1 / / rw - ext4 /dev/root rw
 21 20 0:52 / /mnt/remote rw - fuse.stargz host: rw
@@ -47,7 +47,7 @@ func TestTrust(t *testing.T) {
 	require.Equal(t, trusted, mounts[0].trust(mounts, 0))
 }
 
-// Programs on an overlay over a disk and in memory are known, as those of containers are.
+// TestOverlay checks that programs on an overlay over a disk and in memory are identified, as in containers.
 func TestOverlay(t *testing.T) {
 	toMount(t)
 	dir := t.TempDir()

@@ -24,23 +24,23 @@ import (
 // executable mapping, execve, fork and exit on that CPU.
 
 const (
-	// ringPages is the memory for a CPU's events between two reads: 128 kB, about a thousand events.
+	// ringPages is the size of a CPU's ring: 128 kB, about a thousand events between two reads.
 	ringPages = 32
 	// readEvery is the time between two reads of the rings.
 	readEvery = 50 * time.Millisecond
-	// settle is how long a record may be under way to its ring, in nanoseconds.
+	// settle is how long a record may take to arrive in its ring, in nanoseconds.
 	settle = 2e6
 	// lookAtCPUs is the time between two checks of the list of online CPUs.
 	lookAtCPUs = 2 * time.Second
-	// maxEvents is how many events can be pending; those beyond it are lost.
+	// maxEvents bounds the pending events. Further events are lost.
 	maxEvents = 1 << 16
 )
 
-// watcher is the rings of all CPUs. It belongs to one goroutine.
+// watcher has the rings of all CPUs. It belongs to one goroutine.
 type watcher struct {
 	rings   []ring
-	online  []int   // the CPUs when it was made
-	pending []event // younger than settle: an earlier one may still come
+	online  []int   // the online CPUs when it was made
+	pending []event // younger than settle, because an earlier event may still arrive
 	buf     []byte
 }
 
@@ -49,8 +49,8 @@ type ring struct {
 	memory []byte
 }
 
-// watch asks the kernel for the events. It returns nil if that is not available. In another PID namespace than the first, the
-// numbers would differ, or the right is missing.
+// watch requests the events from the kernel. It returns nil if they are not available. In another PID namespace than the first,
+// the numbers would differ. Elsewhere a capability may be missing.
 func watch() *watcher {
 	if !procfs.SharesPIDs() {
 		return nil
@@ -58,7 +58,7 @@ func watch() *watcher {
 	w := &watcher{online: onlineCPUs()}
 	for _, cpu := range w.online {
 		r, err := openRing(cpu)
-		if errors.Is(err, unix.ENODEV) { // it went offline
+		if errors.Is(err, unix.ENODEV) { // the CPU went offline
 			continue
 		}
 		if err != nil {
@@ -73,7 +73,7 @@ func watch() *watcher {
 	return w
 }
 
-// onlineCPUs returns their numbers.
+// onlineCPUs returns the numbers of the online CPUs.
 func onlineCPUs() []int {
 	text, err := os.ReadFile("/sys/devices/system/cpu/online")
 	if err != nil {
@@ -82,7 +82,7 @@ func onlineCPUs() []int {
 	return parseCPUs(strings.TrimSpace(string(text)))
 }
 
-// parseCPUs reads a list such as "0-3,8".
+// parseCPUs parses a list such as "0-3,8".
 func parseCPUs(list string) []int {
 	var cpus []int
 	for part := range strings.SplitSeq(list, ",") {
@@ -134,15 +134,15 @@ func (w *watcher) close() {
 	w.rings = nil
 }
 
-// outdated reports whether other CPUs are online than when w was made. w does not see a new CPU, nor one that was offline
-// meanwhile.
+// outdated reports whether other CPUs are online than when w was made. w misses events on a CPU that has come online since
+// then.
 func (w *watcher) outdated() bool {
 	online := onlineCPUs()
 	return len(online) > 0 && !slices.Equal(online, w.online)
 }
 
-// read returns the events up to the time until, sorted by time, and the number of lost ones. until is settle before now; younger
-// events stay pending.
+// read returns the events up to the time until, sorted by time, and the number of lost events. until is the current time minus
+// settle. Later events stay pending.
 func (w *watcher) read() (until uint64, events []event, lost uint64) {
 	until = procfs.SinceBoot() - settle
 	for _, r := range w.rings {
@@ -160,7 +160,7 @@ func (w *watcher) read() (until uint64, events []event, lost uint64) {
 	return until, events, lost
 }
 
-// readRing moves the content of a ring into w.pending. The kernel writes the head and readRing the tail; both count bytes and
+// readRing moves the content of a ring into w.pending. The kernel writes the head, and readRing the tail. Both count bytes and
 // only grow.
 func (w *watcher) readRing(r ring) (lost uint64) {
 	page := (*unix.PerfEventMmapPage)(unsafe.Pointer(&r.memory[0]))
@@ -172,7 +172,7 @@ func (w *watcher) readRing(r ring) (lost uint64) {
 		at := tail % size
 		n := uint64(binary.NativeEndian.Uint16(data[at+6:])) // records are aligned to eight bytes
 		if n < headerSize || tail+n > head {
-			tail = head // no valid record: skip what is there
+			tail = head // not a valid record: skip everything up to head
 			break
 		}
 		record := data[at:min(at+n, size)]
@@ -196,7 +196,7 @@ func (w *watcher) readRing(r ring) (lost uint64) {
 	return lost
 }
 
-// follow takes the kernel's events into the history until the context ends. It closes w.
+// follow adds the kernel's events to the history until the context ends. It closes w.
 func (r *Resolver) follow(ctx context.Context, w *watcher) {
 	defer func() {
 		w.close()
@@ -221,9 +221,8 @@ func (r *Resolver) follow(ctx context.Context, w *watcher) {
 	}
 }
 
-// renew replaces a watcher that is outdated. What happened on CPUs that nobody watched is missing, so all lives that
-// have not ended are forgotten. Where no new watcher can be had, the old one stays, and they are forgotten at each
-// look.
+// renew replaces an outdated watcher. Events of unwatched CPUs are missing, so all lives that have not ended are forgotten. If
+// no new watcher is available, the old one stays, and the lives are forgotten at each check.
 func (r *Resolver) renew(w *watcher) *watcher {
 	if !w.outdated() {
 		return w
@@ -242,11 +241,11 @@ func (r *Resolver) renew(w *watcher) *watcher {
 	return w
 }
 
-// keepSingle is how long a file system is taken to have one device, in nanoseconds: its number can be another one's after that.
+// keepSingle is how long a file system counts as having a single device number, in nanoseconds. After that, another file system
+// may have its number.
 const keepSingle = 10e9
 
-// setStats completes the keys of files that were mapped. Of processes that have ended meanwhile they stay as they are. Only follow
-// calls it.
+// setStats completes the keys of mapped files. Keys of files of ended processes stay as they are. Only follow calls it.
 func (r *Resolver) setStats(events []event) {
 	now := procfs.SinceBoot()
 	for i := range events {
@@ -263,8 +262,8 @@ func (r *Resolver) setStats(events []event) {
 	}
 }
 
-// take brings the history up to date until a time. It lets go of r.mu after each atOnce events, so that others do not
-// wait for all of them.
+// take updates the history with events up to until. It releases r.mu after each atOnce events, so that others do not wait for
+// all of them.
 func (r *Resolver) take(until uint64, events []event, lost uint64) {
 	const atOnce = 256
 	for first := true; first || len(events) > 0; first = false {
@@ -275,7 +274,7 @@ func (r *Resolver) take(until uint64, events []event, lost uint64) {
 		}
 		r.bound()
 		if events = events[n:]; len(events) == 0 {
-			if lost > 0 { // the lost ones may be of any process
+			if lost > 0 { // they may belong to any process
 				r.history.forgetAlive()
 			}
 			r.history.until = until
@@ -299,7 +298,7 @@ func (r *Resolver) happened(e *event) {
 	case recordMmap2:
 		f := r.intern(e.file, holder{e.pid, e.start, e.end, e.time})
 		r.history.mmap(e.pid, mapped{e.start, e.end, e.offset, f})
-		if f.checked == 0 && !f.queued { // identify it now: it may be gone before anybody asks
+		if f.checked == 0 && !f.queued { // identify it now, because it may be gone before the first request
 			r.check(f)
 		}
 	}

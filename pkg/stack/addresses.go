@@ -8,8 +8,8 @@ import (
 	"strings"
 )
 
-// KernelAddresses returns the addresses of symbols of the running kernel, in the order of their names. It is an error if the
-// kernel hides them or has no such symbol. It takes tens of milliseconds.
+// KernelAddresses returns the addresses of symbols of the running kernel, in the order of names. It returns an error if the
+// kernel hides them or lacks a symbol. It takes tens of milliseconds.
 func KernelAddresses(names ...string) (addrs []uint64, err error) {
 	err = readFile("/proc/kallsyms", func(r io.Reader) error {
 		addrs, err = findSymbols(r, names)
@@ -18,7 +18,7 @@ func KernelAddresses(names ...string) (addrs []uint64, err error) {
 	return addrs, err
 }
 
-// findSymbols looks for symbols of the image, which come before those of modules.
+// findSymbols finds symbols of the image, which precede those of modules.
 func findSymbols(r io.Reader, names []string) ([]uint64, error) {
 	addrs := make([]uint64, len(names))
 	missing := map[string]int{}
@@ -47,12 +47,12 @@ func findSymbols(r io.Reader, names []string) ([]uint64, error) {
 	return addrs, nil
 }
 
-// changed are suffixes that a compiler adds to the name of a function that it has changed, but that is still the whole function.
-// Parts that were moved elsewhere, such as .cold and .part, do not count.
+// changed matches suffixes that a compiler adds to the name of a function that it has changed but that is still whole. Parts
+// that were moved elsewhere, such as .cold and .part, do not count.
 var changed = regexp.MustCompile(`^(\.(isra|constprop|lto_priv|llvm)\.\d+)+$`)
 
-// KernelFunction returns the compiler's name for a function of the running kernel's image: "f" can be "f" or "f.isra.0". It is an error if
-// there is none, or more than one, because each would only be called in some places.
+// KernelFunction returns the compiler's name for a function of the running kernel's image: "f" can be "f" or "f.isra.0". It
+// returns an error if there are none or several, because each of several is only called in some places.
 func KernelFunction(name string) (found string, err error) {
 	err = readFile("/proc/kallsyms", func(r io.Reader) error {
 		found, err = findFunction(r, name)

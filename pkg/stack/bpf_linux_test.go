@@ -22,16 +22,16 @@ import (
 	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/profile"
 )
 
-// The size of Inspektor Gadget's stack maps.
+// These are the sizes of Inspektor Gadget's stack maps.
 const (
 	igStackDepth   = 127
 	igStackEntries = 10000
 )
 
-// fastStackCmp is BPF_F_FAST_STACK_CMP, with which Inspektor Gadget takes stacks.
+// fastStackCmp is BPF_F_FAST_STACK_CMP. Inspektor Gadget records stacks with it.
 const fastStackCmp = 1 << 9
 
-// needBPF skips a test where eBPF programs cannot be loaded, and says why.
+// needBPF skips a test with a reason if eBPF programs cannot be loaded.
 func needBPF(t testing.TB) {
 	t.Helper()
 	if os.Geteuid() != 0 {
@@ -58,9 +58,8 @@ func newStackMap(t testing.TB, entries uint32) *ebpf.Map {
 	return newMap(t, &ebpf.MapSpec{Name: "test_stacks", Type: ebpf.StackTrace, KeySize: 4, ValueSize: igStackDepth * 8, MaxEntries: entries})
 }
 
-// recordStacks attaches a program to a raw tracepoint that stores the stack of each event of this
-// process in stacks. It returns a map that holds at 0 the last error of bpf_get_stackid, 0 if there
-// was none, and a function that detaches the program.
+// recordStacks attaches a program to a raw tracepoint. It stores the stack of each event of this process in stacks.
+// recordStacks returns a map with the last error of bpf_get_stackid (or 0) at 0, and a function that detaches the program.
 func recordStacks(t testing.TB, tracepoint string, stacks *ebpf.Map, flags int32) (lastError *ebpf.Map, detach func()) {
 	t.Helper()
 	lastError = newMap(t, &ebpf.MapSpec{Name: "test_errors", Type: ebpf.Array, KeySize: 4, ValueSize: 8, MaxEntries: 1})
@@ -119,7 +118,7 @@ func keys(t testing.TB, m *ebpf.Map) []uint32 {
 	return all
 }
 
-// formatStack makes the text of a stack as Inspektor Gadget does.
+// formatStack formats a stack as Inspektor Gadget does.
 func formatStack(t testing.TB, m *ebpf.Map, id uint32, symbols *kallsyms.KAllSyms) (text []byte, addrs []uint64) {
 	t.Helper()
 	var stack [igStackDepth]uint64
@@ -134,7 +133,7 @@ func formatStack(t testing.TB, m *ebpf.Map, id uint32, symbols *kallsyms.KAllSym
 	return text, addrs
 }
 
-// runningKernel returns the symbols of this kernel, and skips a test where they are hidden.
+// runningKernel returns the symbols of this kernel, or skips a test if they are hidden.
 func runningKernel(t testing.TB) *KernelSymbols {
 	t.Helper()
 	symbols, err := LoadKernelSymbols()
@@ -145,7 +144,7 @@ func runningKernel(t testing.TB) *KernelSymbols {
 	return symbols
 }
 
-// recordedStacks returns a map with kernel stacks of this process, and the symbols for them.
+// recordedStacks returns a map with kernel stacks of this process, and their symbols.
 func recordedStacks(t testing.TB) (*ebpf.Map, *kallsyms.KAllSyms) {
 	t.Helper()
 	needBPF(t)
@@ -181,7 +180,7 @@ func TestKernelOnKernel(t *testing.T) {
 			require.Equal(t, profile.FrameKernel, f.Type)
 			addr := addrs[trimmed+i]
 			if addr < symbols.Start || addr >= symbols.End {
-				continue // a module
+				continue // a function of a module
 			}
 			require.Equal(t, addr-symbols.Start, f.Address)
 			require.Equal(t, all.LookupByInstructionPointer(addr), f.Name)
@@ -195,14 +194,14 @@ func TestKernelOnKernel(t *testing.T) {
 			require.Equal(t, addrs[i], f.Address)
 		}
 
-		// The entry was replaced by a stack of another depth.
+		// A stack of another depth has replaced the entry.
 		frames, outcome = kernel.Append(nil, append(text, "one_more; "...), int32(id), true)
 		require.Equal(t, OK, outcome)
 		for _, f := range frames {
 			require.Zero(t, f.Address, "%s", f.Name)
 		}
 
-		// The entry is gone.
+		// The entry no longer exists.
 		require.NoError(t, m.Delete(id))
 		frames, outcome = kernel.Append(nil, text, int32(id), true)
 		require.Equal(t, OK, outcome)
@@ -214,7 +213,7 @@ func TestKernelOnKernel(t *testing.T) {
 	}
 }
 
-// TestKernelErrors has the kernel return each of the errors that Missing tells apart.
+// TestKernelErrors makes the kernel return each error that Missing distinguishes.
 func TestKernelErrors(t *testing.T) {
 	needBPF(t)
 	record := func(entries uint32, flags int32, churn func()) map[int32]bool {
@@ -229,7 +228,7 @@ func TestKernelErrors(t *testing.T) {
 		}
 		return got
 	}
-	// A map with room for one user stack loses the others.
+	// A map with room for one user stack loses all others.
 	const userStack = 1 << 8
 	depth := 0
 	got := record(1, userStack|fastStackCmp, func() { depth++; syscallAt(depth % 40) })
@@ -240,13 +239,13 @@ func TestKernelErrors(t *testing.T) {
 		}
 	}
 
-	// More frames are skipped than there are, as in user mode: there is no stack, and none is lost.
+	// The program skips more frames than there are, as in user mode. So there is no stack, and none is lost.
 	got = record(1, 255, func() { syscallAt(1) })
 	require.Contains(t, got, -int32(unix.EFAULT))
 	require.Equal(t, Empty, Missing(-int32(unix.EFAULT), true))
 }
 
-// syscallAt makes a system call from some depth, so that its user stack differs from others.
+// syscallAt makes a system call at a given depth, so that its user stack is unique.
 //
 //go:noinline
 func syscallAt(depth int) {
@@ -257,7 +256,7 @@ func syscallAt(depth int) {
 	_ = unix.Getppid()
 }
 
-// TestKernelSyscalls has a system call traced, whose stack has nothing of its own but the entry.
+// TestKernelSyscalls traces a system call whose stack has no function except the system call's entry.
 func TestKernelSyscalls(t *testing.T) {
 	needBPF(t)
 	all, err := kallsyms.NewKAllSyms()
@@ -279,7 +278,7 @@ func TestKernelSyscalls(t *testing.T) {
 	}
 }
 
-// TestKernelReadsHashMaps is for gadgets that keep their stacks themselves.
+// TestKernelReadsHashMaps covers gadgets that store their stacks themselves.
 func TestKernelReadsHashMaps(t *testing.T) {
 	needBPF(t)
 	const id = 1<<31 - 1
@@ -310,7 +309,7 @@ func TestKernelIgnoresOtherMaps(t *testing.T) {
 	}
 }
 
-// TestStackMapIDs pins what the Janitor's table relies on.
+// TestStackMapIDs pins the IDs that the Janitor's table depends on.
 func TestStackMapIDs(t *testing.T) {
 	needBPF(t)
 	m := newStackMap(t, igStackEntries)
@@ -321,7 +320,7 @@ func TestStackMapIDs(t *testing.T) {
 	require.NotErrorIs(t, err, ebpf.ErrKeyNotExist, "an ID that cannot be")
 }
 
-// TestModulesOnKernel looks functions of this kernel's modules up by their addresses.
+// TestModulesOnKernel finds functions of this kernel's modules by their addresses.
 func TestModulesOnKernel(t *testing.T) {
 	symbols := runningKernel(t)
 	k := NewKernel(KernelOptions{Symbols: symbols})
@@ -333,7 +332,7 @@ func TestModulesOnKernel(t *testing.T) {
 	require.NoError(t, err)
 	all, err := kallsyms.NewKAllSymsFromReader(bytes.NewReader(text))
 	require.NoError(t, err)
-	// Several functions may have one address.
+	// Several functions may have the same address.
 	namesAt := map[uint64][]string{}
 	for line := range strings.Lines(string(text)) {
 		fields := strings.Fields(line)

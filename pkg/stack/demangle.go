@@ -7,23 +7,23 @@ import (
 )
 
 const (
-	// maxMangledLen is the length up to which a name is demangled. Work and memory grow faster
-	// than the name does: 334 bytes can become 3 MB.
+	// maxMangledLen is the maximum length of a name to demangle. Work and memory grow faster than the name: 334 bytes can
+	// become 3 MB.
 	maxMangledLen = 1024
-	// maxDemangledPow bounds the demangled name: 2^12 bytes.
+	// maxDemangledPow bounds the demangled name to 2^12 bytes.
 	maxDemangledPow = 12
 )
 
-// The build fails unless MaxNameLen is 1<<maxDemangledPow.
+// The build fails unless MaxNameLen equals 1<<maxDemangledPow.
 var _ [0]struct{} = [MaxNameLen - 1<<maxDemangledPow]struct{}{}
 
-// Demangle returns a C++ or Rust symbol as a programmer wrote it, at most MaxNameLen bytes of it. A name that is not mangled,
-// longer than 1,024 bytes, or malformed is returned unchanged. It is safe for concurrent use.
+// Demangle returns a C++ or Rust symbol in source form, cut at MaxNameLen bytes. It returns a name unchanged if it is not
+// mangled, longer than 1,024 bytes, or malformed. It is safe for concurrent use.
 func Demangle(name string) (readable string) {
 	if len(name) > maxMangledLen || !isMangled(name) {
 		return name
 	}
-	// The names come from the workload's files, and the parser panics on unexpected input.
+	// Names come from the workload's files, and the parser panics on unexpected input.
 	defer func() {
 		if recover() != nil {
 			readable = name
@@ -33,7 +33,7 @@ func Demangle(name string) (readable string) {
 	if err != nil || s == "" {
 		return name
 	}
-	return CutName(s) // the demangler cuts at a byte, which can be within a rune
+	return CutName(s) // the demangler can cut within a rune
 }
 
 func isMangled(name string) bool {

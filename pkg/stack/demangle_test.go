@@ -35,12 +35,12 @@ func TestDemangle(t *testing.T) {
 	}
 }
 
-// doubling returns a C++ symbol of n nested types, each of which holds the one before twice.
+// doubling returns a C++ symbol of n nested types. Each contains the previous one twice.
 func doubling(n int) string {
 	const digits = "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZ"
 	var b strings.Builder
 	b.WriteString("_Z1f1PIiiE")
-	// The first substitution is the template 1P, the second P<int, int>.
+	// The first substitution is the template 1P, and the second is P<int, int>.
 	for i := range n {
 		sub := "S" + string(digits[i]) + "_"
 		b.WriteString("S_I" + sub + sub + "E")
@@ -60,10 +60,10 @@ func TestDemangleIsBounded(t *testing.T) {
 	require.Len(t, Demangle(doubling(20)), MaxNameLen, "a symbol whose name has megabytes")
 }
 
-// rustDoubling returns a Rust symbol with n tuples, each of which holds the one before twice, around a
-// type whose name is pad letters and then "ü".
+// rustDoubling returns a Rust symbol with n nested tuples. Each contains the previous one twice. The innermost type's name has
+// pad letters and then "ü".
 func rustDoubling(n, pad int) string {
-	// A back reference names a position in the symbol, counted from after "_R", in base 62.
+	// A back reference is a position in the symbol, counted from after "_R", in base 62.
 	backref := func(pos int) string {
 		const digits = "0123456789abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ"
 		if pos == 0 {

@@ -1,49 +1,45 @@
 // Package stack turns Inspektor Gadget's data of a call stack into frames.
 //
-// Inspektor Gadget hands a stack over as text: a list of names (or addresses, or build IDs), leaf
-// first, each entry followed by "; ". Kernel, User and AppendPlain read the three forms of it;
-// Kernel adds addresses from the gadget's stack map. Where a row has only the ID of a stack, Kernel and
-// User read it from the stack maps and find the names themselves. A Janitor keeps the stack maps from filling
-// up. Demangle makes C++ and Rust names readable and is meant to be called once per name, when a
-// profile is encoded.
+// Inspektor Gadget formats a stack as text: a list of names (or addresses, or build IDs), leaf first, each followed by "; ".
+// Kernel, User and AppendPlain read the three forms of this text. Kernel adds addresses from the gadget's stack map. If a row
+// only has the ID of a stack, Kernel and User read the stack from the stack maps and find the names themselves. A Janitor keeps
+// the stack maps from filling up. Demangle makes C++ and Rust names readable. Call it once per name, when a profile is encoded.
 //
-// The text comes from programs that nobody vouches for. Every result is bounded: MaxFrames frames of at most MaxNameLen bytes
-// each, from at most MaxTextLen bytes of text. Names are not checked for being UTF-8: the encoder replaces invalid bytes.
+// The text comes from untrusted programs. Every result is bounded: at most MaxFrames frames with names of at most MaxNameLen
+// bytes, from at most MaxTextLen bytes of text. Names may be invalid UTF-8: the encoder replaces invalid bytes.
 //
 // # Addresses
 //
-// Frame.Address holds, for
-//   - a kernel frame: the distance from the kernel's _stext, so that the place where the kernel was
-//     loaded (KASLR) stays secret; for one in a module that has a build ID, the distance from the
-//     start of the module's code; 0 elsewhere (BPF programs) and where _stext is unknown. With
-//     KernelOptions.RawAddresses the address itself.
-//   - a user frame whose build ID is known: the offset in the file. See User.
-//   - any other user frame: the address in the process.
+// Frame.Address depends on the kind of frame:
+//   - For a kernel frame, it is the distance from the kernel's _stext, so that the place where the kernel was loaded (KASLR) stays
+//     secret. In a module with a build ID, it is the distance from the start of the module's code. Elsewhere (BPF programs), and if
+//     _stext is unknown, it is 0. With KernelOptions.RawAddresses, it is the address itself.
+//   - For a user frame with a known build ID, it is the offset in the file. See User.
+//   - For any other user frame, it is the address in the process.
 //
-// All of them are as the kernel recorded them. The leaf's is the instruction pointer; a caller's is its return address, one
-// instruction past the call.
+// The addresses are as recorded by the kernel. For the leaf, that is the instruction pointer. For a caller, it is the return
+// address, one instruction past the call.
 //
 // # Frames without a name
 //
-// A frame with an address and no symbol has an empty name. A function is never named after an address. A frame without name and
-// address is named Unknown. So the frames around it keep their depth, and no empty location is sent.
+// A frame with an address and no symbol has an empty name. No function is named after an address. A frame without name and
+// address is named Unknown. So other frames keep their depth, and no empty location is sent.
 package stack
 
-// Limits of what one stack may hold.
+// These are the limits of one stack.
 const (
-	// MaxFrames is the number of frames of a stack. Of a longer one the leaf's end is kept.
-	// The kernel's own limit is 127 by default; interpreters' stacks can be deeper.
+	// MaxFrames is the maximum number of frames of a stack. A longer stack keeps its leaf end. The kernel's own limit is 127 by
+	// default, but interpreters' stacks can be deeper.
 	MaxFrames = 1024
-	// MaxNameLen is the length of a name in bytes. A longer one is cut where a rune begins.
+	// MaxNameLen is the maximum length of a name in bytes. A longer name is cut between runes.
 	MaxNameLen = 4096
-	// MaxTextLen is how much of a text is read, in bytes. Where it cuts an entry, that entry
-	// is left out.
+	// MaxTextLen is the maximum number of bytes of a text that are read. An entry that this cuts is dropped.
 	MaxTextLen = 1 << 20
 )
 
-// Unknown is the name of a frame that has neither a symbol nor an address. Inspektor Gadget writes
-// it too, for symbols that it does not find; there it means that the frame has no name.
+// Unknown is the name of a frame without symbol and address. Inspektor Gadget also writes it for symbols that it does not find.
+// In its texts, it means that the frame has no name.
 const Unknown = "[unknown]"
 
-// separator stands between two entries of a list, and after the last one.
+// separator follows each entry of a list.
 const separator = "; "

@@ -8,7 +8,7 @@ import (
 	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/profile"
 )
 
-// checkFrames checks what holds for frames of any origin.
+// checkFrames checks conditions that frames of any origin must fulfil.
 func checkFrames(t *testing.T, frames []profile.Frame, outcome Outcome) {
 	t.Helper()
 	switch outcome {
@@ -55,7 +55,7 @@ func FuzzSplit(f *testing.F) {
 		if len(spans) > MaxFrames+1 {
 			t.Fatalf("%d entries", len(spans))
 		}
-		// The entries and what stands between them are the text.
+		// The entries and the text between them must make up the whole text.
 		var joined strings.Builder
 		for i, p := range spans {
 			if i > 0 {

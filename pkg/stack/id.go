@@ -16,21 +16,21 @@ type buildIDRecord struct {
 	Where  uint64 // the offset in the file, or the address
 }
 
-// buildIDRecordSize is the size of a buildIDRecord in the map.
+// buildIDRecordSize is the size of a buildIDRecord in the map in bytes.
 const buildIDRecordSize = 32
 
-// The statuses of a buildIDRecord, BPF_STACK_BUILD_ID_*.
+// These are the values of buildIDRecord.Status, BPF_STACK_BUILD_ID_*.
 const (
 	buildIDEmpty = iota
 	buildIDValid
 	buildIDAddress
 )
 
-// AppendID appends the frames of the stack with the given ID to dst, leaf first. It reads their addresses and build IDs from the
-// gadget's maps, where Append reads texts; the frames have no names. The ID is as the eBPF program stored it: 0 says that no
-// stack was collected, a negative number is an error.
+// AppendID appends the frames of the stack with the given ID to dst, leaf first. Unlike Append, it reads addresses and build
+// IDs from the gadget's maps, and the frames have no names. id is as stored by the eBPF program: 0 means that no stack was
+// collected, and a negative number is an error.
 //
-// It costs one or two look-ups in maps: call it once per stack that is not yet known.
+// It costs one or two look-ups in maps, so call it once per unknown stack.
 func (u *User) AppendID(dst []profile.Frame, id int32) ([]profile.Frame, Outcome) {
 	u.addrs = u.addrs[:0]
 	if id <= 0 || !u.lookup(uint32(id)) {
@@ -39,7 +39,7 @@ func (u *User) AppendID(dst []profile.Frame, id int32) ([]profile.Frame, Outcome
 	u.lookupBuildIDs(uint32(id))
 	outcome := OK
 	if m := mapOf(u.opts.Map, 8); m != nil && len(u.addrs) == int(m.ValueSize()/8) {
-		outcome = Truncated // there is no room for more
+		outcome = Truncated // the map has no room for more
 	}
 	if len(u.addrs) > MaxFrames {
 		u.addrs, outcome = u.addrs[:MaxFrames], Truncated
@@ -47,21 +47,21 @@ func (u *User) AppendID(dst []profile.Frame, id int32) ([]profile.Frame, Outcome
 	for i := range u.addrs {
 		f := profile.Frame{Type: profile.FrameNative}
 		if !u.locate(&f, i) {
-			return dst, OK // the stack ends here: later records are not part of it
+			return dst, OK // the stack ends here, and later records do not belong to it
 		}
 		dst = append(dst, f)
 	}
 	return dst, outcome
 }
 
-// lookup reads the addresses of a stack and reports whether it found any.
+// lookup reads the addresses of a stack, and reports whether it found any.
 func (u *User) lookup(id uint32) bool {
 	u.addrs = readStack(u.opts.Map, &u.key, id, u.addrs)
 	return len(u.addrs) > 0
 }
 
-// readStack reads the addresses of a stack into buf, none if the stack does not exist. key points to the caller's memory, because
-// a variable here would be allocated at each look-up.
+// readStack reads the addresses of a stack into buf, or none if the stack does not exist. key points to the caller's memory,
+// because a local variable would be allocated at each look-up.
 func readStack(get func() *ebpf.Map, key *uint32, id uint32, buf []uint64) []uint64 {
 	m := mapOf(get, 8)
 	if m == nil {
@@ -81,7 +81,7 @@ func readStack(get func() *ebpf.Map, key *uint32, id uint32, buf []uint64) []uin
 	return buf
 }
 
-// lookupBuildIDs reads the build IDs of a stack, if the gadget has recorded them.
+// lookupBuildIDs reads the build IDs of a stack if the gadget recorded them.
 func (u *User) lookupBuildIDs(id uint32) {
 	u.ids = u.ids[:0]
 	m := mapOf(u.opts.BuildIDs, buildIDRecordSize)
@@ -106,14 +106,14 @@ func (u *User) lookupBuildIDs(id uint32) {
 			u.ids = append(u.ids, buildID{id: u.knownID(hex.AppendEncode(digits[:0], r.ID[:])), offset: r.Where})
 		case buildIDAddress:
 			u.ids = append(u.ids, buildID{offset: userAddress(r.Where)})
-		default: // buildIDEmpty: the stack has ended
+		default: // buildIDEmpty: the stack ends here
 			u.records = u.records[:i]
 			return
 		}
 	}
 }
 
-// mapOf returns the map if it is there and holds lists of entries of the given size under IDs.
+// mapOf returns the map, or nil unless it maps IDs to lists of entries of the given size.
 func mapOf(get func() *ebpf.Map, entry int) *ebpf.Map {
 	if get == nil {
 		return nil
@@ -123,7 +123,7 @@ func mapOf(get func() *ebpf.Map, entry int) *ebpf.Map {
 		return nil
 	}
 	switch m.Type() {
-	case ebpf.StackTrace, ebpf.Hash, ebpf.LRUHash: // gadgets can keep stacks in maps of their own
+	case ebpf.StackTrace, ebpf.Hash, ebpf.LRUHash: // gadgets can also keep stacks in their own hash maps
 		return m
 	}
 	return nil

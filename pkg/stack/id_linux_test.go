@@ -17,7 +17,7 @@ import (
 	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/profile"
 )
 
-// addressesOf returns what /proc/kallsyms says of every name.
+// addressesOf returns the addresses of each name in /proc/kallsyms.
 func addressesOf(t *testing.T) map[string][]uint64 {
 	t.Helper()
 	f, err := os.Open("/proc/kallsyms")
@@ -35,7 +35,7 @@ func addressesOf(t *testing.T) map[string][]uint64 {
 	return all
 }
 
-// TestKernelID names the stacks that this kernel records, and compares with Inspektor Gadget's names.
+// TestKernelID names stacks that this kernel records, and compares the names with Inspektor Gadget's.
 func TestKernelID(t *testing.T) {
 	m, ig := recordedStacks(t)
 	symbols := runningKernel(t)
@@ -45,7 +45,7 @@ func TestKernelID(t *testing.T) {
 	named := 0
 	for _, id := range keys(t, m) {
 		if id == 0 {
-			continue // an ID for bpf_get_stackid, none for AppendID
+			continue // a valid ID for bpf_get_stackid, but not for AppendID
 		}
 		_, addrs := formatStack(t, m, id, ig)
 		frames, outcome, err := k.AppendID(nil, int32(id))
@@ -114,7 +114,7 @@ func TestIDsWithoutAStack(t *testing.T) {
 //go:noinline
 func caller() bool { return unix.Close(-1) != nil }
 
-// TestUserID names the stacks of this process that the kernel records.
+// TestUserID reads stacks of this process that the kernel records.
 func TestUserID(t *testing.T) {
 	needBPF(t)
 	const userStack = 1 << 8 // BPF_F_USER_STACK
@@ -181,7 +181,7 @@ func TestUserIDWithBuildIDs(t *testing.T) {
 	require.Equal(t, want, frames, "what follows garbage is no frame")
 	require.Equal(t, addrs[:3], u.Addresses(3))
 
-	// A stack without an entry in the map of build IDs gets none of those of the stack before it.
+	// A stack without an entry in the map of build IDs must not get those of the previous stack.
 	require.NoError(t, buildIDs.Delete(uint32(id)))
 	want[0].Address, want[0].Mapping = 0x401000, profile.Mapping{}
 	frames, _ = u.AppendID(nil, id)

@@ -8,7 +8,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// TestJanitor keeps what rows name and deletes what they do not.
+// TestJanitor checks that stacks that rows refer to are kept, and that others are deleted.
 func TestJanitor(t *testing.T) {
 	needBPF(t)
 	stacks := newStackMap(t, igStackEntries)
@@ -42,7 +42,7 @@ func TestJanitor(t *testing.T) {
 	require.Empty(t, keys(t, stacks))
 	require.Zero(t, sweep(19))
 
-	// What is back in the map is given its time again.
+	// A stack that returns to the map gets the full time again.
 	_, detach = recordStacks(t, "sys_enter", stacks, 1<<8|fastStackCmp)
 	syscallAt(3)
 	detach()
@@ -54,7 +54,7 @@ func TestJanitor(t *testing.T) {
 	require.Empty(t, keys(t, stacks))
 }
 
-// TestJanitorMakesRoom shows what a Janitor is for: a map that is full takes new stacks again.
+// TestJanitorMakesRoom checks that a full map accepts new stacks again.
 func TestJanitorMakesRoom(t *testing.T) {
 	needBPF(t)
 	const entries = 8
@@ -82,7 +82,7 @@ func TestJanitorMakesRoom(t *testing.T) {
 	require.NotEmpty(t, keys(t, stacks), "there is room again")
 }
 
-// TestJanitorWalksInSteps has more entries than one Sweep looks at.
+// TestJanitorWalksInSteps has more entries than one Sweep checks.
 func TestJanitorWalksInSteps(t *testing.T) {
 	needBPF(t)
 	stacks := newStackMap(t, igStackEntries)
@@ -115,7 +115,7 @@ func TestJanitorWalksInSteps(t *testing.T) {
 	require.Empty(t, keys(t, stacks))
 }
 
-// deepSyscall makes a system call with a user stack of its own for each a and b.
+// deepSyscall makes a system call with a unique user stack for each a and b.
 //
 //go:noinline
 func deepSyscall(a, b int) {

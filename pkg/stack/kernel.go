@@ -11,27 +11,27 @@ import (
 	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/profile"
 )
 
-// kernelFile is the name of the kernel's own code in perf and pprof.
+// kernelFile is the file name of the kernel's own code in perf and pprof.
 const kernelFile = "[kernel.kallsyms]"
 
-// KernelOptions are the settings of a Kernel. The zero value gives names without addresses.
+// KernelOptions are the settings of a Kernel. With the zero value, frames have names and no addresses.
 type KernelOptions struct {
-	// Map returns the gadget's kernel stack map, from which addresses are read. It is of the type BPF_MAP_TYPE_STACK_TRACE, or a
-	// hash map with the same keys and values. It may be nil or return nil, as it does before the gadget has started: then there
+	// Map returns the gadget's kernel stack map, from which addresses are read. Its type is BPF_MAP_TYPE_STACK_TRACE, or a hash
+	// map with the same keys and values. Map may be nil or return nil, for example before the gadget has started. Then there
 	// are no addresses.
 	Map func() *ebpf.Map
 	// RawAddresses leaves addresses unchanged. They reveal where the kernel was loaded.
 	RawAddresses bool
-	// KeepTracing keeps the frames that the tracing itself puts on top of a stack. It is for samplers: in
-	// their stacks, such frames are time that the workload spends on being traced.
+	// KeepTracing keeps the frames that tracing adds at the leaf of a stack. It is for samplers, because these frames are time
+	// that the workload spends on being traced.
 	KeepTracing bool
-	// Symbols is the knowledge of the running kernel; nil if there is none.
+	// Symbols has the symbols of the running kernel. It may be nil.
 	Symbols *KernelSymbols
 }
 
-// Kernel turns kernel stacks into frames. It is not safe for concurrent use: each field of a data
-// source has its own, used in the goroutine of the gadget's callback alone. A look-up takes an entry
-// out of the stack map for a moment, and a second reader at that moment would find none.
+// Kernel turns kernel stacks into frames. It is not safe for concurrent use. Each field of a data source has its own Kernel,
+// which is only used in the goroutine of the gadget's callback. A look-up removes an entry from the stack map for a moment, so
+// a second reader at that moment would find none.
 type Kernel struct {
 	opts    KernelOptions
 	symbols *KernelSymbols
@@ -43,14 +43,14 @@ type Kernel struct {
 	addrs        []uint64
 	key          uint32
 
-	// Of AppendID, read at its first call.
+	// AppendID reads these at its first call.
 	functions, generated *functionTable
 	named                bool
-	unnamed              error // why there are no names
+	unnamed              error // why functions have no names
 }
 
 // NewKernel returns a Kernel. With symbols from LoadKernelSymbols, it checks the list of the kernel's modules. It reads their
-// symbols if they differ from the last call's, which takes tens of milliseconds. So make it when the gadget is prepared.
+// symbols if the list has changed, which takes tens of milliseconds. So call it when the gadget is prepared.
 func NewKernel(opts KernelOptions) *Kernel {
 	k := &Kernel{opts: opts, symbols: opts.Symbols}
 	if k.symbols == nil {
@@ -62,18 +62,17 @@ func NewKernel(opts KernelOptions) *Kernel {
 	return k
 }
 
-// Append appends the frames of a stack to dst, leaf first. symbols is Inspektor Gadget's text of the stack, "" if there is none.
-// id is the raw stack ID, negative (as int32) for an error. hasID is false if the row has no such field. With any outcome but OK
-// and Truncated nothing is appended.
+// Append appends the frames of a stack to dst, leaf first. symbols is Inspektor Gadget's text of the stack, or "". id is the
+// raw stack ID. It is negative (as int32) for an error. hasID is false if the row has no such field. Unless the outcome is OK
+// or Truncated, Append appends nothing.
 //
-// The address of each frame comes from the stack map. The entry may have been replaced by another
-// stack since Inspektor Gadget read it: addresses are used only if there are as many as names. Each
-// call for a valid ID costs one look-up, so call it once per stack that is not yet known.
+// The address of each frame comes from the stack map. Another stack may have replaced the entry since Inspektor Gadget read it,
+// so addresses are only used if there are as many as names. Each call for a valid ID costs one look-up, so call it once per
+// unknown stack.
 //
-// The frames that tracing puts at the leaf are left out (see KernelOptions.KeepTracing), but never
-// all there are.
+// Append drops frames of tracing at the leaf (see KernelOptions.KeepTracing), unless the stack has no others.
 //
-// The names of the frames are parts of symbols: a caller that keeps them clones them.
+// The names of frames are parts of symbols. Clone names that you keep.
 func (k *Kernel) Append(dst []profile.Frame, symbols []byte, id int32, hasID bool) ([]profile.Frame, Outcome) {
 	text, truncated := limitText(symbols)
 	if trimSeparator(text) == "" {
@@ -113,14 +112,14 @@ func (k *Kernel) Append(dst []profile.Frame, symbols []byte, id int32, hasID boo
 	return dst, OK
 }
 
-// AppendID appends the frames of the stack with the given ID to dst, leaf first. It reads their addresses from the stack map and
-// names them itself, in contrast to Append. The ID is as the eBPF program stored it: 0 says that no stack was collected, a
-// negative number is an error. Everything else is as for Append.
+// AppendID appends the frames of the stack with the given ID to dst, leaf first. Unlike Append, it reads addresses from the
+// stack map and finds the names itself. id is as stored by the eBPF program: 0 means that no stack was collected, and a
+// negative number is an error. Otherwise it is like Append.
 //
-// The error says why the functions of a stack that is there have no names.
+// The error says why functions of an existing stack have no names.
 //
 // It takes some microseconds. The first call also reads /proc/kallsyms, which takes tens of milliseconds. All Kernels of a
-// process share the names of the image's functions, some 4 MB. Call it once per stack that is not yet known.
+// process share the names of the image's functions, some 4 MB. Call it once per unknown stack.
 func (k *Kernel) AppendID(dst []profile.Frame, id int32) ([]profile.Frame, Outcome, error) {
 	if id <= 0 || !k.lookup(uint32(id)) {
 		return dst, Missing(id, id != 0), nil
@@ -131,7 +130,7 @@ func (k *Kernel) AppendID(dst []profile.Frame, id int32) ([]profile.Frame, Outco
 		k.addrs, outcome = k.addrs[:MaxFrames], Truncated
 	}
 	if len(k.addrs) == recordedDepth {
-		outcome = Truncated // there is no room for more
+		outcome = Truncated // the kernel records no more
 	}
 	dst = slices.Grow(dst, len(k.addrs))
 	for i, addr := range k.addrs {
@@ -141,7 +140,7 @@ func (k *Kernel) AppendID(dst []profile.Frame, id int32) ([]profile.Frame, Outco
 	return k.trim(dst, start), outcome, k.unnamed
 }
 
-// trim removes the tracing's own frames from a stack that begins at start.
+// trim removes frames of tracing from a stack that begins at start.
 func (k *Kernel) trim(dst []profile.Frame, start int) []profile.Frame {
 	if k.opts.KeepTracing {
 		return dst
@@ -159,13 +158,13 @@ func (k *Kernel) readNames() {
 		return
 	}
 	if k.functions, k.unnamed = k.symbols.functions(); k.unnamed == nil {
-		// The kernel makes and removes code at run time. Without its names, that code is unknown.
+		// The kernel creates and removes code at run time. Without these symbols, that code is unknown.
 		k.generated, _ = k.symbols.generated()
 	}
 }
 
-// functionAt returns the name of the function at an address, "" if it is not known. The image's functions are not
-// searched for an address outside of it: symbols have no sizes, and the last one would match.
+// functionAt returns the name of the function at an address, or "". It does not search the image's functions for an address
+// outside the image: symbols have no sizes, so the last one would match.
 func (k *Kernel) functionAt(addr uint64) string {
 	switch {
 	case k.functions == nil:
@@ -178,14 +177,14 @@ func (k *Kernel) functionAt(addr uint64) string {
 			return name
 		}
 	}
-	if k.symbols.End == 0 { // the place of the image is not known
+	if k.symbols.End == 0 { // the bounds of the image are not known
 		return k.functions.name(addr, generatedLimit)
 	}
 	return ""
 }
 
-// within returns an address within a frame's instruction. For the leaf, it is the address itself. A
-// caller's address is the return address, which can be past the function's end.
+// within returns an address within a frame's instruction. For the leaf, that is the address itself. A caller has a return
+// address, which can be past the function's end.
 func within(addr uint64, leaf bool) uint64 {
 	if leaf || addr == 0 {
 		return addr
@@ -193,16 +192,15 @@ func within(addr uint64, leaf bool) uint64 {
 	return addr - 1
 }
 
-// frame sets f to the known facts of a frame. addr is an address of the running kernel; it must not get into f unless the options
-// say so.
+// frame sets f to the known facts of a frame. addr is an address of the running kernel, and must not appear in f unless the
+// options say so.
 func (k *Kernel) frame(f *profile.Frame, name string, addr uint64, leaf, known bool) {
 	*f = profile.Frame{Name: name, Type: profile.FrameKernel}
 	located := true
 	switch {
 	case !known || k.symbols.End == 0:
 		located = false
-		// The kernel's own code is the likely place. A guess does no harm if there is no
-		// address to look up in it.
+		// The code is probably the kernel's own. A wrong guess does no harm without an address.
 		if !known || !k.opts.RawAddresses {
 			f.Mapping = k.image()
 		}
@@ -214,7 +212,7 @@ func (k *Kernel) frame(f *profile.Frame, name string, addr uint64, leaf, known b
 		k.refresh()
 		m := findModule(k.modules, at)
 		if m == nil && k.symbols.programs != nil {
-			// name is from the symbols at the gadget's start, and can belong to an earlier program at this place.
+			// name is from the symbols at the gadget's start, and may belong to an earlier program at this address.
 			if program, listed := k.symbols.programs.name(at, k.now); program != "" {
 				f.Name, located = program, false
 				break
@@ -229,8 +227,7 @@ func (k *Kernel) frame(f *profile.Frame, name string, addr uint64, leaf, known b
 			}
 			break
 		}
-		// Inspektor Gadget searches the symbols as if they were sorted, and those of modules
-		// are not.
+		// Inspektor Gadget searches the symbols as if they were sorted, but those of modules are not.
 		f.Name = m.function(at)
 		f.Mapping = m.mapping
 		if m.mapping.GNUBuildID != "" {
@@ -259,8 +256,7 @@ func (k *Kernel) refresh() {
 	}
 }
 
-// Changes returns how often code outside the kernel's image has been replaced so far. Stacks that are known by their addresses
-// may need new names then.
+// Changes returns how often code outside the kernel's image has been replaced. After a change, known stacks may need new names.
 func (s *KernelSymbols) Changes() int {
 	n, now := 0, time.Now()
 	if s.programs != nil {
@@ -273,13 +269,12 @@ func (s *KernelSymbols) Changes() int {
 	return n
 }
 
-// generatedPrefixes are the names of code that the kernel makes at run time, outside of its image and of modules. Inspektor
-// Gadget names an address after the nearest symbol before it, among those at the gadget's start. So another name in such a place
-// is wrong; in practice it is the image's last symbol.
+// generatedPrefixes are prefixes of names of code that the kernel creates at run time, outside its image and modules. Inspektor
+// Gadget names an address after the nearest preceding symbol from the gadget's start. So another name there is wrong. In
+// practice it is the image's last symbol.
 var generatedPrefixes = []string{"bpf_", "ftrace_trampoline", "kprobe_"}
 
-// image returns the mapping of the kernel's own code. Without a build ID there is none: it would
-// identify nothing.
+// image returns the mapping of the kernel's own code. Without a build ID it is empty, because it would identify nothing.
 func (k *Kernel) image() profile.Mapping {
 	if k.symbols.BuildID == "" {
 		return profile.Mapping{}
@@ -291,7 +286,7 @@ func (k *Kernel) inImage(addr uint64) bool {
 	return addr >= k.symbols.Start && addr < k.symbols.End
 }
 
-// address returns the address of frame i, if it was found in the stack map.
+// address returns the address of frame i if the stack map has it.
 func (k *Kernel) address(i int) (uint64, bool) {
 	if i >= len(k.addrs) {
 		return 0, false
@@ -299,15 +294,14 @@ func (k *Kernel) address(i int) (uint64, bool) {
 	return k.addrs[i], true
 }
 
-// outside reports whether frame i is known to be outside the kernel's image, as code of BPF
-// programs is.
+// outside reports whether frame i is known to be outside the kernel's image, for example in a BPF program.
 func (k *Kernel) outside(i int) bool {
 	addr, known := k.address(i)
 	return known && k.symbols.End != 0 && !k.inImage(addr)
 }
 
-// lookup reads the addresses of a stack into addrs and reports whether it found any. It does not
-// return why it failed, because a stack without addresses is still a stack.
+// lookup reads the addresses of a stack into addrs, and reports whether it found any. It returns no error, because a stack can
+// be used without addresses.
 func (k *Kernel) lookup(id uint32) bool {
 	k.addrs = readStack(k.opts.Map, &k.key, id, k.addrs)
 	return len(k.addrs) > 0

@@ -117,7 +117,7 @@ func TestKernelFrame(t *testing.T) {
 	}
 }
 
-// TestKernelCallerAtTheEnd has a call that never returns at the end of its function: it would return to
+// TestKernelCallerAtTheEnd has a call that never returns as the last instruction of its function, so its return address is in
 // the next one.
 func TestKernelCallerAtTheEnd(t *testing.T) {
 	t.Parallel()

@@ -10,18 +10,16 @@ import (
 	"strings"
 )
 
-// functionTable names functions of the kernel by their addresses. It is not modified after it was read, and
-// safe for concurrent use. The functions of modules are in moduleTable.
+// functionTable names functions of the kernel by address. It is immutable and safe for concurrent use. Functions of modules are
+// in moduleTable.
 type functionTable struct {
-	// addrs are sorted. The name of addrs[i] is names[ends[i-1]:ends[i]]: one text in place of
-	// a hundred thousand.
+	// addrs are sorted. The name of addrs[i] is names[ends[i-1]:ends[i]]. So one text replaces a hundred thousand.
 	addrs []uint64
 	ends  []uint32
 	names string
 }
 
-// name returns the function that the address is in: the nearest one before it, if that is less than limit
-// bytes away, or else "".
+// name returns the nearest function at or before the address if that is less than limit bytes away, or "".
 func (t *functionTable) name(addr, limit uint64) string {
 	i, found := slices.BinarySearch(t.addrs, addr)
 	if !found {
@@ -37,12 +35,12 @@ func (t *functionTable) name(addr, limit uint64) string {
 	return t.names[start:t.ends[i]]
 }
 
-// generatedLimit is the assumed maximum size of a function that the kernel made at run time. Its symbol has
-// no size, and code that comes after it may have been made later, without a symbol in the table.
+// generatedLimit is the assumed maximum size of a function that the kernel created at run time. Its symbol has no size, and
+// code after it may be newer, without a symbol in the table.
 const generatedLimit = 64 << 10
 
-// generatedOwners stand in brackets after the symbols of code that the kernel made at run time: BPF
-// programs, and the trampolines of ftrace and kprobes.
+// generatedOwners follow the symbols of code that the kernel created at run time: BPF programs, and the trampolines of ftrace
+// and kprobes.
 var generatedOwners = []string{"[bpf]", "[__builtin__"}
 
 // kernelSymbol is a line of /proc/kallsyms: "ffffffff81000000 T _stext" or, outside the image, "ffffffffc0201000 t
@@ -51,18 +49,18 @@ type kernelSymbol struct {
 	addr  uint64 // 0 if the kernel hides it
 	kind  byte
 	name  []byte
-	owner []byte // in brackets
+	owner []byte // in brackets, empty for the image
 }
 
 func (s *kernelSymbol) isFunction() bool { return strings.IndexByte("tTwW", s.kind) >= 0 }
 func (s *kernelSymbol) ofImage() bool    { return len(s.owner) == 0 }
 
-// isGenerated reports whether it belongs to code that the kernel made at run time.
+// isGenerated reports whether the symbol belongs to code that the kernel created at run time.
 func (s *kernelSymbol) isGenerated() bool {
 	return slices.ContainsFunc(generatedOwners, func(prefix string) bool { return bytes.HasPrefix(s.owner, []byte(prefix)) })
 }
 
-// eachSymbol calls visit with each line of /proc/kallsyms, until it returns false. The texts are valid until then.
+// eachSymbol calls visit with each line of /proc/kallsyms until visit returns false. The texts are only valid during the call.
 func eachSymbol(r io.Reader, visit func(s kernelSymbol) bool) error {
 	scanner := bufio.NewScanner(r)
 	for scanner.Scan() {
@@ -81,7 +79,7 @@ func eachSymbol(r io.Reader, visit func(s kernelSymbol) bool) error {
 
 var errHidden = errors.New("addresses are hidden (CAP_SYSLOG is needed, see the sysctl kernel.kptr_restrict)")
 
-// readFunctionTable reads some functions from /proc/kallsyms.
+// readFunctionTable reads the wanted functions from /proc/kallsyms.
 func readFunctionTable(r io.Reader, wanted func(*kernelSymbol) bool) (*functionTable, error) {
 	type symbol struct {
 		addr   uint64
@@ -107,8 +105,8 @@ func readFunctionTable(r io.Reader, wanted func(*kernelSymbol) bool) (*functionT
 	if len(all) == 0 && hidden {
 		return nil, errHidden
 	}
-	// Of several names for one address, the last in this order is used. It has few leading underscores, because labels such as
-	// _stext and __entry_text_start have more. Among those, a global name is preferred.
+	// If an address has several names, the last one in this order is used. It has few leading underscores, because labels such
+	// as _stext and __entry_text_start have more. Among equals, a global name is preferred.
 	underscores := func(s string) int { return len(s) - len(strings.TrimLeft(s, "_")) }
 	global := func(s symbol) int {
 		if s.global {

@@ -41,7 +41,7 @@ ffffffffc0202000 t ftrace_trampoline	[__builtin__ftrace]
 		0xffffffff81000100: "weak",
 		0xffffffff81000140: "out_of_order",
 		0xffffffff81000200: "out_of_order", // data is not code
-		0xffffffffc0000010: "out_of_order", // modules have a table of their own
+		0xffffffffc0000010: "out_of_order", // modules have their own table
 		0xffffffffffffffff: "out_of_order",
 	} {
 		require.Equal(t, want, image.name(addr, math.MaxUint64), "%#x", addr)
@@ -54,7 +54,7 @@ ffffffffc0202000 t ftrace_trampoline	[__builtin__ftrace]
 		0xffffffffc0201010: "bpf_prog_6deef7357e7b4530",
 		0xffffffffc0202000: "ftrace_trampoline",
 		0xffffffffc0211fff: "ftrace_trampoline",
-		0xffffffffc0212000: "", // made later, perhaps
+		0xffffffffc0212000: "", // may be newer code
 	} {
 		require.Equal(t, want, made.name(addr, generatedLimit), "%#x", addr)
 	}
@@ -68,7 +68,8 @@ ffffffffc0202000 t ftrace_trampoline	[__builtin__ftrace]
 	require.Empty(t, empty.name(0xffffffff81000000, math.MaxUint64))
 }
 
-// Outside of the image no function of it is near, whatever else could not be read.
+// TestFunctionOutsideImage checks that an address outside the image gets no function of the image, even if other symbols are
+// unreadable.
 func TestFunctionOutsideImage(t *testing.T) {
 	t.Parallel()
 	const start, end, made = 0xffffffff81000000, 0xffffffff81001000, 0xffffffffc0201000

@@ -5,52 +5,53 @@ import "golang.org/x/sys/unix"
 // Outcome is the result of reading a stack.
 type Outcome uint8
 
-// The outcomes of a stack.
+// These are the outcomes of a stack.
 const (
-	// OK: the frames are the stack that the kernel recorded.
+	// OK means that the frames are the stack that the kernel recorded.
 	OK Outcome = iota
-	// Empty: there was no stack to record, so nothing is missing. Either the program was in user mode when its kernel stack was
-	// requested, or it is a kernel thread without a user stack, or the gadget does not collect this kind of stack.
+	// Empty means that there was no stack, so nothing is missing. The gadget may not collect this kind of stack. The program
+	// may have been in user mode when its kernel stack was requested. A kernel thread has no user stack.
 	Empty
-	// Lost: there was a stack, and it did not arrive. The stack map was full, another stack took its place, or the entry was
-	// removed before it was read.
+	// Lost means that a stack existed and did not arrive. The stack map was full, another stack took its place, or the entry
+	// was removed before it was read.
 	Lost
-	// Truncated: the stack had as many frames as the kernel records, more than MaxFrames, or more
-	// than MaxTextLen bytes of text. The leaf's end of it was kept.
+	// Truncated means that the stack had as many frames as the kernel records, more than MaxFrames, or a text of more than
+	// MaxTextLen bytes. Its leaf end was kept.
 	Truncated
-	// Partial: the known part of the stack is in other fields of the row, and need not reach the program's entry.
+	// Partial means that the known part of the stack is in other fields of the row, and may not reach the program's entry.
 	Partial
 )
 
 // Absence is the reason for a stack without frames.
 type Absence uint8
 
-// The reasons for a stack without frames.
+// These are the reasons for a stack without frames.
 const (
-	// NotCollected: the gadget did not collect it.
+	// NotCollected means that the gadget did not collect the stack.
 	NotCollected Absence = iota
-	// NoRoom: the stack map was full, or its place was taken by another stack.
+	// NoRoom means that the stack map was full, or another stack took the stack's place.
 	NoRoom
-	// Gone: it was removed from the stack map before it was read.
+	// Gone means that the stack was removed from the stack map before it was read.
 	Gone
-	// Refused: the kernel could not take it, for any other reason.
+	// Refused means that the kernel could not record the stack for any other reason.
 	Refused
-	// NoneThere: there are no frames of this kind. The program was in user mode when its kernel stack was requested, or it is a
-	// kernel thread, which has no user stack.
+	// NoneThere means that there are no frames of this kind. The program was in user mode when its kernel stack was requested,
+	// or it is a kernel thread, which has no user stack.
 	NoneThere
-	// NoText: the field with its text is empty, and the row says no more.
+	// NoText means that the stack's text is empty, and the row has no reason.
 	NoText
 
-	// NumAbsences is how many there are.
+	// NumAbsences is the number of reasons.
 	NumAbsences = int(NoText) + 1
 )
 
-// WhyAbsent returns why a stack has no text, from the stack ID that the eBPF program stored. That is the result of bpf_get_stackid;
-// a negative number is an error. collected is false if the gadget recorded no ID.
+// WhyAbsent returns why a stack has no text, given the stack ID that the eBPF program stored. The ID is the result of
+// bpf_get_stackid, and a negative number is an error. collected is false if the gadget recorded no ID.
 //
-// The kernel's errors (kernel/bpf/stackmap.c): EFAULT says that there are no frames of the requested kind, as in every sample
-// that interrupts user code; EEXIST and ENOMEM, that the map has no place for this stack. Gadgets store -1 (bpf_get_stackid does
-// not return EPERM) where they did not ask. A valid ID without a text is a stack that was removed from the map.
+// The kernel's errors are in kernel/bpf/stackmap.c. EFAULT means that there are no frames of the requested kind, as in every
+// sample of user code. EEXIST and ENOMEM mean that the map has no room for this stack. Gadgets store -1 if they did not request
+// a stack, because bpf_get_stackid does not return EPERM. A valid ID without a text belongs to a stack that was removed from
+// the map.
 func WhyAbsent(id int32, collected bool) Absence {
 	switch {
 	case !collected, id == -1:

@@ -6,12 +6,12 @@ import (
 	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/profile"
 )
 
-// splitters keeps the memory of splitters between calls.
+// splitters reuses memory between calls.
 var splitters = sync.Pool{New: func() any { return new(splitter) }}
 
-// AppendPlain appends the frames of a stack to dst that any text field holds as "leaf; caller; … ". The frames have a name, or an
-// address for an entry that is an address in words. They have no type, because their origin is unknown. Addresses of the kernel
-// are left out, as are empty entries. If nothing is left, the outcome is Empty. The names of the frames are parts of symbols.
+// AppendPlain appends the frames of a stack to dst from a text field of the form "leaf; caller; … ". A frame has a name, or an
+// address if its entry is a hexadecimal address. Frames have no type, because their origin is unknown. Kernel addresses and
+// empty entries are dropped. If nothing is left, the outcome is Empty. The names of frames are parts of symbols.
 func AppendPlain(dst []profile.Frame, symbols []byte) ([]profile.Frame, Outcome) {
 	text, truncated := limitText(symbols)
 	s := splitters.Get().(*splitter)

@@ -12,14 +12,14 @@ import (
 	"github.com/cilium/ebpf"
 )
 
-// programTable knows the addresses of the loaded eBPF programs. Programs come and go while a gadget runs, and a new one can
-// take another's place in memory. With symbols from the start, it would get the old name. It is safe for concurrent use.
+// programTable has the addresses of the loaded eBPF programs. Programs come and go while a gadget runs, and a new program can
+// take another's place in memory. The symbols from the start would give it the old name. It is safe for concurrent use.
 type programTable struct {
 	mu      sync.Mutex
 	looked  time.Time
 	byID    map[ebpf.ProgramID]bool
 	code    []programCode // sorted by start
-	used    int           // the number of unloaded functions that stacks went through
+	used    int           // the number of unloaded functions that were in stacks
 	unknown bool          // programs cannot be listed
 }
 
@@ -28,17 +28,17 @@ type programCode struct {
 	start, end uint64
 	name       string
 	id         ebpf.ProgramID
-	used       bool // a stack went through it
+	used       bool // it was in a stack
 }
 
-// lookAgain is the least time between two checks of the loaded programs, or modules. A check of programs takes some
-// microseconds, and twenty more for each new one.
+// lookAgain is the minimum time between two checks of the loaded programs, or modules. A check of programs takes some
+// microseconds, and twenty more for each new program.
 const lookAgain = time.Second
 
-// maxPrograms limits the known programs.
+// maxPrograms limits the number of known programs.
 const maxPrograms = 4096
 
-// name returns the function at an address, "" if there is none. known is false if programs cannot be listed.
+// name returns the function at an address, or "". known is false if programs cannot be listed.
 func (t *programTable) name(addr uint64, now time.Time) (name string, known bool) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -54,8 +54,8 @@ func (t *programTable) name(addr uint64, now time.Time) (name string, known bool
 	return t.code[i].name, true
 }
 
-// changes returns the number of unloaded functions that stacks went through so far: another stack with the same
-// addresses may be one of other functions.
+// changes returns the number of unloaded functions that were in stacks. Another stack with the same addresses may have other
+// functions.
 func (t *programTable) changes(now time.Time) int {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -78,7 +78,7 @@ func (t *programTable) look(now time.Time) {
 			break
 		}
 		if err != nil {
-			t.unknown, t.code, t.byID = true, nil, nil // it takes CAP_SYS_ADMIN
+			t.unknown, t.code, t.byID = true, nil, nil // CAP_SYS_ADMIN is missing
 			return
 		}
 		id = next
@@ -104,8 +104,8 @@ func (t *programTable) look(now time.Time) {
 	t.byID = there
 }
 
-// programFunctions returns the functions of a program under the names of the kernel's symbols, none if it is removed or its
-// addresses are hidden.
+// programFunctions returns the functions of a program with the names of the kernel's symbols. It returns none if the program
+// was removed or its addresses are hidden.
 func programFunctions(id ebpf.ProgramID) []programCode {
 	p, err := ebpf.NewProgramFromID(id)
 	if err != nil {

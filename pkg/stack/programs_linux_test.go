@@ -13,7 +13,7 @@ import (
 	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/profile"
 )
 
-// loadProgram loads a small program and returns where its code is.
+// loadProgram loads a small program and returns the address of its code.
 func loadProgram(t *testing.T, name string) (p *ebpf.Program, addr uint64) {
 	t.Helper()
 	p, err := ebpf.NewProgram(&ebpf.ProgramSpec{
@@ -28,7 +28,7 @@ func loadProgram(t *testing.T, name string) (p *ebpf.Program, addr uint64) {
 	return p, uint64(addrs[0])
 }
 
-// TestProgramsComeAndGo: a program gets its own name, also where another one's symbols are remembered.
+// TestProgramsComeAndGo checks that a program gets its own name even if another one's symbol is cached.
 func TestProgramsComeAndGo(t *testing.T) {
 	if os.Geteuid() != 0 {
 		t.Skip("eBPF programs are for root alone")
@@ -37,7 +37,7 @@ func TestProgramsComeAndGo(t *testing.T) {
 	k := NewKernel(KernelOptions{Symbols: symbols, RawAddresses: true, KeepTracing: true})
 	frame := func(addr uint64, said string) string {
 		k.symbols.programs.mu.Lock()
-		k.symbols.programs.looked = time.Time{} // a second has passed
+		k.symbols.programs.looked = time.Time{} // as if a second had passed
 		k.symbols.programs.mu.Unlock()
 		var f profile.Frame
 		k.frame(&f, said, addr, true, true)
@@ -52,7 +52,7 @@ func TestProgramsComeAndGo(t *testing.T) {
 		"the code is gone: nothing is known of that place")
 	require.Greater(t, symbols.Changes(), before, "stacks through it have to be named anew")
 
-	// Others come, one of them most likely to that place.
+	// One of these programs most likely gets the same address.
 	for i := range 20 {
 		p, where := loadProgram(t, fmt.Sprintf("next%d", i))
 		defer func() { require.NoError(t, p.Close()) }()
@@ -60,7 +60,7 @@ func TestProgramsComeAndGo(t *testing.T) {
 	}
 }
 
-// TestModulesComeAndGo: the list of modules is read again.
+// TestModulesComeAndGo checks that the list of modules is read again.
 func TestModulesComeAndGo(t *testing.T) {
 	root := t.TempDir()
 	write := func(modules, symbols string) {

@@ -7,37 +7,39 @@ import (
 	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/printable"
 )
 
-// span is an entry's place in a text.
+// span is the position of an entry in a text.
 type span struct{ start, end int }
 
-// bracket is an opening bracket that has not been closed yet.
+// bracket is an open bracket without a closing bracket so far.
 type bracket struct {
 	char byte
-	// seps is how many separators had been found before it.
+	// seps is the number of separators before it.
 	seps int
 }
 
 // maxBrackets limits the nesting of brackets. Deeper brackets count as ordinary characters.
 const maxBrackets = 256
 
-// splitter cuts a list into its entries. It keeps its memory from call to call.
+// splitter splits a list into its entries. It reuses its memory.
 type splitter struct {
 	spans []span
 	seps  []int
 	open  []bracket
-	// kinds counts the open brackets of a kind, so a bracket without a partner needs no search.
+	// kinds counts the open brackets of each kind, so a bracket without a partner needs no search.
 	kinds [3]int
 }
 
-// split returns the places of the entries of text, at most MaxFrames+1 of them, valid until the next call. want is the expected
-// number of entries, or negative if unknown.
+// split returns the positions of the entries of text, at most MaxFrames+1. They are valid until the next call. want is the
+// expected number of entries, or negative if that is unknown.
 //
-// A separator can be part of a name: main.f[go.shape.struct { A int; B string }], or <[u8; 4] as core::fmt::Debug>::fmt. It then
-// stands between brackets, so separators between a pair of (), [] or {} do not count. Angle brackets are not followed: no
-// language puts a separator between those alone, and <, <<, ->, <=> and >> are also names of operators. A bracket without its
-// partner is an ordinary character. A program can have any names, so brackets are a guess. If cutting at each separator gives the
-// expected number of entries, that is right. A long name has lost its end, and with it closing brackets. That is checked if there
-// are more entries than wanted.
+// A separator can be part of a name: main.f[go.shape.struct { A int; B string }], or <[u8; 4] as core::fmt::Debug>::fmt. It
+// then stands between brackets, so separators within (), [] and {} do not count. Angle brackets are ignored: no language has a
+// separator between those alone, and <, <<, ->, <=> and >> are also names of operators. A bracket without a partner is an
+// ordinary character.
+//
+// A program can have any names, so brackets are a heuristic. If splitting at each separator gives the expected number of
+// entries, that is the result. A long name was cut, possibly together with its closing brackets. split checks for that if there
+// are too many entries.
 func (s *splitter) split(text string, want int) []span {
 	text = trimSeparator(text)
 	s.spans = s.spans[:0]
@@ -74,13 +76,12 @@ func (s *splitter) split(text string, want int) []span {
 	return s.spans
 }
 
-// cutLength is where Inspektor Gadget cuts the names of users' symbols (MaxSymbolLength in
+// cutLength is the length at which Inspektor Gadget cuts names of user symbols (MaxSymbolLength in
 // https://github.com/inspektor-gadget/inspektor-gadget/blob/v0.55.0/pkg/symbolizer/table.go).
 const cutLength = 256
 
-// findSeparators sets seps to the places of the separators that are not between brackets. It
-// stops once there are more than any stack needs. With cut, a name that has the length at which
-// names are cut ends there, whatever brackets are open in it.
+// findSeparators sets seps to the positions of the separators outside brackets. It stops once there are more than any stack
+// needs. With cut, a name of the cut length ends there despite open brackets.
 func (s *splitter) findSeparators(text string, cut bool) {
 	s.seps, s.open, s.kinds = s.seps[:0], s.open[:0], [3]int{}
 	for i := 0; i < len(text) && len(s.seps) < 4*MaxFrames; i++ {
@@ -114,8 +115,8 @@ func (s *splitter) delimiter(text string, i int, cut bool) {
 	}
 }
 
-// endCutName takes back the separators within a name of cutLength bytes that ends at end, if there
-// is one with an open bracket.
+// endCutName removes the separators within a name of cutLength bytes that ends at end, if there is such a name with an open
+// bracket.
 func (s *splitter) endCutName(end int) {
 	for i, b := range s.open {
 		start := 0
@@ -130,8 +131,8 @@ func (s *splitter) endCutName(end int) {
 	}
 }
 
-// closeBracket pairs the bracket c with the last one of its kind that is open, and takes back the
-// separators between the two. Brackets opened in between have no partner.
+// closeBracket pairs the bracket c with the last open one of its kind, and removes the separators between the two. Brackets
+// opened in between have no partner.
 func (s *splitter) closeBracket(c byte) {
 	kind := kindOf(c)
 	if s.kinds[kind] == 0 {
@@ -146,7 +147,7 @@ func (s *splitter) closeBracket(c byte) {
 	}
 }
 
-// forget removes the brackets from i on from the open ones: they are closed, or have no partner.
+// forget removes the open brackets from index i on. They are closed or have no partner.
 func (s *splitter) forget(i int) {
 	for _, b := range s.open[i:] {
 		s.kinds[kindOf(b.char)]--
@@ -154,7 +155,7 @@ func (s *splitter) forget(i int) {
 	s.open = s.open[:i]
 }
 
-// kindOf numbers the kinds of brackets, an opening one and its partner alike.
+// kindOf returns the kind of a bracket, which is equal for an opening bracket and its partner.
 func kindOf(c byte) int {
 	switch c {
 	case '(', ')':
@@ -165,7 +166,7 @@ func kindOf(c byte) int {
 	return 2
 }
 
-// trimSeparator cuts the separator that follows the last entry.
+// trimSeparator removes the separator after the last entry.
 func trimSeparator(text string) string {
 	if t, ok := strings.CutSuffix(text, separator); ok {
 		return t
@@ -173,8 +174,8 @@ func trimSeparator(text string) string {
 	return strings.TrimSuffix(text, ";")
 }
 
-// limitText returns the text as a string, and whether it had to be cut. It makes no copy: names are parts of the caller's text.
-// A caller that keeps names clones them.
+// limitText returns the text as a string, and whether it was cut. It does not copy the text, so names are parts of it. A caller
+// that keeps names must clone them.
 func limitText(b []byte) (string, bool) {
 	if len(b) <= MaxTextLen {
 		return view(b), false
@@ -186,11 +187,11 @@ func limitText(b []byte) (string, bool) {
 	return text, true
 }
 
-// view returns b as a string, for as long as b is not changed.
+// view returns b as a string, which is only valid until b changes.
 func view(b []byte) string { return unsafe.String(unsafe.SliceData(b), len(b)) }
 
-// functionName returns an entry of a list of symbols as a function's name. It returns "" for an address in words and for the word
-// for an unknown symbol. It removes an offset after the name, which would make every instruction a function.
+// functionName returns the function name in an entry of a list of symbols, or "" for a hexadecimal address or an unknown
+// symbol. It removes an offset after the name, which would make every instruction a function.
 func functionName(entry string) string {
 	if len(entry) == 0 || entry[0] == Unknown[0] && entry == Unknown || hasHexPrefix(entry) {
 		return ""
@@ -198,7 +199,7 @@ func functionName(entry string) string {
 	return CutName(trimOffset(entry))
 }
 
-// trimOffset cuts an offset such as "+0x1f" from the end of a name.
+// trimOffset removes an offset such as "+0x1f" from the end of a name.
 func trimOffset(entry string) string {
 	i := len(entry)
 	for i > 0 && len(entry)-i < 16 && hexDigit(entry[i-1]) < 16 {
@@ -210,14 +211,14 @@ func trimOffset(entry string) string {
 	return entry[:i-len("+0x")]
 }
 
-// CutName cuts a name at MaxNameLen bytes, before the rune that does not fit.
+// CutName cuts a name between runes to at most MaxNameLen bytes.
 func CutName(s string) string { return printable.Cut(s, MaxNameLen) }
 
 func hasHexPrefix[T string | []byte](s T) bool {
 	return len(s) >= 2 && s[0] == '0' && s[1]|0x20 == 'x'
 }
 
-// parseAddress reads an address in words, such as 0x00007f12a4b3c2d1.
+// parseAddress parses a hexadecimal address such as 0x00007f12a4b3c2d1.
 func parseAddress[T string | []byte](s T) (uint64, bool) {
 	if !hasHexPrefix(s) {
 		return 0, false
@@ -225,7 +226,7 @@ func parseAddress[T string | []byte](s T) (uint64, bool) {
 	return parseHex(s[2:])
 }
 
-// parseHex reads 1 to 16 hexadecimal digits.
+// parseHex parses 1 to 16 hexadecimal digits.
 func parseHex[T string | []byte](s T) (uint64, bool) {
 	if len(s) == 0 || len(s) > 16 {
 		return 0, false
@@ -241,7 +242,7 @@ func parseHex[T string | []byte](s T) (uint64, bool) {
 	return v, true
 }
 
-// hexDigit returns the value of a hexadecimal digit, 16 if it is none.
+// hexDigit returns the value of a hexadecimal digit, or 16.
 func hexDigit(c byte) byte {
 	switch {
 	case c >= '0' && c <= '9':

@@ -10,7 +10,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// plainSplit is splitter.split without haste: one character after the other.
+// plainSplit is a simple version of splitter.split that reads character by character.
 func plainSplit(text string, want int) []span {
 	if text = trimSeparator(text); text == "" {
 		return nil
@@ -85,7 +85,7 @@ func TestParseHex(t *testing.T) {
 		require.True(t, ok)
 		require.Equal(t, want, got, text)
 	}
-	for c := range 256 { // at each place of an address
+	for c := range 256 { // at each position of an address
 		for k := range 16 {
 			b := []byte("0123456789abcdef")
 			b[k] = byte(c)

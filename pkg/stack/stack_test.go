@@ -22,7 +22,7 @@ func testSymbols() *KernelSymbols {
 	return &KernelSymbols{Start: testStart, End: testEnd, BuildID: testBuildID}
 }
 
-// list writes entries as Inspektor Gadget does.
+// list formats entries as Inspektor Gadget does.
 func list(entries ...string) []byte {
 	var b strings.Builder
 	for _, e := range entries {
@@ -50,7 +50,7 @@ func names(frames []profile.Frame) []string {
 
 const goShape = "main.f[go.shape.struct { A int; B string }]"
 
-// cutShape is a name that was cut before its brackets were closed.
+// cutShape is a name that was cut before its closing brackets.
 var cutShape = ("main.g[go.shape.interface { Close() error; Get(string) (int, error); " + strings.Repeat("Put(int) error; ", 20))[:cutLength]
 
 func TestSplit(t *testing.T) {
@@ -190,7 +190,7 @@ func TestThousandsOfFrames(t *testing.T) {
 	check(frames, outcome)
 	require.EqualValues(t, 0x1000+1023, frames[1023].Address)
 
-	// As many as the kernel records: there may be more.
+	// This is as many as the kernel records, so there may be more.
 	frames, outcome = NewKernel(KernelOptions{}).Append(nil, list(entries[:recordedDepth]...), 1, true)
 	require.Equal(t, Truncated, outcome)
 	require.Len(t, frames, recordedDepth)
@@ -207,7 +207,7 @@ func TestLongText(t *testing.T) {
 	require.Equal(t, Truncated, outcome)
 	require.Equal(t, []string{"leaf"}, names(frames), "an entry that is cut is left out")
 
-	// Many separators within brackets, and none outside.
+	// All separators are within brackets.
 	text = []byte("f[" + strings.Repeat("; ", MaxTextLen) + "]; main; ")
 	frames, outcome = AppendPlain(nil, text)
 	require.Equal(t, Truncated, outcome)
@@ -223,7 +223,7 @@ func TestAppendKeepsWhatIsThere(t *testing.T) {
 	require.Equal(t, []string{"first", "__schedule", "main", "plain"}, names(frames))
 }
 
-// TestFramesOfAnOlderStack makes frames in memory that holds those of another stack.
+// TestFramesOfAnOlderStack makes frames in memory that already has those of another stack.
 func TestFramesOfAnOlderStack(t *testing.T) {
 	t.Parallel()
 	rich := func() []profile.Frame {
@@ -253,8 +253,8 @@ func TestFramesOfAnOlderStack(t *testing.T) {
 	}
 }
 
-// TestBracketsWithoutPartners: what a bracket without a partner costs does not depend on how many are
-// open, and it changes nothing.
+// TestBracketsWithoutPartners checks that a bracket without a partner has no effect, and that its cost does not depend on the
+// number of open brackets.
 func TestBracketsWithoutPartners(t *testing.T) {
 	t.Parallel()
 	open := strings.Repeat("(", maxBrackets-1)
@@ -265,7 +265,7 @@ func TestBracketsWithoutPartners(t *testing.T) {
 		{open + strings.Repeat("]", 100) + "; a; ", 2},
 		{open + "[" + strings.Repeat("]", 100) + "; a; ", 2},
 		{"f[x; y]" + strings.Repeat(")", 10) + "; a; ", 2},
-		{"f(g[x; y)]; a; ", 2}, // [ has no partner: ) takes back what is between
+		{"f(g[x; y)]; a; ", 2}, // [ has no partner, so ) removes the separators in between
 		{"f{x; [y}; a; ", 2},
 	} {
 		var s splitter

@@ -19,28 +19,27 @@ import (
 	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/profile"
 )
 
-// KernelSymbols is the knowledge of a kernel for naming its frames. A process loads it once and shares it. The exported fields
-// never change. The tables of modules and programs follow the running kernel, and are safe for concurrent use.
+// KernelSymbols has the symbols for naming a kernel's frames. A process loads it once and shares it. The exported fields never
+// change. The tables of modules and programs follow the running kernel, and are safe for concurrent use.
 type KernelSymbols struct {
-	// Start and End are the bounds of the kernel's image, from _stext to _end. Both are 0 if
-	// they could not be read. They are secret.
+	// Start and End are the bounds of the kernel's image, from _stext to _end. Both are 0 if they could not be read. They are
+	// secret.
 	Start, End uint64
-	// BuildID is the kernel's GNU build ID in lower-case hexadecimal, "" if it is not known.
+	// BuildID is the kernel's GNU build ID in lower-case hexadecimal, or "".
 	BuildID string
 
-	// modules are those of the running kernel; nil if the symbols are another kernel's.
+	// modules has the modules of the running kernel, or is nil if the symbols are another kernel's.
 	modules *moduleTable
-	// programs are the eBPF programs of the running kernel; nil if the symbols are of another one.
+	// programs has the eBPF programs of the running kernel, or is nil if the symbols are another kernel's.
 	programs *programTable
-	// functions returns the names of the image's functions. They are read at the first request, because most stacks come with
-	// theirs. generated reads those of code that the kernel has made up to now. Both are nil if the symbols are not those of the
-	// running kernel.
+	// functions returns the names of the image's functions. It reads them at the first call, because most stacks include their
+	// names. generated reads the names of code that the kernel has created so far. Both are nil if the symbols are another
+	// kernel's.
 	functions, generated func() (*functionTable, error)
 }
 
-// LoadKernelSymbols reads the symbols of the running kernel from /proc/kallsyms and its build ID
-// from /sys/kernel/notes, which takes tens of milliseconds. The result is usable even with an
-// error: frames lack the unreadable parts.
+// LoadKernelSymbols reads the running kernel's symbols from /proc/kallsyms and its build ID from /sys/kernel/notes, which takes
+// tens of milliseconds. The result is usable despite an error. Frames then lack the unreadable parts.
 func LoadKernelSymbols() (*KernelSymbols, error) {
 	s := &KernelSymbols{
 		modules:   &moduleTable{root: "/"},
@@ -57,7 +56,7 @@ func LoadKernelSymbols() (*KernelSymbols, error) {
 	)
 }
 
-// HostSymbols is LoadKernelSymbols, once in a process.
+// HostSymbols calls LoadKernelSymbols once in a process.
 var HostSymbols = sync.OnceValues(LoadKernelSymbols)
 
 func loadFunctionTable(wanted func(*kernelSymbol) bool) (t *functionTable, err error) {
@@ -80,9 +79,8 @@ func readFile(path string, read func(io.Reader) error) error {
 	return nil
 }
 
-// readKallsyms looks for the bounds of the image. A
-// kernel that lists functions only (without CONFIG_KALLSYMS_ALL) has no _end; there the image ends
-// with its code. Modules come after the image.
+// readKallsyms finds the bounds of the image. A kernel that only lists functions (without CONFIG_KALLSYMS_ALL) has no _end, so
+// its image ends with its code. Modules follow the image.
 func (s *KernelSymbols) readKallsyms(r io.Reader) error {
 	var start, end uint64
 	err := eachSymbol(r, func(sym kernelSymbol) bool {
@@ -113,10 +111,10 @@ func (s *KernelSymbols) readKallsyms(r io.Reader) error {
 	return nil
 }
 
-// maxNotes bounds how much of a notes file is read.
+// maxNotes bounds the number of bytes that are read from a notes file.
 const maxNotes = 1 << 20
 
-// readBuildIDNote looks for the build ID in ELF notes.
+// readBuildIDNote finds the build ID in ELF notes.
 func readBuildIDNote(r io.Reader) (string, error) {
 	b, err := io.ReadAll(io.LimitReader(r, maxNotes))
 	if err != nil {
@@ -128,11 +126,11 @@ func readBuildIDNote(r io.Reader) (string, error) {
 	return "", errors.New("no build ID: frames are exported without a mapping")
 }
 
-// module is a kernel module that is loaded. It is not modified after it was read.
+// module is a loaded kernel module. It is immutable.
 type module struct {
 	name string
-	// start and end bound its code. The end may be too far, because /proc/modules has the size of
-	// code and data together, and since Linux 6.4 the data lies elsewhere.
+	// start and end bound its code. end may be too high, because /proc/modules has the size of code and data together, and
+	// since Linux 6.4 the data is elsewhere.
 	start, end uint64
 	// mapping has the module's name in brackets, as in perf, and its build ID.
 	mapping profile.Mapping
@@ -145,7 +143,7 @@ type function struct {
 	name string
 }
 
-// function returns the name of the function that has the address, "" if none is known.
+// function returns the name of the function at an address, or "".
 func (m *module) function(addr uint64) string {
 	i, found := slices.BinarySearchFunc(m.functions, addr, func(f function, addr uint64) int { return cmp.Compare(f.addr, addr) })
 	if !found {
@@ -157,7 +155,7 @@ func (m *module) function(addr uint64) string {
 	return m.functions[i].name
 }
 
-// moduleTable holds the kernel's modules. It is safe for concurrent use.
+// moduleTable has the kernel's modules. It is safe for concurrent use.
 type moduleTable struct {
 	// root is the folder with proc and sys.
 	root string
@@ -165,7 +163,7 @@ type moduleTable struct {
 	mu      sync.Mutex
 	loaded  []module
 	looked  time.Time
-	changed int // how often the list has changed
+	changed int // the number of changes of the list
 }
 
 // now is load for callers without mu.
@@ -175,7 +173,7 @@ func (t *moduleTable) now() (modules []module, ok bool) {
 	return t.load()
 }
 
-// current returns the result of load, and how often the list has changed. It calls load at most once every lookAgain.
+// current returns the result of load, and the number of changes of the list. It calls load at most once every lookAgain.
 func (t *moduleTable) current(now time.Time) (modules []module, ok bool, changed int) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -188,9 +186,9 @@ func (t *moduleTable) current(now time.Time) (modules []module, ok bool, changed
 	return t.loaded, true, t.changed
 }
 
-// load returns the modules that are loaded now, sorted by address. ok is false if they or their addresses are not known. A kernel
-// without support for modules has no /proc/modules: it has none, and ok is true. Its result must not be modified: the next call
-// returns it again if it finds the same modules. The caller holds mu.
+// load returns the currently loaded modules, sorted by address. It returns false if they or their addresses are not known. A
+// kernel without support for modules has no /proc/modules, so the result is empty and true. Do not modify the result: the next
+// call returns it again if the modules are the same. The caller holds mu.
 func (t *moduleTable) load() (modules []module, ok bool) {
 	err := t.read("proc/modules", func(r io.Reader) (err error) {
 		modules, err = readModules(r)
@@ -205,7 +203,7 @@ func (t *moduleTable) load() (modules []module, ok bool) {
 	}
 	for i := range modules {
 		m := &modules[i]
-		// A module without a build ID has frames without a mapping.
+		// Frames of a module without a build ID have no mapping.
 		_ = t.read(filepath.Join("sys/module", m.name, "notes/.note.gnu.build-id"), func(r io.Reader) error {
 			id, err := readBuildIDNote(r)
 			if err == nil {
@@ -250,8 +248,7 @@ func readModules(r io.Reader) ([]module, error) {
 	return modules, scanner.Err()
 }
 
-// readFunctions fills in the functions of modules from /proc/kallsyms, which does not have them in the
-// order of their addresses.
+// readFunctions sets the functions of modules from /proc/kallsyms, which is not sorted by address.
 func readFunctions(r io.Reader, modules []module) error {
 	byOwner := make(map[string]*module, len(modules))
 	for i := range modules {
@@ -269,7 +266,7 @@ func readFunctions(r io.Reader, modules []module) error {
 	return err
 }
 
-// findModule returns the module that has the address, or nil.
+// findModule returns the module at an address, or nil.
 func findModule(modules []module, addr uint64) *module {
 	i, found := slices.BinarySearchFunc(modules, addr, func(m module, addr uint64) int { return cmp.Compare(m.start, addr) })
 	if !found {

@@ -116,7 +116,7 @@ func TestModules(t *testing.T) {
 		require.NoError(t, os.WriteFile(path, []byte(text), 0o600))
 	}
 	write("sys/module/nft/notes/.note.gnu.build-id", string(note("GNU\x00", 3, raw)))
-	// The modules are in the order of their loading, and so are their symbols.
+	// The modules and their symbols are in the order of loading.
 	write("proc/kallsyms", `ffffffff81000000 T _stext
 ffffffffc0a00100 t xfs_read	[xfs]
 ffffffffc0a00000 t xfs_init	[xfs]
@@ -191,8 +191,7 @@ x	[nft]
 	require.Len(t, k.modules, 2)
 }
 
-// TestLoadKernelSymbols checks that an error and what is missing go together, whatever this kernel
-// lets be read.
+// TestLoadKernelSymbols checks that there is an error exactly if data is missing, whatever this kernel permits.
 func TestLoadKernelSymbols(t *testing.T) {
 	t.Parallel()
 	s, err := LoadKernelSymbols()

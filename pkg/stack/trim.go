@@ -6,18 +6,18 @@ import (
 	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/profile"
 )
 
-// maxTracing limits the search for the tracing's own frames, from the leaf on.
+// maxTracing limits the number of leaf frames that are searched for frames of tracing.
 const maxTracing = 32
 
-// entryPrefixes and entryNames are functions by which the kernel goes from the traced code to the tracing. Everything on the
-// leaf's side of one is not the workload's. The names are from kernel/trace, kernel/events, kernel/bpf and arch/*/kernel of Linux
+// entryPrefixes and entryNames are functions through which the kernel enters tracing from the traced code. Frames on the leaf's
+// side of them are not the workload's. The names are from kernel/trace, kernel/events, kernel/bpf and arch/*/kernel of Linux
 // 5.4 to 6.18.
 var entryPrefixes = newPrefixes(
 	"__traceiter_",     // calls the probes of a tracepoint
-	"__bpf_trace_",     // a tracepoint's probe that is a BPF program
-	"bpf_trace_run",    // runs that program: bpf_trace_run1 … bpf_trace_run12
+	"__bpf_trace_",     // a tracepoint's probe that calls a BPF program
+	"bpf_trace_run",    // calls that program: bpf_trace_run1 … bpf_trace_run12
 	"bpf_trampoline_",  // fentry, fexit, LSM and tp_btf programs
-	"perf_trace_",      // a tracepoint's probe that is a perf event; see managementNames
+	"perf_trace_",      // a tracepoint's probe for a perf event; see managementNames
 	"perf_syscall_",    // the same for system calls: perf_syscall_enter, perf_syscall_exit
 	"ftrace_regs_call", // the function tracer's entry
 	"kprobe_ftrace_",
@@ -67,11 +67,11 @@ var entryNames = map[string]bool{
 	"uretprobe_dispatcher":           true,
 }
 
-// dispatchPrefixes are functions of the slow path of system calls, which a call takes if it is traced
-// and for some other reasons. Where one has called an entry, the reason was the tracing.
+// dispatchPrefixes are functions of the slow path of system calls. A call takes it if it is traced, and for some other reasons.
+// If one of them calls an entry, the reason was tracing.
 var dispatchPrefixes = []string{"syscall_trace_enter", "syscall_exit_work"}
 
-// managementNames are functions that look like entries but are the program's own work: opening and closing perf events.
+// managementNames are functions that look like entries but are a program's own work: it opens and closes perf events.
 var managementNames = map[string]bool{
 	"perf_trace_init":        true,
 	"perf_trace_destroy":     true,
@@ -84,9 +84,8 @@ var managementNames = map[string]bool{
 	"perf_trace_event_close": true,
 }
 
-// insidePrefixes are functions that run within the tracing, on the leaf's side of an entry. Alone
-// they prove nothing: a BPF program also runs for the workload, as the network's does, and its time
-// is real.
+// insidePrefixes are functions that run within tracing, on the leaf's side of an entry. Alone they prove nothing: BPF programs,
+// for example of the network, also run for the workload, and their time is real.
 var insidePrefixes = newPrefixes(
 	"bpf_prog_",
 	"__bpf_prog_",
@@ -106,13 +105,13 @@ var insidePrefixes = newPrefixes(
 	"unwind_",
 )
 
-// tracingFrames returns how many frames at the leaf belong to the tracing and not to the code. They reach up to the last entry
-// (see entryPrefixes) in an unbroken row from the leaf. Some frames among them run inside the tracing. They can be opaque,
-// because code of BPF programs and trampolines is made at run time and has no symbol or a wrong one. For the same reason, a leaf
-// that an entry called counts with any name. A stack that consists of such frames alone is left unchanged.
+// tracingFrames returns how many leaf frames belong to tracing and not to the code. They reach from the leaf to the last entry
+// (see entryPrefixes) without a gap. Some of them run inside tracing. They can be opaque, because BPF programs and trampolines
+// are created at run time, and their symbols are missing or wrong. So a leaf that an entry called counts with any name. A stack
+// that only has such frames is left unchanged.
 //
-// fentry, fexit and LSM programs that were loaded after the symbols were read have no known names. The program and its trampoline
-// stay as two frames named Unknown: BPF programs that do the workload's work look the same.
+// fentry, fexit and LSM programs that were loaded after the symbols were read have no known names. The program and its
+// trampoline stay as two frames named Unknown, because BPF programs that work for the workload look the same.
 func tracingFrames(frames []profile.Frame, opaque func(i int) bool) int {
 	n := 0
 	for i := range frames[:min(len(frames), maxTracing)] {
@@ -135,7 +134,7 @@ func isEntry(fn string) bool {
 	return entryNames[fn] || entryPrefixes.of(fn) && !managementNames[fn]
 }
 
-// prefixes are prefixes of names by their first character.
+// prefixes groups prefixes of names by their first character.
 type prefixes [256][]string
 
 func newPrefixes(list ...string) *prefixes {

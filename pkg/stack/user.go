@@ -12,32 +12,30 @@ import (
 
 // UserOptions are the settings of a User. The zero value is enough for Append.
 type UserOptions struct {
-	// Map and BuildIDs return the gadget's maps in which AppendID looks a stack up by one ID. They have its addresses, and for
-	// each a struct bpf_stack_build_id. Both may be nil or return nil, as they do before the gadget has started.
+	// Map and BuildIDs return the gadget's maps with the addresses of a stack, and with a struct bpf_stack_build_id for each
+	// address. AppendID uses one ID for both. They may be nil or return nil, for example before the gadget has started.
 	Map, BuildIDs func() *ebpf.Map
 }
 
-// recordedDepth is the most addresses that the kernel records of a stack (kernel.perf_event_max_stack), and that
-// Inspektor Gadget's maps have room for. A stack with so many has probably been cut off.
+// recordedDepth is the maximum number of addresses that the kernel records of a stack (kernel.perf_event_max_stack) and that
+// Inspektor Gadget's maps can hold. A stack of this depth was probably cut.
 const recordedDepth = 127
 
-// User turns user stacks into frames. It is not safe for concurrent use: each field of a data source
-// has its own.
+// User turns user stacks into frames. It is not safe for concurrent use. Each field of a data source has its own User.
 //
-// # What is stored for a frame
+// # Content of a frame
 //
-// If the build ID is known, the Mapping holds it. Address is then the offset in that file which the kernel recorded with it
-// (BPF_F_USER_BUILD_ID). That is a file offset, not the virtual address of ELF's symbol tables. A reader adds p_vaddr and
-// subtracts p_offset of the segment with that offset. The Mapping's Start, Limit and FileOffset are 0, so that pprof's arithmetic
-// (address - memory_start + file_offset) gives the file offset back. It is the same in every process, however the file was
-// loaded, so frames of different processes merge.
+// If the build ID is known, the Mapping has it. Address is then the file offset that the kernel recorded with it
+// (BPF_F_USER_BUILD_ID), and not the virtual address of ELF's symbol tables. A reader adds p_vaddr and subtracts p_offset of
+// the segment with that offset. The Mapping's Start, Limit and FileOffset are 0, so that pprof's formula (address -
+// memory_start + file_offset) results in the file offset. The offset is equal in all processes, so their frames merge.
 //
-// If it is not known, Mapping is zero, and Address is the instruction pointer in the process. That has a meaning only with the
-// process's memory map.
+// If the build ID is not known, Mapping is zero, and Address is the instruction pointer in the process. It is only meaningful
+// with the process's memory map.
 //
-// Frames with a symbol and frames without one never share a Mapping: see profile.Mapping.Symbolized.
+// Frames with and without a symbol never share a Mapping: see profile.Mapping.Symbolized.
 //
-// The type is profile.FrameNative. A build ID does not show that a program was written in Go, and its names do not prove it.
+// The type is profile.FrameNative, because neither a build ID nor names prove that a program was written in Go.
 type User struct {
 	opts  UserOptions
 	split splitter
@@ -45,18 +43,18 @@ type User struct {
 	ids   []buildID
 	known map[string]string
 
-	// Of AppendID.
+	// Only AppendID uses these.
 	key     uint32
 	records []buildIDRecord
 }
 
-// buildID is an entry of the list of build IDs: an ID and an offset, or an address and no ID.
+// buildID is an entry of the list of build IDs: an ID and an offset, or only an address.
 type buildID struct {
 	id     string
 	offset uint64
 }
 
-// maxKnownIDs bounds the number of build IDs that a User remembers.
+// maxKnownIDs bounds the number of cached build IDs.
 const maxKnownIDs = 4096
 
 // NewUser returns a User.
@@ -64,8 +62,8 @@ func NewUser(opts UserOptions) *User {
 	return &User{opts: opts, known: make(map[string]string)}
 }
 
-// Addresses returns the addresses in the process of the first n frames of the last Append or AppendID, 0 for an unknown one. It
-// returns none if the frames have no addresses. It is valid until the next call.
+// Addresses returns the process's addresses of the first n frames of the last Append or AppendID. An unknown address is 0. If
+// the frames have no addresses, the result is empty. It is valid until the next call.
 func (u *User) Addresses(n int) []uint64 {
 	if len(u.addrs) == 0 {
 		return nil
@@ -73,24 +71,26 @@ func (u *User) Addresses(n int) []uint64 {
 	return u.addrs[:min(n, len(u.addrs))]
 }
 
-// Append appends the frames of a stack to dst, leaf first, from the three texts of a gadget_user_stack: symbols (names, or
-// addresses in words for unknown names), addresses ("0x00007f12a4b3c2d1; ") and buildIDs ("<build ID> +<offset>; ", or
-// "<address>; " for code that is in no file with a build ID). Each may be empty. If all are, the outcome is Empty: Missing tells
-// from the stack's ID whether one was lost.
+// Append appends the frames of a stack to dst, leaf first, from the three texts of a gadget_user_stack:
+//   - symbols has names, or hexadecimal addresses for unknown names.
+//   - addresses has entries such as "0x00007f12a4b3c2d1; ".
+//   - buildIDs has entries such as "<build ID> +<offset>; ", or "<address>; " for code in no file with a build ID.
 //
-// Addresses and build IDs come from one place and belong together by position. The list of build IDs may be shorter; then the
-// last frames have none. As for symbols:
-//   - as many as addresses: they belong together by position;
-//   - fewer, or none: the first ones belong together, the other frames have no name;
-//   - more: an unwinder that knows interpreters has replaced the stack by its own, so addresses and
-//     build IDs mean other frames. The result is the names alone, of unknown type.
+// Each may be empty. If all are, the outcome is Empty, and Missing determines from the stack's ID whether a stack was lost.
 //
-// The names of the frames are parts of symbols: a caller that keeps them clones them.
+// Addresses and build IDs have the same order. The list of build IDs may be shorter, so the last frames may have none. The
+// meaning of symbols depends on their number:
+//   - If it equals that of addresses, they have the same order.
+//   - If it is smaller, or there are none, the first entries correspond, and the other frames have no name.
+//   - If it is larger, an unwinder for interpreters has replaced the stack, so addresses and build IDs belong to other frames. The
+//     frames then only have names, and no type.
+//
+// The names of frames are parts of symbols. Clone names that you keep.
 func (u *User) Append(dst []profile.Frame, symbols, addresses, buildIDs []byte) ([]profile.Frame, Outcome) {
 	cutAddrs := u.readAddresses(addresses)
 	cutIDs := u.readBuildIDs(buildIDs)
 	if len(u.addrs) == 0 {
-		// Code outside files has its address in the list of build IDs.
+		// The list of build IDs has the addresses of code outside files.
 		for _, id := range u.ids {
 			addr := id.offset
 			if id.id != "" {
@@ -132,7 +132,7 @@ func (u *User) Append(dst []profile.Frame, symbols, addresses, buildIDs []byte) 
 			}
 		}
 		if !u.locate(f, i) {
-			return dst[:len(dst)-1], OK // the stack ends here: later records are not part of it
+			return dst[:len(dst)-1], OK // the stack ends here, and later records do not belong to it
 		}
 	}
 	if truncated {
@@ -141,8 +141,8 @@ func (u *User) Append(dst []profile.Frame, symbols, addresses, buildIDs []byte) 
 	return dst, OK
 }
 
-// locate fills in the address and the mapping of frame i, whose Name has been set before ("" if there is none). It
-// returns false if the stack has ended before this frame.
+// locate sets the address and the mapping of frame i, whose Name is already set or "". It returns false if the stack ended
+// before this frame.
 func (u *User) locate(f *profile.Frame, i int) bool {
 	if i < len(u.addrs) {
 		if i > 0 && f.Name == "" && (i >= len(u.ids) || u.ids[i].id == "") && nowhere(u.addrs[i]) {
@@ -159,21 +159,21 @@ func (u *User) locate(f *profile.Frame, i int) bool {
 	return true
 }
 
-// nowhere reports whether no code can be at a known address. The kernel follows frame pointers. If a program's outermost
-// function has none, such as _start, it continues with an arbitrary register: a canary, a counter. The stack has ended before it.
+// nowhere reports whether a known address cannot be code. The kernel follows frame pointers. If a program's outermost function
+// has none, such as _start, it continues with an arbitrary register, such as a canary or counter. The stack ends before that
+// address.
 func nowhere(addr uint64) bool {
 	return addr != 0 && (addr < lowestCode || addr > highestCode)
 }
 
-// lowestCode is Linux's least mmap_min_addr, because the first page is never a program's. highestCode is above every
-// architecture's programs (57 bits on x86-64, 56 on arm64).
+// lowestCode is Linux's lowest mmap_min_addr, because the first page never belongs to a program. highestCode is above the
+// programs of every architecture (57 bits on x86-64, 56 on arm64).
 const (
 	lowestCode  = 4096
 	highestCode = 1<<57 - 1
 )
 
-// readAddresses sets addrs to the addresses of a list, 0 for an entry that is none, and reports
-// whether the list was too long.
+// readAddresses sets addrs to the addresses of a list, with 0 for an invalid entry. It reports whether the list was too long.
 func (u *User) readAddresses(list []byte) (truncated bool) {
 	u.addrs = u.addrs[:0]
 	var entry []byte
@@ -188,7 +188,7 @@ func (u *User) readAddresses(list []byte) (truncated bool) {
 	return false
 }
 
-// readBuildIDs sets ids to the entries of a list of build IDs and reports whether it was too long.
+// readBuildIDs sets ids to the entries of a list of build IDs, and reports whether the list was too long.
 func (u *User) readBuildIDs(list []byte) (truncated bool) {
 	u.ids = u.ids[:0]
 	var entry []byte
@@ -215,7 +215,7 @@ func (u *User) readBuildID(entry []byte) buildID {
 	return buildID{id: u.knownID(id), offset: off}
 }
 
-// knownID returns a build ID in the form of a Mapping, "" if it is none.
+// knownID returns a build ID in the form of a Mapping, or "" if it is invalid.
 func (u *User) knownID(raw []byte) string {
 	if id, ok := u.known[string(raw)]; ok {
 		return id
@@ -231,12 +231,12 @@ func (u *User) knownID(raw []byte) string {
 	return id
 }
 
-// buildIDSize is BPF_BUILD_ID_SIZE, in bytes (include/uapi/linux/bpf.h).
+// buildIDSize is BPF_BUILD_ID_SIZE in bytes (include/uapi/linux/bpf.h).
 const buildIDSize = 20
 
-// formatBuildID returns a build ID in lower case and without padding, "" if it is none. The kernel pads shorter ones to 20 bytes
-// with zeros. Linkers make them of 20, 16 (MD5, UUID) and 8 bytes (lld's --build-id=fast). That many zeros at the end are
-// padding, not a part of a hash.
+// formatBuildID returns a build ID in lower case and without padding, or "" if it is invalid. The kernel pads short IDs with
+// zeros to 20 bytes. Linkers create IDs of 20, 16 (MD5, UUID) and 8 bytes (lld's --build-id=fast). So many final zeros are
+// padding and not part of a hash.
 func formatBuildID(s string) string {
 	if len(s)%2 != 0 {
 		return ""
@@ -257,8 +257,8 @@ func formatBuildID(s string) string {
 	return strings.ToLower(s)
 }
 
-// userAddress returns the address, or 0 if no program can have code there. The upper half of the address space is the kernel's,
-// and its addresses stay secret.
+// userAddress returns the address, or 0 if no program can have code there. The upper half of the address space belongs to the
+// kernel, and its addresses stay secret.
 func userAddress(addr uint64) uint64 {
 	if addr>>63 != 0 {
 		return 0

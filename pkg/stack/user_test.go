@@ -161,7 +161,7 @@ func TestUser(t *testing.T) {
 	u := NewUser(UserOptions{})
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
-			// Twice, since a User keeps memory from call to call.
+			// Read twice, because a User reuses memory.
 			for range 2 {
 				frames, outcome := u.Append(nil, tt.symbols, tt.addresses, tt.buildIDs)
 				require.Equal(t, tt.outcome, outcome)

@@ -13,25 +13,24 @@ import (
 type Status uint8
 
 const (
-	// Added: the row counts.
+	// Added means that the row was added.
 	Added Status = iota
-	// NeedResource: the resource of this row has not been set in this window; call SetResource
-	// and Add again.
+	// NeedResource means that the row's resource has not been set in this window. Call SetResource, then Add again.
 	NeedResource
-	// NeedSample: no row with this key has been seen; call Insert.
+	// NeedSample means that no row with this key has been seen. Call Insert.
 	NeedSample
-	// Full: the memory bound is reached until the next Flush. The row does not count.
+	// Full means that the memory bound is reached until the next Flush. The row was not added.
 	Full
-	// ResourceFull: this row's resource has used up its share of the memory bound until the next
-	// Flush. The row does not count.
+	// ResourceFull means that the row's resource has used its share of the memory bound until the next Flush. The row was not
+	// added.
 	ResourceFull
 )
 
-// nameLabel is the key of the attribute of NameLabel.
+// nameLabel is the key of the attribute whose value is Config.NameLabel.
 const nameLabel = "__name__"
 
-// keepWindows is the number of windows for which a dictionary is kept, so that unused entries
-// disappear. A full re-read after that many windows costs little.
+// keepWindows is the number of windows for which a dictionary is kept. After that, unused entries disappear. Reading all rows
+// in full again costs little.
 const keepWindows = 60
 
 const (
@@ -40,42 +39,41 @@ const (
 	defaultMaxSamples = 16000
 )
 
-// Aggregator merges samples. Its methods may be called by any number of goroutines, but Flush by
-// one at a time.
+// Aggregator merges samples. It is safe for concurrent use, except that only one Flush may run at a time.
 type Aggregator struct {
 	cfg    Config
-	stride int // of window.acc: the number of rows, then one value per type
+	stride int // length of a sample in window.acc: the number of rows, then one value per type
 
 	mu    sync.Mutex
 	epoch uint64
 	gen   *generation
 	win   *window
-	spare *window // emptied, for the next Flush; nil while a Flush encodes
+	spare *window // an empty window for the next Flush; nil while a Flush encodes
 
 	nearFull, renew atomic.Bool
 
-	// scratch of Insert, under mu
+	// temporary memory of Insert, under mu
 	locs, attrs []uint32
 	named       Frame
 	mapped      Mapping
 
-	// Owned by the goroutine that is in Flush.
+	// Only Flush uses these.
 	hosts hostServices
 	enc   encoder
 }
 
-// window holds the values of one batch window, by sample.
+// window has the values of one batch window, by sample.
 type window struct {
 	acc     []int64
 	touched []uint32 // samples with rows, in order of their first row
-	carried int64    // rows that a later snapshot has replaced
+	carried int64    // rows that a later snapshot replaced
 	fates   Fates    // rows by fate
 	events  []event
-	heads   []int32 // by sample: its newest event, -1 for none; only for shapes with timestamps
+	heads   []int32 // by sample: its newest event, or -1; only for shapes with timestamps
 }
 
-// event is one value of one row. A row of several types makes as many events, the last type's first. So walking back from the
-// newest finds type 0 first.
+// event is one value of one row. A row of several types makes one event for each type, in reverse order. So walking back from
+// the newest event finds type 0 first.
 type event struct {
 	time  uint64
 	value int64
@@ -101,12 +99,12 @@ func New(cfg Config) (*Aggregator, error) {
 	return a, nil
 }
 
-// Add adds values, one per type, to the sample of a row with this key. time is in Unix nanoseconds; only shapes with timestamps
-// keep it. key must depend on everything that makes the sample distinct, its resource included. Add does not allocate, except
+// Add adds values, one per type, to the sample of a row with this key. time is in Unix nanoseconds. Only shapes with timestamps
+// keep it. key must depend on everything that makes the sample distinct, including its resource. Add does not allocate, except
 // with shapes that keep each event.
 func (a *Aggregator) Add(key uint64, values []int64, time uint64) Status {
 	a.mu.Lock()
-	defer a.mu.Unlock() // the caller goes on after a panic, and Flush must not wait for ever
+	defer a.mu.Unlock() // a caller may recover from a panic, and Flush must not wait forever
 	k, ok := a.gen.keys[key]
 	if !ok {
 		return NeedSample
@@ -118,14 +116,14 @@ func (a *Aggregator) Add(key uint64, values []int64, time uint64) Status {
 	return a.add(k, values, time)
 }
 
-// The value of a key in generation.keys is the number of a sample. Its bits from fateShift on are the fate of the row's stack.
+// A value in generation.keys is the number of a sample. Its bits from fateShift on are the fate of the row's stack.
 const (
 	fateShift = 29
 	sampleOf  = 1<<fateShift - 1
 )
 
-// SetResource sets the attributes of a resource for the current window; the first call in a window wins. It keeps the
-// texts of r, which must not change.
+// SetResource sets the attributes of a resource for the current window. The first call in a window wins. It keeps the texts of
+// r, which must not change.
 func (a *Aggregator) SetResource(key uint64, r Resource) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -150,7 +148,7 @@ func (a *Aggregator) SetResource(key uint64, r Resource) {
 	a.gen.bytes += attrBytes(e.attrs) - attrBytes(old)
 }
 
-// clean copies attributes with clean text. It converts values to text if the configuration requests that.
+// clean copies attributes with clean text. It converts values to text if the configuration says so.
 func (a *Aggregator) clean(attrs []Attribute) []Attribute {
 	out := make([]Attribute, 0, len(attrs))
 	for _, at := range attrs {
@@ -172,9 +170,8 @@ func attrBytes(attrs []Attribute) int64 {
 	return n
 }
 
-// Room reports, before a row is read in full, whether Insert would accept a new sample of this
-// resource: Added if so, else NeedResource, Full or ResourceFull. Refusing early keeps a flood of
-// new stacks cheap.
+// Room reports whether Insert would accept a new sample of this resource: Added if so, otherwise NeedResource, Full or
+// ResourceFull. Call it before you read a row in full, so that a flood of new stacks is cheap.
 func (a *Aggregator) Room(resourceKey uint64) Status {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -197,8 +194,8 @@ func (a *Aggregator) room(resourceKey uint64) (uint32, Status) {
 	return id, Added
 }
 
-// Insert is Add for a row with a new key: it makes the key known as belonging to s. The resource must have been set in this
-// window, else NeedResource. Strings in s are copied.
+// Insert is Add for a row with a new key. It assigns the key to s. The resource must have been set in this window; otherwise
+// Insert returns NeedResource. It copies the strings in s.
 func (a *Aggregator) Insert(resourceKey, key uint64, s Sample, values []int64, time uint64) Status {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -214,7 +211,7 @@ func (a *Aggregator) Insert(resourceKey, key uint64, s Sample, values []int64, t
 		return st
 	}
 	before := g.bytes
-	var head, tail int // locations before and after the pending ones
+	var head, tail int // number of locations before and after the pending ones
 	a.locs = a.locs[:0]
 	if s.Later == nil {
 		a.locs = a.frames(a.locs, s.Stack)
@@ -259,8 +256,8 @@ func (a *Aggregator) Insert(resourceKey, key uint64, s Sample, values []int64, t
 	return a.add(id, values, time)
 }
 
-// frames interns frames and appends their locations. Neighbours in a stack mostly have the same mapping and
-// type. The caller holds mu.
+// frames interns frames and appends their locations. Most neighbours in a stack share their mapping and type. The caller holds
+// mu.
 func (a *Aggregator) frames(locs []uint32, frames []Frame) []uint32 {
 	g := a.gen
 	var mapped *Mapping
@@ -274,7 +271,7 @@ func (a *Aggregator) frames(locs []uint32, frames []Frame) []uint32 {
 			a.named = *f // a copy: the stack belongs to the caller
 			a.named.Name, a.named.Mapping.Symbolized = FileName(f.Mapping.File), !f.Mapping.isZero()
 			if a.named.Name == unknownFunction {
-				a.named.Address = 0 // nobody can look it up
+				a.named.Address = 0 // without a file, nobody can look it up
 			}
 			f = &a.named
 		}
@@ -300,8 +297,7 @@ func (a *Aggregator) frames(locs []uint32, frames []Frame) []uint32 {
 // unknownFunction is the name of a frame without name or file.
 const unknownFunction = "[unknown]"
 
-// FileName is the name of a function if only its file is known. The kernel's files have brackets
-// already.
+// FileName returns the name of a function if only its file is known. The kernel's files already have brackets.
 func FileName(file string) string {
 	name := file[strings.LastIndexByte(file, '/')+1:]
 	switch {
@@ -317,13 +313,13 @@ func (a *Aggregator) used() int64 {
 	return a.gen.bytes + a.gen.pendingBytes + int64(len(a.win.events))*costEvent
 }
 
-// Renew makes the next Flush begin a new dictionary, so that all keys are requested again.
+// Renew makes the next Flush begin a new dictionary. Then all keys are requested again.
 func (a *Aggregator) Renew() { a.renew.Store(true) }
 
-// NearFull reports that an early Flush would prevent the refusal of rows.
+// NearFull reports whether an early Flush would prevent the refusal of rows.
 func (a *Aggregator) NearFull() bool { return a.nearFull.Load() }
 
-// add counts a row of the sample that a key stands for. The caller holds mu.
+// add adds a row to the sample of a key. The caller holds mu.
 func (a *Aggregator) add(key uint32, values []int64, time uint64) Status {
 	w := a.win
 	id := key & sampleOf
@@ -383,9 +379,8 @@ func addSaturated(a, b int64) int64 {
 	return s
 }
 
-// StartSnapshot begins a snapshot: the following rows, up to the next call, are the whole state. The window's earlier rows are forgotten.
-// The rows that are forgotten still count in Message.Rows of the next message. With an aggregation other than AggregateSnapshot
-// it does nothing.
+// StartSnapshot begins a snapshot: the rows up to the next call are the complete state. It drops the window's earlier rows,
+// which still count in Message.Rows of the next message. Without AggregateSnapshot it does nothing.
 func (a *Aggregator) StartSnapshot() {
 	if a.cfg.Aggregation != AggregateSnapshot {
 		return
@@ -408,8 +403,8 @@ func (w *window) dropEvents() {
 	}
 }
 
-// merge adds the rows, values and events of sample from to those of sample to, and leaves from empty. With last, the
-// values of from take the place of the others.
+// merge adds the rows, values and events of sample from to sample to, and empties from. With last, the values of from replace
+// those of to.
 func (w *window) merge(to, from uint32, stride int, shape Shape, last bool) {
 	w.acc = grow(w.acc, (int(to)+1)*stride)
 	dst, src := w.acc[int(to)*stride:(int(to)+1)*stride], w.acc[int(from)*stride:(int(from)+1)*stride]
@@ -453,12 +448,12 @@ func (w *window) reset(stride int) {
 	w.dropEvents()
 }
 
-// Usage is the memory that an Aggregator holds.
+// Usage is the memory of an Aggregator.
 type Usage struct {
-	Bytes int64 // by estimate, dictionary and window
+	Bytes int64 // estimate for dictionary and window
 }
 
-// Usage returns the current memory of the Aggregator.
+// Usage returns the memory that the Aggregator currently uses.
 func (a *Aggregator) Usage() Usage {
 	a.mu.Lock()
 	defer a.mu.Unlock()

@@ -47,9 +47,9 @@ func service(name string) profile.Resource {
 	return profile.Resource{Attributes: []profile.Attribute{{Key: "service.name", Value: profile.String(name)}}}
 }
 
-// put adds a row the way an operator does.
+// put adds a row as an operator does.
 func put(t testing.TB, a *profile.Aggregator, res, key uint64, s profile.Sample, at uint64, values ...int64) profile.Status {
-	for range 1000 { // a Flush in between asks for the resource again
+	for range 1000 { // after a Flush in between, the resource is requested again
 		st := a.Add(key, values, at)
 		if st == profile.NeedSample {
 			st = a.Insert(res, key, s, values, at)
@@ -63,7 +63,7 @@ func put(t testing.TB, a *profile.Aggregator, res, key uint64, s profile.Sample,
 	return 0
 }
 
-// decode checks every rule of the protocol and returns the messages.
+// decode checks every rule of the protocol, and returns the messages.
 func decode(t testing.TB, f profile.Flushed) []*collectorpb.ExportProfilesServiceRequest {
 	var out []*collectorpb.ExportProfilesServiceRequest
 	for _, m := range f.Messages {
@@ -86,7 +86,7 @@ func decode(t testing.TB, f profile.Flushed) []*collectorpb.ExportProfilesServic
 	return out
 }
 
-// folded renders samples as "service type: leaf;caller value".
+// folded formats samples as "service type: leaf;caller value".
 func folded(reqs []*collectorpb.ExportProfilesServiceRequest) []string {
 	var out []string
 	for _, req := range reqs {
@@ -135,7 +135,7 @@ func TestMerge(t *testing.T) {
 
 	require.Empty(t, a.Flush(end, end+1, profile.Limits{}).Messages, "an idle window says nothing")
 
-	// The dictionary is known in the next window, the resource's details are asked for again.
+	// The next window still has the dictionary, but requests the resource's attributes again.
 	require.Equal(t, profile.NeedResource, a.Add(10, []int64{1}, 0))
 	a.SetResource(1, service("renamed"))
 	require.Equal(t, profile.Added, a.Add(10, []int64{1}, 0))
@@ -249,7 +249,7 @@ func TestFrames(t *testing.T) {
 	require.Contains(t, d.StringTable, "bad\uFFFDname\uFFFD")
 }
 
-// A stack of which more is known in the next window is another one there.
+// TestAskAgain checks that a stack that is better known in the next window is a distinct stack there.
 func TestAskAgain(t *testing.T) {
 	a := newAggregator(t, config())
 	bare := profile.Sample{Stack: []profile.Frame{{Name: "f", Address: 0x7f01}}, Later: profile.AskAgain}
@@ -282,7 +282,7 @@ func TestTextAttributes(t *testing.T) {
 	}
 }
 
-// A workload with short symbols that stand for long names cannot make the encoder hold them all.
+// TestDemangledNamesAreBounded checks that short symbols with long names cannot fill the encoder's memory.
 func TestDemangledNamesAreBounded(t *testing.T) {
 	cfg := config()
 	cfg.MaxBytes = 1 << 20
@@ -383,13 +383,13 @@ func deep(i, depth int) []profile.Frame {
 	return f
 }
 
-// What a workload writes into names, a terminal would obey or show in another order. None of it leaves, wherever it stands,
-// and what was replaced is counted.
+// TestControlCharacters checks that characters that control terminals or change the text direction are replaced everywhere and
+// counted.
 func TestControlCharacters(t *testing.T) {
 	const evil = "a\x1b[2J\n\u009b\u202e\u2066"
 	cfg := config()
 	cfg.Demangle = func(s string) string {
-		if s == "_ZN4$u1b$E" { // as Rust escapes them
+		if s == "_ZN4$u1b$E" { // Rust's escaped form
 			return "\x1b"
 		}
 		return ""
@@ -422,7 +422,7 @@ func TestControlCharacters(t *testing.T) {
 	require.Zero(t, a.Flush(end, end+1, profile.Limits{}).Replaced)
 }
 
-// A resource that is set again in each window takes its room once.
+// TestResourceIsSetAgain checks that a resource that is set in each window takes its memory once.
 func TestResourceIsSetAgain(t *testing.T) {
 	a := newAggregator(t, config())
 	attribute := []profile.Attribute{{Key: "k", Value: profile.String("v")}}
@@ -438,7 +438,7 @@ func TestResourceIsSetAgain(t *testing.T) {
 	}
 }
 
-// Sums stop at the largest and the smallest number.
+// TestSumsStop checks that sums saturate at the largest and the smallest number.
 func TestSumsStop(t *testing.T) {
 	for _, most := range []int64{math.MaxInt64, math.MinInt64} {
 		a := newAggregator(t, config())

@@ -37,7 +37,7 @@ func BenchmarkEncode(b *testing.B) {
 	}
 }
 
-// BenchmarkEncodeProto is what marshalling the generated structs costs, without building them.
+// BenchmarkEncodeProto measures marshalling the generated structs without building them.
 func BenchmarkEncodeProto(b *testing.B) {
 	a := newAggregator(b, config())
 	const n = 2000

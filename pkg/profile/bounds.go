@@ -12,7 +12,8 @@ func (e *encoder) resourceBound(r uint32) int {
 	return n + len(e.cfg.PeriodType.Type) + len(e.cfg.PeriodType.Unit)
 }
 
-// sampleBound returns the most bytes that a sample can add to the message, with its parts that the message lacks.
+// sampleBound returns the maximum number of bytes that a sample adds to the message, including the entries that the message
+// lacks.
 func (e *encoder) sampleBound(s sample, w *window, head int32) int {
 	v := e.v
 	n := 32
@@ -35,7 +36,7 @@ func (e *encoder) sampleBound(s sample, w *window, head int32) int {
 	return n + len(e.cfg.Types)*(24+events*18)
 }
 
-// countEvents returns how many timestamps a sample with this newest event has, at most maxEvents.
+// countEvents returns the number of timestamps of a sample whose newest event is head, at most maxEvents.
 func (e *encoder) countEvents(w *window, head int32) int {
 	n := 0
 	for ; head >= 0 && n < e.maxEvents; head = w.events[head].prev {

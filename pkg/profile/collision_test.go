@@ -7,7 +7,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// TestCollisions forges entries with the same hash: each is under the hash of another one, too.
+// TestCollisions forges hash collisions: each entry is also indexed under the hash of another entry.
 func TestCollisions(t *testing.T) {
 	g := newGeneration(&Config{Types: []ValueType{{"a", "b"}}})
 
@@ -57,7 +57,7 @@ func TestCollisions(t *testing.T) {
 	}
 }
 
-// TestTablesOwnTheirText has the caller write over the memory of what it has inserted.
+// TestTablesOwnTheirText makes the caller overwrite the memory that it has inserted.
 func TestTablesOwnTheirText(t *testing.T) {
 	buf := []byte("function file.c attribute /usr/bin/x 0123abcd gobuildid htlhash")
 	part := func(from, to int) string { return aliased(buf[from:to]) }
@@ -81,18 +81,18 @@ func TestTablesOwnTheirText(t *testing.T) {
 	for _, id := range g.mappings[m].attrs {
 		require.NotContains(t, g.attributes[id].value.str, "#")
 	}
-	// Text that is not valid has a copy of its own.
+	// The tables copy invalid text, too.
 	bad := []byte("/\xff")
 	g.mapping(Mapping{File: aliased(bad)})
 	bad[0] = '#'
 	require.Contains(t, g.mappingIDs, Mapping{File: "/\xff"})
 }
 
-// TestNamelessFrameHasNoLine: there is no function on that a line could be of.
+// TestNamelessFrameHasNoLine checks that a frame without a function has no line.
 func TestNamelessFrameHasNoLine(t *testing.T) {
 	g := newGeneration(&Config{Types: []ValueType{{"a", "b"}}})
 	require.Equal(t, g.location(&Frame{Address: 1}, 0, 0), g.location(&Frame{Address: 1, Line: 5, File: "f"}, 0, 0))
 }
 
-// aliased returns a text that changes with b.
+// aliased returns a string that shares its memory with b.
 func aliased(b []byte) string { return unsafe.String(unsafe.SliceData(b), len(b)) }

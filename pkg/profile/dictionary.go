@@ -8,7 +8,7 @@ import (
 	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/printable"
 )
 
-// textID returns the index of s in texts, and adds it if it is not there.
+// textID returns the index of s in texts, and adds s if necessary.
 func (e *encoder) textID(s string) uint32 {
 	if id, ok := e.textIDs[s]; ok {
 		return id
@@ -19,7 +19,7 @@ func (e *encoder) textID(s string) uint32 {
 	return id
 }
 
-// genText returns the index in texts of string s of the generation.
+// genText returns the index in texts of the generation's string s.
 func (e *encoder) genText(s uint32) uint32 {
 	if e.fromGen[s] == 0 {
 		e.fromGen[s] = e.textID(e.v.strings[s]) + 1
@@ -29,15 +29,15 @@ func (e *encoder) genText(s uint32) uint32 {
 
 // readableName returns the index in texts of a function's demangled name.
 //
-// A short symbol can stand for a very long name, and the workload chooses its symbols. So once demangled names take a
-// quarter of the aggregator's memory, further symbols stay as they are.
+// A workload chooses its symbols, and a short symbol can have a very long name. So once demangled names take a quarter of the
+// aggregator's memory, other symbols are not demangled.
 func (e *encoder) readableName(f uint32) uint32 {
 	if e.readable[f] == 0 {
 		id := e.genText(e.v.functions[f].name)
 		if e.cfg.Demangle != nil && e.added < e.cfg.MaxBytes/4 {
 			if name := e.cfg.Demangle(e.texts[id]); name != "" {
 				known := len(e.texts)
-				clean := printable.Clean(name) // some languages escape any character in their symbols
+				clean := printable.Clean(name) // some languages can escape any character in their symbols
 				if clean != name {
 					e.replaced++
 				}
@@ -52,8 +52,7 @@ func (e *encoder) readableName(f uint32) uint32 {
 	return e.readable[f] - 1
 }
 
-// str returns the index of a text in the message's string table, and adds it if it is not there. The empty text
-// is 0.
+// str returns the index of a text in the message's string table, and adds the text if necessary. The empty text has index 0.
 func (e *encoder) str(id uint32) uint64 {
 	s := e.texts[id]
 	if s == "" {

@@ -1,9 +1,9 @@
 // Package profile aggregates stack samples over a time window and encodes them as OTLP profiles.
 //
-// It is pure: no clock, no I/O, no goroutine of its own. An Aggregator takes samples from any number of goroutines. Each Flush
-// returns complete ExportProfilesServiceRequests in wire format. Each is below a size limit, with only its own dictionary
-// entries.
+// It uses no clock, no I/O and no goroutines of its own. An Aggregator accepts samples from any number of goroutines. Each
+// Flush returns complete ExportProfilesServiceRequests in wire format. Each is below a size limit, and only has the dictionary
+// entries that it needs.
 //
-// The rules of a message are those of opentelemetry/proto/profiles/v1development/profiles.proto
+// Messages follow the rules of opentelemetry/proto/profiles/v1development/profiles.proto
 // (https://github.com/open-telemetry/opentelemetry-proto).
 package profile

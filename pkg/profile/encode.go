@@ -13,30 +13,28 @@ type Message struct {
 	Rows     int64
 	Samples  int64
 	Profiles int
-	// Resource is the key of the resource if the message carries only one, HostOwner if it carries only
-	// resources outside containers, and 0 otherwise.
+	// Resource is the key of the resource if the message has only one, HostOwner if it only has resources outside containers,
+	// and otherwise 0.
 	Resource uint64
 }
 
 // Flushed is the result of a Flush.
 type Flushed struct {
-	Messages []Message // empty if Limits.Emit is set, which gets them instead
-	// Vanished counts rows without output: their values add up to zero, or a later, empty snapshot
-	// replaced theirs.
+	Messages []Message // empty if Limits.Emit is set, which receives them
+	// Vanished counts rows without output. Their values add up to zero, or a later, empty snapshot replaced them.
 	Vanished int64
 	// Fates counts all rows of the window by the fate of their stack.
 	Fates Fates
-	// ClippedEvents counts timestamps that were left out because one sample had too many for a message.
+	// ClippedEvents counts timestamps that were dropped because one sample had too many for a message.
 	ClippedEvents int64
 	// Replaced counts texts in which U+FFFD replaces invalid UTF-8 or control characters. A text counts once for each new stack
 	// or resource.
 	Replaced int64
-	// Renewed reports that a new dictionary has begun. The Aggregator no longer knows any key of a row, and will request each of
-	// them again.
+	// Renewed reports that a new dictionary has begun. The Aggregator has forgotten all keys, and requests each of them again.
 	Renewed bool
 }
 
-// view is the part of a generation that an encoder reads: its slices at the end of the window.
+// view is the part of a generation that an encoder reads. Its slices are from the end of the window.
 type view struct {
 	gen        *generation
 	strings    []string
@@ -52,11 +50,11 @@ type view struct {
 	resources  []resource
 }
 
-// Flush closes the window that lasted from start to end, in Unix nanoseconds, and returns it as
-// messages, which then belong to the caller. Rows may be added meanwhile, and
-// belong to the next window; but only one Flush may run at a time. The samples
-// of one resource are written together, the resources in the order in which they were first seen. A resource with
-// many samples gets messages of its own, so that a full queue can drop its messages and spare the others.
+// Flush closes the window from start to end, in Unix nanoseconds, and returns it as messages, which then belong to the caller.
+// Rows that are added meanwhile belong to the next window. Only one Flush may run at a time.
+//
+// Flush writes resources in the order in which they were first seen, each with all its samples. A resource with many samples
+// gets its own messages, so that a full queue can drop them and keep the others.
 func (a *Aggregator) Flush(start, end uint64, lim Limits) Flushed {
 	if lim.MaxBytes <= 0 {
 		lim.MaxBytes = defaultMessage
@@ -95,7 +93,7 @@ func (a *Aggregator) Flush(start, end uint64, lim Limits) Flushed {
 	out.Replaced, a.enc.replaced = replaced+a.enc.replaced, 0
 
 	if renewed {
-		w = &window{} // indices are those of the old generation, and so is its size
+		w = &window{} // its size and its indices belong to the old generation
 		a.enc.forget()
 	} else {
 		w.reset(a.stride)
@@ -106,8 +104,7 @@ func (a *Aggregator) Flush(start, end uint64, lim Limits) Flushed {
 	return out
 }
 
-// remap gives consecutive indices, from 1, to the entries of a table that a message refers to. to[i] is the index of entry i, 0
-// if it has none yet.
+// remap gives consecutive indices from 1 to the table entries that a message refers to. to[i] is the index of entry i, or 0.
 type remap struct {
 	to   []int32
 	used []uint32
@@ -129,35 +126,35 @@ func (r *remap) add(i uint32) int32 {
 	return r.to[i]
 }
 
-// encoder writes messages. It writes the wire format itself. Marshalling the generated structs alone, without filling them, takes
-// as long as this encoder (compare BenchmarkEncode and BenchmarkEncodeProto).
+// encoder writes messages in wire format. Just marshalling the generated structs, without filling them, takes as long as this
+// encoder (compare BenchmarkEncode and BenchmarkEncodeProto).
 type encoder struct {
 	cfg *Config
-	gen *generation // the generation of the memos below
+	gen *generation // the generation of the cached texts below
 
-	// All texts that messages can contain: the generation's strings and demangled names.
+	// These are all texts that messages can have: the generation's strings and demangled names.
 	texts    []string
 	textIDs  map[string]uint32
-	fromGen  []uint32 // by string of the generation: its index in texts plus 1, 0 if not known yet
-	readable []uint32 // by function: the index in texts of its demangled name plus 1, 0 if not known yet
-	added    int64    // bytes of demangled names that the generation does not have
-	replaced int64    // of this window's demangled names, as in Flushed
+	fromGen  []uint32 // by string of the generation: its index in texts plus 1, or 0 if unknown
+	readable []uint32 // by function: the index in texts of its demangled name plus 1, or 0 if unknown
+	added    int64    // bytes of demangled names that are not in the generation
+	replaced int64    // texts of this window's demangled names, as in Flushed
 
-	// The message that is being built.
+	// These are for the current message.
 	v                                    *view
 	text, fn, mp, loc, attr, link, stk   remap
 	bText, bFn, bMap, bLoc, bAttr, bLink []byte
 	bStk, bRes                           []byte
-	bSamples                             [][]byte // by type, of the current resource
+	bSamples                             [][]byte // of the current resource, by type
 	nSamples                             []int
-	nDropped                             []int // attributes of these samples that were left out
+	nDropped                             []int // dropped attributes of these samples
 	maxInProfile                         int
-	resource                             int // the current one, -1: none
+	resource                             int // the current resource, or -1
 	rows, samples                        int64
-	soleOwner                            uint64 // the owner of all resources written so far, 0: several (see Message.Resource)
+	soleOwner                            uint64 // the owner of all resources written so far, or 0 if there are several (see Message.Resource)
 	resourcesWritten                     int    // the number of written resources
 	profiles                             int
-	size                                 int // an upper bound of the message's size so far
+	size                                 int // an upper bound of the message's current size
 	ints                                 []int32
 	tmp, tmp2                            []byte
 	times                                []uint64
@@ -165,21 +162,21 @@ type encoder struct {
 	start, end                           uint64
 	clipped                              int64
 	maxEvents                            int
-	order                                []uint32 // the window's samples, see group
-	counts                               []int32  // by resource: its samples in the window
+	order                                []uint32 // the window's samples: see group
+	counts                               []int32  // by resource: the number of its samples in the window
 }
 
-// forget drops the data of an ended generation.
+// forget drops the data of a generation that has ended.
 func (e *encoder) forget() {
 	cfg := e.cfg
 	*e = encoder{cfg: cfg}
 }
 
 const (
-	overheadMessage  = 256 // zero elements, the dictionary's and the message's own lengths
+	overheadMessage  = 256 // zero entries, and the lengths of dictionary and message
 	overheadProfile  = 160
 	overheadResource = 64
-	bigResource      = 4096 // samples from which on a resource has messages of its own
+	bigResource      = 4096 // the number of samples from which a resource gets its own messages
 )
 
 func (e *encoder) encode(v *view, w *window, stride int, start, end uint64, lim Limits) Flushed {
@@ -195,8 +192,8 @@ func (e *encoder) encode(v *view, w *window, stride int, start, end uint64, lim 
 		e.textIDs = map[string]uint32{}
 	}
 	e.v, e.start, e.end, e.clipped = v, start, end, 0
-	// The events of one sample take about a quarter of a message at most: a timestamp takes 8 bytes, and its value
-	// mostly less.
+	// The events of one sample take at most about a quarter of a message. A timestamp takes 8 bytes, and its value usually
+	// less.
 	e.maxEvents = lim.MaxBytes / 4 / 16
 	e.fromGen = grow(e.fromGen, len(v.strings))
 	e.readable = grow(e.readable, len(v.functions))
@@ -213,7 +210,7 @@ func (e *encoder) encode(v *view, w *window, stride int, start, end uint64, lim 
 		e.endResource()
 		if e.samples > 0 {
 			m := e.finish()
-			// Rows with replaced snapshots count as rows of the first message.
+			// Rows that a later snapshot replaced count in the first message.
 			m.Rows += carried
 			out.Vanished -= carried
 			carried = 0
@@ -240,7 +237,7 @@ func (e *encoder) encode(v *view, w *window, stride int, start, end uint64, lim 
 			head = w.heads[id]
 		}
 		if int(s.resource) != e.resource {
-			// Begin another message if the resource before or this one is big.
+			// Begin another message if the previous resource or this one is big.
 			if e.resource >= 0 && (e.counts[s.resource] >= bigResource || e.counts[e.resource] >= bigResource) {
 				emit()
 			}

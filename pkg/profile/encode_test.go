@@ -30,7 +30,7 @@ func TestShapes(t *testing.T) {
 			cfg := config()
 			cfg.Shape = tc.shape
 			a := newAggregator(t, cfg)
-			for range 2 { // twice: nothing may be left of the first window
+			for range 2 { // the first window must leave nothing behind
 				put(t, a, 1, 1, profile.Sample{Stack: names("a")}, start+5, 2)
 				put(t, a, 1, 1, profile.Sample{Stack: names("a")}, start+9, 3)
 				s := decode(t, a.Flush(start, end, profile.Limits{}))[0].ResourceProfiles[0].ScopeProfiles[0].Profiles[0].Samples
@@ -63,7 +63,7 @@ func TestShapes(t *testing.T) {
 	})
 }
 
-// For receivers that refuse a frame without a type, or a mapping without a hash.
+// TestDefaultTypeAndHashedMappings covers receivers that refuse a frame without a type, or a mapping without a hash.
 func TestDefaultTypeAndHashedMappings(t *testing.T) {
 	cfg := config()
 	cfg.DefaultFrameType, cfg.HashedMappings = profile.FrameNative, true
@@ -83,7 +83,7 @@ func TestDefaultTypeAndHashedMappings(t *testing.T) {
 	require.Equal(t, []string{"kernel", "native"}, types)
 	require.Zero(t, d.LocationTable[1].MappingIndex)
 
-	// A stack that starts without a type.
+	// The first frame of this stack has no type.
 	put(t, a, 1, 2, profile.Sample{Stack: names("f", "g")}, 0, 1)
 	d = decode(t, a.Flush(start, end, profile.Limits{}))[0].Dictionary
 	require.Len(t, d.LocationTable, 3)
@@ -93,7 +93,7 @@ func TestDefaultTypeAndHashedMappings(t *testing.T) {
 	}
 }
 
-// The bound of samples is that of one profile: there is one of each type.
+// TestSplitOfSeveralTypes checks that the limit of samples applies to each profile. Each type has one.
 func TestSplitOfSeveralTypes(t *testing.T) {
 	cfg := config()
 	cfg.Types = []profile.ValueType{{Type: "space", Unit: "bytes"}, {Type: "objects", Unit: "count"}}
@@ -110,7 +110,8 @@ func TestSplitOfSeveralTypes(t *testing.T) {
 	}
 }
 
-// Each message carries only what it refers to, stays under the limit, and nothing is lost.
+// TestSplit checks that each message only has entries that it refers to, that it stays below the limit, and that nothing is
+// lost.
 func TestSplit(t *testing.T) {
 	for _, tc := range []struct {
 		name      string
@@ -155,7 +156,7 @@ func TestSplit(t *testing.T) {
 	}
 }
 
-// A window that becomes many messages is never held as a whole, and replaced snapshots count once.
+// TestEmit checks that a window of many messages is never in memory as a whole, and that replaced snapshots count once.
 func TestEmit(t *testing.T) {
 	cfg := config()
 	cfg.Aggregation = profile.AggregateSnapshot
@@ -179,7 +180,7 @@ func TestEmit(t *testing.T) {
 	require.Len(t, folded(decode(t, emitted)), 500)
 }
 
-// A resource with many samples has messages of its own, so that a queue can drop it alone.
+// TestBigResourceAlone checks that a resource with many samples has its own messages, so that a queue can drop them.
 func TestBigResourceAlone(t *testing.T) {
 	a := newAggregator(t, config())
 	for r := range 3 {
@@ -198,7 +199,7 @@ func TestBigResourceAlone(t *testing.T) {
 	require.Equal(t, []uint64{0, 9, 10}, owners)
 }
 
-// TestState says what is in use: profiles of an instant, without a duration.
+// TestState checks that profiles of a state have an instant and no duration.
 func TestState(t *testing.T) {
 	for _, state := range []bool{false, true} {
 		cfg := config()
@@ -215,7 +216,7 @@ func TestState(t *testing.T) {
 	}
 }
 
-// TestNameLabel sends the profile's name on every sample, also on one without attributes of its own.
+// TestNameLabel checks that every sample has the profile's name, even without attributes of its own.
 func TestNameLabel(t *testing.T) {
 	cfg := config()
 	cfg.NameLabel = "memory"
@@ -260,14 +261,14 @@ func TestDoubleFunctions(t *testing.T) {
 	}{{1, []string{"f", "g", "f"}}, {2, []string{"h", "g"}}} {
 		for i, l := range d.StackTable[stack.index].LocationIndices {
 			f := d.LocationTable[l].Lines[0].FunctionIndex
-			for _, read := range []int32{f, f - 1} { // as it should be, and as Parca does
+			for _, read := range []int32{f, f - 1} { // the right entry, and the one that Parca reads
 				require.Equal(t, stack.names[i], d.StringTable[d.FunctionTable[read].NameStrindex])
 			}
 		}
 	}
 }
 
-// The layout is that of OTLP 1.10 and 1.11; package export makes others of it.
+// TestLayoutPinned pins the layout of OTLP 1.10 and 1.11. Package export converts it to others.
 func TestLayoutPinned(t *testing.T) {
 	cfg := config()
 	cfg.NewID = func() [16]byte { return [16]byte([]byte("\xaaabcdefghijklmno")) }
@@ -276,7 +277,7 @@ func TestLayoutPinned(t *testing.T) {
 		Stack: []profile.Frame{{Name: "f"}}, Attributes: []profile.Attribute{{Key: "k", Value: profile.Int(1)}},
 	}, 0, 7)
 	body := a.Flush(start, end, profile.Limits{}).Messages[0].Body
-	// A sample; a period, and the ID behind it.
+	// The first is a sample. The second is a period, followed by an ID.
 	for _, want := range []string{"1208" + "0801" + "120101" + "220107", "30" + "e3cedd09" + "3a10" + hex.EncodeToString([]byte("\xaaabcdefghijklmno"))} {
 		b, err := hex.DecodeString(want)
 		require.NoError(t, err)

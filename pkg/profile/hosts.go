@@ -5,25 +5,24 @@ import (
 	"slices"
 )
 
-// HostOwner is the owner of messages that carry only resources outside containers.
+// HostOwner is the owner of messages that only have resources outside containers.
 const HostOwner = 1
 
-// keepService is the time for which an unseen service outside containers keeps its name, in nanoseconds.
+// keepService is how long a service outside containers keeps its name after it was last seen, in nanoseconds.
 const keepService = uint64(3600e9)
 
-// hostServices chooses the services outside containers that keep their names.
+// hostServices selects the services outside containers that keep their names.
 type hostServices struct {
-	seen map[uint64]uint64 // by group: the end of the last window that it was in, in nanoseconds
+	seen map[uint64]uint64 // by group: the end of the last window with it, in nanoseconds
 }
 
-// namedFactor limits the named services within keepService, as a multiple of those of one window.
+// namedFactor limits the named services within keepService, as a multiple of the limit for one window.
 const namedFactor = 4
 
-// fold keeps services outside containers as they are, and makes one resource of all others. Services that were seen within
-// keepService keep their name, so that a build's hundred programs do not push out a database. If fewer than most of a window's
-// services have a name, the largest new ones get one. So a finished build does not keep a database out. namedFactor bounds all of
-// them.
-// Samples that have become equal are added up.
+// fold merges services outside containers into one resource, except those that keep their names. A service that was seen within
+// keepService keeps its name. So a build with a hundred programs does not displace a database. If the window has free places,
+// its largest new services get them. So a finished build does not keep a database out. namedFactor bounds the named services.
+// fold adds up samples that become equal.
 func (h *hostServices) fold(v *view, w *window, cfg *Config, stride int, end uint64) {
 	most := cfg.HostServices
 	values := map[uint64]float64{}
@@ -77,7 +76,7 @@ func (h *hostServices) fold(v *view, w *window, cfg *Config, stride int, end uin
 	v.samples = make([]sample, len(samples))
 	for _, id := range w.touched {
 		s := &v.samples[id]
-		*s = samples[id] // and no other: entries that the window does not have may be in use again
+		*s = samples[id] // only this one: samples that are not in the window may be reused concurrently
 		r := &v.resources[s.resource]
 		if !r.host {
 			continue

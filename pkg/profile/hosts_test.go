@@ -12,7 +12,7 @@ import (
 	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/profile"
 )
 
-// TestHostServices: a build's many programs do not push out the database, nor the containers.
+// TestHostServices checks that a build's many programs displace neither the database nor containers.
 func TestHostServices(t *testing.T) {
 	for _, shape := range []profile.Shape{profile.ShapeSum, profile.ShapeTimestamps} {
 		cfg := config()
@@ -65,7 +65,7 @@ func TestHostServices(t *testing.T) {
 		add("sed", 11, 3)
 		add("cc1", 12, 40)
 		add("make", 13, 2)
-		add("cart", 0, 5) // a container
+		add("cart", 0, 5) // in a container
 		add("host", 0, 1)
 		services, _ := window(0)
 		require.Equal(t, map[string]int64{"db": 70, "cc1": 40, "host": 6, "cart": 5}, services)
@@ -78,7 +78,7 @@ func TestHostServices(t *testing.T) {
 		require.Equal(t, map[string]int64{"db": 1, "cc1": 30, "host": 90}, services)
 		require.Equal(t, map[string]bool{"true": true}, owners, "one owner")
 
-		// The build is over, so that there is room for a newcomer; when it is back, all three keep their names.
+		// The build is over, so a new service gets a place. When the build returns, all three keep their names.
 		add("db", 10, 1)
 		add("web", 15, 9)
 		add("sed", 11, 2)
@@ -91,7 +91,7 @@ func TestHostServices(t *testing.T) {
 		services, _ = window(3)
 		require.Equal(t, map[string]int64{"db": 1, "web": 1, "cc1": 40, "host": 50}, services)
 
-		// However they come and go, no more than that have names within an hour: eight here.
+		// At most eight services have names within an hour, however they come and go.
 		for i := range uint64(10) {
 			add(fmt.Sprint("new-", i), 20+i, 5)
 			services, _ = window(4 + i)
@@ -99,7 +99,7 @@ func TestHostServices(t *testing.T) {
 			require.Equal(t, i >= 5, services["host"] == 5, "%d: %v", i, services)
 		}
 
-		// Nobody has seen the compiler and others for an hour.
+		// The compiler and others have not been seen for an hour.
 		add("db", 10, 1)
 		window(359)
 		add("db", 10, 1)
@@ -110,7 +110,7 @@ func TestHostServices(t *testing.T) {
 	}
 }
 
-// Services that become one keep all of their events.
+// TestHostServicesKeepEvents checks that merged services keep all their events.
 func TestHostServicesKeepEvents(t *testing.T) {
 	cfg := config()
 	cfg.HostServices, cfg.Shape = 1, profile.ShapeEvents

@@ -5,13 +5,12 @@ import (
 	"math/bits"
 )
 
-// index finds the entries of another table by a hash. It stores only hashes and the numbers of entries: the caller of find compares
-// keys with the entries in its own table. So the key of an entry may be spread over several places. An entry whose hash is taken is
-// under the next free one.
+// index finds entries of another table by a hash. It only stores hashes and entry numbers. The caller of find compares keys
+// with its own table, so a key may be spread over several places. If a hash is taken, the next free one is used.
 type index map[uint32]uint32
 
-// fold turns a hash into that of an index. It multiplies and takes high bits of the product, because the low bits of what
-// hasher.mix returns can follow a pattern.
+// fold reduces a hash to 32 bits. It multiplies and uses high bits of the product, because the low bits from hasher.mix can
+// follow a pattern.
 func fold(hash uint64) uint32 { return uint32(hash * 0x9e3779b97f4a7c15 >> 32) }
 
 // find returns the entry with this hash for which same returns true.
@@ -23,7 +22,7 @@ func (x index) find(hash uint64, same func(entry uint32) bool) (entry uint32, ok
 	}
 }
 
-// add adds an entry under a hash. The caller makes sure that it is not there yet.
+// add adds an entry under a hash. The entry must not exist yet.
 func (x index) add(hash uint64, entry uint32) {
 	h := fold(hash)
 	for _, taken := x[h]; taken; _, taken = x[h] {
@@ -32,8 +31,8 @@ func (x index) add(hash uint64, entry uint32) {
 	x[h] = entry
 }
 
-// hasher makes the hashes for an index. It has a random key, because the workload chooses its names and must not be
-// able to make them collide.
+// hasher computes the hashes for an index. It has a random key, because a workload chooses its names and must not be able to
+// cause collisions.
 type hasher struct {
 	seed   maphash.Seed
 	k1, k2 uint64
@@ -44,8 +43,8 @@ func newHasher() hasher {
 	return hasher{seed, maphash.Comparable(seed, uint64(1)), maphash.Comparable(seed, uint64(2))}
 }
 
-// mix combines v with a hash. It multiplies the two, each xored with a part of the key, and xors the halves of the 128-bit
-// product.
+// mix combines v with a hash. It multiplies both after an XOR with a part of the key, and combines the halves of the 128-bit
+// product by XOR.
 func (h *hasher) mix(hash, v uint64) uint64 {
 	hi, lo := bits.Mul64(hash^h.k1, v^h.k2)
 	return hi ^ lo
@@ -58,7 +57,7 @@ func (h *hasher) pair(a, b uint32) uint64 {
 
 func (h *hasher) text(s string) uint64 { return maphash.String(h.seed, s) }
 
-// frame hashes a frame. mapping and frameType are the numbers that its mapping and type have in their tables.
+// frame hashes a frame. mapping and frameType are entry numbers in their tables.
 func (h *hasher) frame(f *Frame, mapping, frameType uint32) uint64 {
 	v := h.mix(h.text(f.Name), uint64(mapping)<<32|uint64(frameType))
 	v = h.mix(v, f.Address)

@@ -7,7 +7,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// Lists of all lengths, more than one chunk of them and some larger than a chunk, keep their number.
+// TestLists checks that lists of all lengths keep their number: more than one chunk, and lists larger than a chunk.
 func TestLists(t *testing.T) {
 	l, hash := newLists(), newHasher()
 	r := rand.New(rand.NewPCG(1, 2))
@@ -20,7 +20,7 @@ func TestLists(t *testing.T) {
 		for k := range list {
 			list[k] = r.Uint32N(4)
 		}
-		list[0] = uint32(i) // each another
+		list[0] = uint32(i) // makes each list unique
 		lists = append(lists, list)
 	}
 	for range 2 {

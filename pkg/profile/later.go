@@ -2,9 +2,9 @@ package profile
 
 import "math"
 
-// When a row is read, names of its stack may still be on their way. Such a sample has an entry of its own in the window,
-// because two stacks that look alike now can turn out to differ. When the window ends the stack is resolved, and the values
-// go to the sample that it has become.
+// When a row is read, names of its stack may still be unknown. Such a sample has its own entry in the window, because two
+// stacks that look equal now may turn out to differ. When the window ends, the stack is resolved, and the values move to the
+// resulting sample.
 
 // pendingSample is a sample with an incomplete stack.
 type pendingSample struct {
@@ -13,19 +13,19 @@ type pendingSample struct {
 	later      Later
 	head, tail []uint32 // locations before and after those of later
 
-	resolved uint32 // the sample that it has become
-	all      bool   // final
-	fate     Fate   // of the stack, if that is not the one of key
+	resolved uint32 // the resulting sample
+	all      bool   // later has no further names
+	fate     Fate   // of the stack; Whole keeps that of key
 }
 
-// costPending is the memory of a pending sample beside the parts of its stack, with its entries in the two windows.
+// costPending is the memory of a pending sample without the parts of its stack, but with its entries in the two windows.
 const costPending = 200
 
 func (u *pendingSample) bytes() int64 {
 	return costPending + 4*int64(len(u.head)+len(u.tail)) + int64(u.later.Size())
 }
 
-// addPending makes a sample with a pending stack, and returns it.
+// addPending adds a sample with a pending stack and returns its number.
 func (g *generation) addPending(s sample, dropped int, key uint64, later Later, head, tail []uint32) uint32 {
 	var id uint32
 	if n := len(g.free); n > 0 {
@@ -45,9 +45,9 @@ func (g *generation) addPending(s sample, dropped int, key uint64, later Later, 
 	return id
 }
 
-// resolvePending finds out the stacks of all pending samples and moves their values to the samples that they have become. It
-// returns with mu held, so that no row is added before the caller has closed the window. It releases mu while it requests frames,
-// so rows do not wait for that.
+// resolvePending resolves the stacks of all pending samples, and moves their values to the resulting samples. It returns with
+// mu held, so that no row is added before the caller has closed the window. While it requests frames it releases mu, so that
+// rows do not wait.
 func (a *Aggregator) resolvePending() {
 	const atOnce = 32
 	var frames []Frame
@@ -55,7 +55,7 @@ func (a *Aggregator) resolvePending() {
 	var ends []int
 	for done := 0; ; done += len(batch) {
 		a.mu.Lock()
-		g := a.gen // the same without mu: only Flush replaces it and takes entries out, and one Flush runs at a time
+		g := a.gen // also valid without mu: only Flush replaces it or removes entries, and only one Flush runs
 		batch = append(batch[:0], g.pending[done:min(done+atOnce, len(g.pending))]...)
 		if len(batch) == 0 {
 			break
@@ -78,8 +78,8 @@ func (a *Aggregator) resolvePending() {
 	a.mergeResolved()
 }
 
-// Ask requests the frames of all pending samples before the window ends, so that the needed look-ups begin. It
-// reports whether any stack is still incomplete. It must not be called while a Flush runs.
+// Ask requests the frames of all pending samples before the window ends, so that look-ups begin. It reports whether any stack
+// is still incomplete. Do not call it during a Flush.
 func (a *Aggregator) Ask() (pending bool) {
 	const atOnce = 32
 	var frames []Frame
@@ -103,7 +103,7 @@ func (a *Aggregator) Ask() (pending bool) {
 	}
 }
 
-// internResolved interns the stack of an pending sample and sets u.resolved. The caller holds mu.
+// internResolved interns the stack of a pending sample and sets u.resolved. The caller holds mu.
 func (a *Aggregator) internResolved(u *pendingSample, frames []Frame) {
 	g := a.gen
 	before := g.bytes
@@ -118,7 +118,7 @@ func (a *Aggregator) internResolved(u *pendingSample, frames []Frame) {
 	g.take(s.resource, g.bytes-before)
 }
 
-// mergeResolved gives the values of the window's pending samples to the resolved ones. The caller holds mu.
+// mergeResolved moves the values of the window's pending samples to the resolved ones. The caller holds mu.
 func (a *Aggregator) mergeResolved() {
 	g, w := a.gen, a.win
 	if len(g.pending) == 0 {
@@ -129,8 +129,8 @@ func (a *Aggregator) mergeResolved() {
 		u := &g.pending[i]
 		to[u.sample] = u.resolved
 		g.take(g.samples[u.sample].resource, -u.bytes())
-		// If final, the key of the row stands for the resolved sample from now on. Otherwise it is
-		// forgotten, so the next row is requested in full again.
+		// If it is final, the row's key now belongs to the resolved sample. Otherwise the key is forgotten, so that the next
+		// row is requested in full again.
 		if id, ok := g.keys[u.key]; ok && id&sampleOf == u.sample {
 			delete(g.keys, u.key)
 			if u.fate != Whole && Fate(id>>fateShift) == Whole {

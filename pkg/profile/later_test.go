@@ -11,7 +11,7 @@ import (
 	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/profile"
 )
 
-// known is a Later that answers with these frames.
+// known is a Later that returns these frames.
 type known struct {
 	mu     sync.Mutex
 	frames []profile.Frame
@@ -27,7 +27,7 @@ func (k *known) Frames(dst []profile.Frame, _ bool) ([]profile.Frame, profile.Fa
 
 func (k *known) Size() int { return 100 }
 
-// flushed returns what a window holds, by stack.
+// flushed returns the values of a window by stack.
 func flushed(t *testing.T, a *profile.Aggregator) map[string]int64 {
 	t.Helper()
 	all := map[string]int64{}
@@ -53,24 +53,24 @@ func later(k *known, stack ...string) profile.Sample {
 	return s
 }
 
-// What is known when the window ends is what leaves, each row under its own stack, whatever they had in common.
+// TestLater checks that each row is written under the stack that is known when the window ends.
 func TestLater(t *testing.T) {
 	a := newAggregator(t, config())
 	one, two := &known{frames: names("work", "main"), all: true}, &known{frames: names("play", "main"), all: true}
 	put(t, a, 1, 1, later(one, "sys", "?", "?"), 0, 3)
 	put(t, a, 1, 2, later(two, "sys", "?", "?"), 0, 5)
 	put(t, a, 1, 3, profile.Sample{Stack: names("sys", "play", "main")}, 0, 7)
-	put(t, a, 1, 1, profile.Sample{}, 0, 10) // the key is known
+	put(t, a, 1, 1, profile.Sample{}, 0, 10) // the key becomes known
 	require.Equal(t, map[string]int64{"sys;work;main": 13, "sys;play;main": 12}, flushed(t, a))
 
-	// The keys are known from then on.
+	// The keys are now known.
 	require.Equal(t, profile.NeedResource, a.Add(1, []int64{1}, 0))
 	put(t, a, 1, 1, profile.Sample{}, 0, 1)
 	put(t, a, 1, 2, profile.Sample{}, 0, 2)
 	require.Equal(t, map[string]int64{"sys;work;main": 1, "sys;play;main": 2}, flushed(t, a))
 }
 
-// Of two stacks that turn out to be one, the last value counts where the last one does, and the rows of both.
+// TestLaterLast checks that two stacks with the same names make one sample: it has the later value, and both rows.
 func TestLaterLast(t *testing.T) {
 	cfg := config()
 	cfg.Aggregation = profile.AggregateLast
@@ -82,7 +82,7 @@ func TestLaterLast(t *testing.T) {
 	require.EqualValues(t, 2, f.Messages[0].Rows)
 }
 
-// What became of a stack is known with its names.
+// TestLaterFate checks that a stack's fate is known with its names.
 func TestLaterFate(t *testing.T) {
 	a := newAggregator(t, config())
 	put(t, a, 1, 1, later(&known{frames: names("work"), all: true, fate: profile.Incomplete}, "?"), 0, 3)
@@ -94,8 +94,8 @@ func TestLaterFate(t *testing.T) {
 	require.Equal(t, profile.Fates{profile.Incomplete: 1}, a.Flush(start, end, profile.Limits{}).Fates)
 }
 
-// A stack that is not known in full when the window ends is written as far as it is known, and its key is asked for
-// again.
+// TestLaterStillPending checks that a stack that is not complete when the window ends is written as known, and that its key is
+// requested again.
 func TestLaterStillPending(t *testing.T) {
 	a := newAggregator(t, config())
 	k := &known{frames: names("file.so")}
@@ -108,7 +108,7 @@ func TestLaterStillPending(t *testing.T) {
 	require.Empty(t, flushed(t, a))
 }
 
-// Every shape keeps its events.
+// TestLaterShapes checks that every shape keeps its events.
 func TestLaterShapes(t *testing.T) {
 	for _, shape := range []profile.Shape{profile.ShapeEvents, profile.ShapeTimestamps, profile.ShapeSingle} {
 		cfg := config()
@@ -132,7 +132,7 @@ func TestLaterShapes(t *testing.T) {
 	}
 }
 
-// Stacks that are never known all through give back their room.
+// TestLaterRoom checks that stacks that are never complete release their memory.
 func TestLaterRoom(t *testing.T) {
 	a := newAggregator(t, config())
 	k := &known{frames: names("x")}
@@ -149,7 +149,7 @@ func TestLaterRoom(t *testing.T) {
 	require.LessOrEqual(t, a.Usage().Bytes, bytes)
 }
 
-// Rows that come while stacks are settled are neither lost nor counted twice.
+// TestLaterMeanwhile checks that rows that arrive while stacks are resolved are neither lost nor counted twice.
 func TestLaterMeanwhile(t *testing.T) {
 	a := newAggregator(t, config())
 	const rows, workers = 5000, 4
@@ -193,8 +193,8 @@ func TestLaterMeanwhile(t *testing.T) {
 	require.EqualValues(t, rows*workers, total)
 }
 
-// Entries of samples whose stacks were known later are used again while the window before is encoded. The race detector
-// says whether they may.
+// TestLaterWhileServicesAreFolded reuses entries of pending samples while the previous window is encoded. The race detector
+// checks it.
 func TestLaterWhileServicesAreFolded(t *testing.T) {
 	cfg := config()
 	cfg.HostServices = 1

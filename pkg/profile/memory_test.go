@@ -58,8 +58,8 @@ func TestBounds(t *testing.T) {
 	})
 }
 
-// Nothing grows: after hours of windows with ever new stacks and containers the dictionary is no
-// larger than after the first minutes.
+// TestNothingGrows checks that after hours with new stacks and containers in every window, the dictionary is as small as after
+// the first minutes.
 func TestNothingGrows(t *testing.T) {
 	a := newAggregator(t, config())
 	key, worst := uint64(0), int64(0)
@@ -78,8 +78,7 @@ func TestNothingGrows(t *testing.T) {
 	}
 }
 
-// The bound on memory rests on an estimate: what the heap holds must not be more, also after an
-// encoder has added its own tables.
+// TestUsageCoversTheHeap checks that the heap does not exceed the estimate, even with an encoder's own tables.
 func TestUsageCoversTheHeap(t *testing.T) {
 	heap := func() int64 {
 		var m runtime.MemStats
@@ -153,7 +152,7 @@ func TestSteadyStateDoesNotAllocate(t *testing.T) {
 	}))
 }
 
-// TestForgottenKeysGiveBackTheirRoom has stacks that are forgotten and met again in each window.
+// TestForgottenKeysGiveBackTheirRoom has stacks that are forgotten and seen again in each window.
 func TestForgottenKeysGiveBackTheirRoom(t *testing.T) {
 	cfg := config()
 	cfg.MaxBytes = 1 << 20

@@ -7,21 +7,20 @@ import (
 	"strings"
 )
 
-// FrameType is the kind of a frame's code. Its values are those of the semantic
-// convention's profile.frame.type attribute
-// (https://opentelemetry.io/docs/specs/semconv/registry/attributes/profile/).
-// The zero value means unknown: no attribute is written.
+// FrameType is the kind of a frame's code. Its values are those of the attribute profile.frame.type in the semantic conventions
+// (https://opentelemetry.io/docs/specs/semconv/registry/attributes/profile/). The zero value means unknown: no attribute is
+// written.
 type FrameType string
 
-// The frame types that can be inferred from Inspektor Gadget's stacks.
+// These frame types can be inferred from Inspektor Gadget's stacks.
 const (
 	FrameKernel FrameType = "kernel"
 	FrameNative FrameType = "native"
 	FrameGo     FrameType = "go"
 )
 
-// Mapping is the file from which a frame's code was loaded. The zero value means unknown and becomes mapping_index 0. Mapping is
-// comparable; two frames share a Mapping of the message if and only if their values are equal.
+// Mapping is the file from which a frame's code was loaded. The zero value means unknown and becomes mapping_index 0. Mapping
+// is comparable. Two frames share a mapping of the message if and only if their values are equal.
 type Mapping struct {
 	// File is the path or name of the file, or a name in brackets such as [kernel.kallsyms].
 	File string
@@ -33,13 +32,12 @@ type Mapping struct {
 	HTLHash string
 	// Start, Limit and FileOffset are memory_start, memory_limit and file_offset.
 	Start, Limit, FileOffset uint64
-	// Symbolized marks the Mapping of frames that carry a function name. Some receivers skip a
-	// mapping that has functions when they symbolize, so symbolized and bare frames of one file
-	// do not share one.
+	// Symbolized marks the Mapping of frames with a function name. Some receivers do not symbolize mappings that have
+	// functions. So frames of one file with and without names do not share a mapping.
 	Symbolized bool
 }
 
-// isZero compares with a zero Mapping, but faster, because it does not compare texts.
+// isZero reports whether m is the zero Mapping. It is faster than ==, because it does not compare texts.
 func (m *Mapping) isZero() bool {
 	return m.File == "" && m.GNUBuildID == "" && m.GoBuildID == "" && m.HTLHash == "" &&
 		m.Start|m.Limit|m.FileOffset == 0 && !m.Symbolized
@@ -47,27 +45,27 @@ func (m *Mapping) isZero() bool {
 
 // Frame is one entry of a call stack.
 type Frame struct {
-	// Name is the function's name in the symbol table (it may be mangled); empty if no symbol is known. It is never an address in
-	// words.
+	// Name is the function's name in the symbol table, which may be mangled, or "" if no symbol is known. It is never an
+	// address.
 	Name string
-	// File and Line are the source position, empty and 0 if unknown.
+	// File and Line are the source position. They are empty and 0 if it is unknown.
 	File string
 	Line int64
-	// StartLine is the line that the function begins at, 0 if unknown.
+	// StartLine is the first line of the function, or 0 if it is unknown.
 	StartLine int64
-	// Address is the address within Mapping, 0 if unknown: see pkg/stack for its meaning in each kind of frame.
+	// Address is the address within Mapping, or 0 if it is unknown. See pkg/stack for its meaning in each kind of frame.
 	Address uint64
 	Mapping Mapping
 	Type    FrameType
 }
 
-// start returns StartLine within the bounds of a line.
+// start returns StartLine, limited to valid lines.
 func (f *Frame) start() uint32 { return uint32(min(max(f.StartLine, 0), math.MaxInt32)) }
 
-// ValueKind is the field of a Value that is set.
+// ValueKind is the type of a Value.
 type ValueKind uint8
 
-// The kinds of attribute values. They are those of OTLP's AnyValue that a profile needs.
+// These are the kinds of attribute values: those of OTLP's AnyValue that profiles need.
 const (
 	KindString ValueKind = iota
 	KindBool
@@ -77,18 +75,18 @@ const (
 	KindStrings
 )
 
-// Value is the value of an attribute. It is comparable, so that it can be a key. Make one with
-// String, Bool, Int, Double, Bytes or Strings.
+// Value is the value of an attribute. It is comparable, so that it can be a map key. Make it with String, Bool, Int, Double,
+// Bytes or Strings.
 type Value struct {
 	kind ValueKind
 	num  uint64
 	str  string
 }
 
-// String is a text value. Invalid UTF-8 is replaced when the value is encoded.
+// String returns a text value. Encoding replaces invalid UTF-8.
 func String(s string) Value { return Value{kind: KindString, str: s} }
 
-// Bool is a boolean value.
+// Bool returns a boolean value.
 func Bool(b bool) Value {
 	v := Value{kind: KindBool}
 	if b {
@@ -97,16 +95,16 @@ func Bool(b bool) Value {
 	return v
 }
 
-// Int is an integer value.
+// Int returns an integer value.
 func Int(i int64) Value { return Value{kind: KindInt, num: uint64(i)} }
 
-// Double is a floating-point value.
+// Double returns a floating-point value.
 func Double(f float64) Value { return Value{kind: KindDouble, num: math.Float64bits(f)} }
 
-// Bytes is a value of raw bytes. It copies b.
+// Bytes returns a value of raw bytes. It copies b.
 func Bytes(b []byte) Value { return Value{kind: KindBytes, str: string(b)} }
 
-// Strings is a list of text values. It copies list.
+// Strings returns a value with a list of texts. It copies list.
 func Strings(list []string) Value {
 	var b strings.Builder
 	for _, s := range list {
@@ -119,10 +117,10 @@ func Strings(list []string) Value {
 // Kind returns the kind of the value.
 func (v Value) Kind() ValueKind { return v.kind }
 
-// AsString returns the text of a KindString or the bytes of a KindBytes value.
+// AsString returns the text of a KindString value, or the bytes of a KindBytes value.
 func (v Value) AsString() string { return v.str }
 
-// AsInt returns the number of a KindInt value, and 0 or 1 of a KindBool one.
+// AsInt returns the number of a KindInt value, or 0 or 1 for a KindBool value.
 func (v Value) AsInt() int64 { return int64(v.num) }
 
 // AsDouble returns the number of a KindDouble value.
@@ -148,21 +146,20 @@ type Attribute struct {
 	Value Value
 }
 
-// Resource is the entity that samples belong to: a container, or the host. Attributes hold no
-// key twice.
+// Resource is the entity that samples belong to: a container or the host. Attributes has no duplicate keys.
 type Resource struct {
 	Attributes []Attribute
-	// Dropped counts attributes that were left out.
+	// Dropped counts attributes that were dropped.
 	Dropped int
-	// Host marks one of several services outside containers, which share one memory bound and are
-	// one owner of messages. Group is the service's number. Group 0 has processes without a service.
+	// Host marks a service outside containers. All of these share one memory bound and are one owner of messages. Group is the
+	// service's number. Group 0 has processes without a service.
 	Host  bool
 	Group uint64
-	// Rest are its attributes if it is not among the Config.HostServices services.
+	// Rest replaces Attributes if the service is not among the Config.HostServices services.
 	Rest []Attribute
 }
 
-// Get returns the value of the attribute with that key.
+// Get returns the value of the attribute with this key.
 func (r Resource) Get(key string) (Value, bool) {
 	i := slices.IndexFunc(r.Attributes, func(a Attribute) bool { return a.Key == key })
 	if i < 0 {
@@ -174,17 +171,17 @@ func (r Resource) Get(key string) (Value, bool) {
 // Fate is the outcome of a stack.
 type Fate uint8
 
-// The fates of a stack.
+// These are the fates of a stack.
 const (
-	// Whole: nothing is known to be missing.
+	// Whole means that nothing is known to be missing.
 	Whole Fate = iota
-	// NoStack: there is no frame at all.
+	// NoStack means that there is no frame.
 	NoStack
-	// Lost: a part of it, the user's or the kernel's, did not arrive.
+	// Lost means that a part of the stack, user or kernel, did not arrive.
 	Lost
-	// Truncated: it reached the limit of depth, or the unwinder could not continue; the rest is missing.
+	// Truncated means that the stack reached the depth limit or that the unwinder could not continue. The rest is missing.
 	Truncated
-	// Incomplete: its outermost function is not a known entry of programs and threads.
+	// Incomplete means that the outermost function is not a known entry point of programs and threads.
 	Incomplete
 
 	fates = int(Incomplete) + 1
@@ -193,52 +190,51 @@ const (
 // Fates counts rows by fate.
 type Fates [fates]int64
 
-// Link is the span that a sample was taken in. The zero value means none.
+// Link is the span in which a sample was taken. The zero value means none.
 type Link struct {
 	TraceID [16]byte
 	SpanID  [8]byte
 }
 
-// Sample is everything about a row but its values: samples with equal stack, attributes (as a
-// set) and link within one resource are merged.
+// Sample is everything in a row except its values. Samples of one resource are merged if their stack, attributes (as a set) and
+// link are equal.
 type Sample struct {
 	// Stack is leaf first.
 	Stack      []Frame
 	Attributes []Attribute
-	// Dropped counts attributes that were left out. It does not make samples distinct: that of the
-	// first one stays.
+	// Dropped counts attributes that were dropped. It does not make samples distinct: the first sample's value is kept.
 	Dropped int
 	Link    Link
-	// Fate is the missing part of the stack. It does not make samples distinct; rows are counted by it.
+	// Fate says which part of the stack is missing. It does not make samples distinct. Rows are counted by it.
 	Fate Fate
-	// Later, if not nil, is called for frames when the window ends. They take the place of Stack[LaterFrom:LaterTo].
+	// Later, if not nil, provides frames when the window ends. They replace Stack[LaterFrom:LaterTo].
 	Later              Later
 	LaterFrom, LaterTo int
 }
 
-// Later stands for frames with unknown names. It outlives the row and must not refer to its memory. It is asked in the goroutines
-// that call Flush and Ask.
+// Later stands for frames with unknown names. It outlives the row and must not refer to the row's memory. Its methods are
+// called in the goroutines of Flush and Ask.
 type Later interface {
-	// Frames appends the currently known frames to dst, and reports whether more will be known. With last, there is no further
+	// Frames appends the currently known frames to dst, and reports whether they are complete. With last, there is no further
 	// call. A fate other than Whole replaces a sample's Whole.
 	Frames(dst []Frame, last bool) (frames []Frame, fate Fate, all bool)
-	// Size is the memory that it takes, in bytes, by estimate.
+	// Size estimates its memory in bytes.
 	Size() int
 }
 
-// AskAgain is the Later of a stack that is used unchanged, and may differ in the next window. The row's key is forgotten when the
-// window ends.
+// AskAgain is the Later of a stack that is used unchanged but may differ in the next window. The row's key is forgotten when
+// the window ends.
 var AskAgain Later = askAgain{}
 
 type askAgain struct{}
 
-// Frames implements Later. There is nothing to wait for.
+// Frames implements Later. It has nothing to wait for.
 func (askAgain) Frames(dst []Frame, last bool) ([]Frame, Fate, bool) { return dst, Whole, !last }
 
 // Size implements Later.
 func (askAgain) Size() int { return 0 }
 
-// ValueType names the meaning of a value, in pprof's words: type "cpu", unit "nanoseconds".
+// ValueType is the meaning of a value, in pprof's terms: type "cpu", unit "nanoseconds".
 type ValueType struct {
 	Type, Unit string
 }

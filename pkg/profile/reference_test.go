@@ -14,7 +14,7 @@ import (
 	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/profile"
 )
 
-// describe says in words all that a message must tell of a sample.
+// describe describes a sample in a text: everything that a message must have.
 func describe(service string, s profile.Sample) string {
 	valid := func(s string) string { return strings.ToValidUTF8(s, "\uFFFD") }
 	var b strings.Builder
@@ -49,7 +49,7 @@ func describe(service string, s profile.Sample) string {
 	return b.String()
 }
 
-// described is the same of the samples of messages, each with its value.
+// described returns the same description of the samples in messages, each with its value.
 func described(t *testing.T, reqs []*collectorpb.ExportProfilesServiceRequest) map[string]int64 {
 	sums := map[string]int64{}
 	for _, req := range reqs {
@@ -107,8 +107,8 @@ func described(t *testing.T, reqs []*collectorpb.ExportProfilesServiceRequest) m
 	return sums
 }
 
-// Whatever rows are made of, messages say what adding up their descriptions says: tables merge what
-// is equal, in all of its parts, and nothing else.
+// TestReference checks that messages of any rows have the same sums as the rows' descriptions. So tables merge equal entries
+// and no others.
 func TestReference(t *testing.T) {
 	for seed := range uint64(10) {
 		r := rand.New(rand.NewPCG(seed, 1))
@@ -135,7 +135,7 @@ func TestReference(t *testing.T) {
 								File: pick("/bin/a", "/bin/b"), GNUBuildID: pick("aa", "bb"), GoBuildID: pick("", "aa"), HTLHash: pick("", strings.Repeat("b", 32)),
 								Symbolized: r.IntN(2) == 0, Start: r.Uint64N(2) * 4096, Limit: 1 << 20, FileOffset: r.Uint64N(2) * 512,
 							}
-							f.Address += f.Mapping.Start // where the mapping is
+							f.Address += f.Mapping.Start // the start of the mapping
 						}
 						s.Stack = append(s.Stack, f)
 					}

@@ -49,8 +49,8 @@ func (e *encoder) addSample(s sample, dropped int, acc []int64, w *window, head 
 	}
 }
 
-// collect sets values and times to those of a sample of type t, in the configured Shape. sum is the window's total, and head the
-// sample's newest event.
+// collect sets values and times to those of a sample of type t in the configured Shape. sum is the window's total, and head is
+// the sample's newest event.
 func (e *encoder) collect(t int, sum int64, w *window, head int32) {
 	e.values, e.times = e.values[:0], e.times[:0]
 	if e.cfg.Shape == ShapeSum || head < 0 {
@@ -89,12 +89,12 @@ func (e *encoder) collect(t int, sum int64, w *window, head int32) {
 	slices.Reverse(e.values)
 }
 
-// clamp moves a timestamp into the time of its profile, as the specification demands.
+// clamp moves a timestamp into the time of its profile, as the specification requires.
 func (e *encoder) clamp(t uint64) uint64 {
 	return min(max(t, e.start), e.end-1)
 }
 
-// endResource writes the current resource's profiles, if it has any.
+// endResource writes the profiles of the current resource, if any.
 func (e *encoder) endResource() {
 	if e.resource < 0 {
 		return
@@ -162,7 +162,7 @@ func (e *encoder) endResource() {
 	}
 }
 
-// profileEnds returns the fields of a profile that are written before and after its samples.
+// profileEnds returns the fields of a profile before and after its samples.
 func (e *encoder) profileEnds(t int) (head, tail []byte) {
 	head = appendMessage(nil, 1, e.valueType(e.cfg.Types[t]))
 	if e.cfg.State && e.cfg.Shape == ShapeSum {

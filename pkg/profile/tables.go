@@ -10,7 +10,7 @@ import (
 	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/printable"
 )
 
-// Attribute keys that the encoder itself writes.
+// The encoder itself writes these attribute keys.
 const (
 	keyFrameType    = "profile.frame.type"
 	keyGNUBuildID   = "process.executable.build_id.gnu"
@@ -19,18 +19,18 @@ const (
 	keyHasFunctions = "pprof.mapping.has_functions"
 )
 
-// Memory of an entry, with its share of the index that finds it. The estimate is high, so that the bound on a generation's memory
-// holds. A growing slice has up to a quarter more room than it uses. Just after a map has grown, seven sixteenths of its slots
-// are taken, and each has a byte besides.
+// These are the sizes of entries in memory, including their share of the index. The estimate is high, so that the bound on a
+// generation's memory holds. A growing slice has up to a quarter more capacity than it uses. After a map has grown, seven
+// sixteenths of its slots are used, and each slot has one more byte.
 const (
 	costSlot      = (1+8)*16/7 + 1
-	costString    = 5*16/4 + costSlot + 16 + 60 // the encoder holds the string a second time, in a list and a map
+	costString    = 5*16/4 + costSlot + 16 + 60 // the encoder has each string twice, in a list and a map
 	costMapping   = 200 + 2*140
-	costFunction  = 5*12/4 + costSlot + 2*4     // and an encoder's numbers
-	costLocation  = 5*(32+4)/4 + costSlot + 2*4 // the same
-	costAttribute = 5*48/4 + costSlot + 2*4     // the same
-	costStack     = 5*8/4 + costSlot + 2*4      // its place, its length, and an encoder's numbers
-	costSample    = 5*(16+2+2*8)/4 + costSlot   // with its entries in both windows, without the values
+	costFunction  = 5*12/4 + costSlot + 2*4     // with an encoder's numbers
+	costLocation  = 5*(32+4)/4 + costSlot + 2*4 // with an encoder's numbers
+	costAttribute = 5*48/4 + costSlot + 2*4     // with an encoder's numbers
+	costStack     = 5*8/4 + costSlot + 2*4      // place, length, and an encoder's numbers
+	costSample    = 5*(16+2+2*8)/4 + costSlot   // with its entries in both windows, but without values
 	costValue     = 5 * 2 * 8 / 4               // of a sample, in two windows
 	costKey       = (1+16)*16/7 + 1
 	costResource  = 300
@@ -38,8 +38,8 @@ const (
 )
 
 type function struct {
-	name, file uint32 // indices of strings; a function without a name does not exist
-	start      uint32 // the line that it begins at
+	name, file uint32 // indices of strings; a function always has a name
+	start      uint32 // its first line
 }
 
 type mapping struct {
@@ -48,12 +48,12 @@ type mapping struct {
 	attrs []uint32
 }
 
-// location 0 stands for no location; function 0 for none.
+// Location 0 means no location. Function 0 means no function.
 type location struct {
 	mapping   uint32
 	function  uint32
-	name      uint32 // of the function, here too: names are compared often
-	frameType uint32 // index of an attribute, 0: none
+	name      uint32 // a copy of the function's name, because names are often compared
+	frameType uint32 // index of an attribute, or 0
 	address   uint64
 	line      int64
 }
@@ -69,18 +69,18 @@ type sample struct {
 
 type resource struct {
 	key   uint64
-	attrs []Attribute // replaced as a whole, never changed in place: snapshots hold it
-	// dropped are attributes that were left out
+	attrs []Attribute // replaced as a whole and never modified, because snapshots refer to it
+	// dropped counts attributes that were dropped
 	dropped int
 	host    bool
 	group   uint64
-	rest    []Attribute // as attrs
+	rest    []Attribute // replaced in the same way
 	epoch   uint64      // the last window in which attrs were set
-	bytes   int64       // memory that samples of this resource have added to the generation
+	bytes   int64       // memory that samples of this resource take in the generation
 }
 
-// generation is a dictionary that lives for many windows. Entries are only appended and never changed, except for resources. So
-// an encoder can read a snapshot while rows are added.
+// generation is a dictionary that lives for many windows. Entries are only appended and never modified, except for resources.
+// So an encoder can read a snapshot while rows are added.
 type generation struct {
 	defaultType FrameType
 	hashedOnly  bool
@@ -98,7 +98,7 @@ type generation struct {
 
 	locations     []location
 	locationIndex index    // by frame, mapping and type
-	callers       []uint32 // by location: the location that came after it in the last new stack
+	callers       []uint32 // by location: the location that followed it in the last new stack
 
 	attributes     []attribute
 	attributeIndex index
@@ -110,29 +110,29 @@ type generation struct {
 	attrSets lists
 
 	samples     []sample
-	dropped     []uint16 // by sample: attributes that were left out
+	dropped     []uint16 // by sample: the number of dropped attributes
 	sampleIndex index
 
 	resources   []resource
 	resourceIDs map[uint64]uint32
 
-	keys map[uint64]uint32 // row key to sample
+	keys map[uint64]uint32 // from row keys to samples
 
-	pending      []pendingSample // samples whose stacks are known when the window ends
+	pending      []pendingSample // samples whose stacks are resolved when the window ends
 	pendingBytes int64
-	free         []uint32 // samples that were pending, to be used again
+	free         []uint32 // former pending samples for reuse
 
-	hostBytes  int64 // memory that all resources outside containers have added
+	hostBytes  int64 // memory that all resources outside containers take
 	sampleCost int64
 
 	bytes int64
-	// replaced counts the texts that clean has changed since the window began.
+	// replaced counts the texts that clean has changed in this window.
 	replaced int64
 	windows  int
 }
 
-// taken returns what a resource has added to the generation. For one outside containers it returns the sum of all of those,
-// because many of them must not push out containers.
+// taken returns the memory that a resource takes in the generation. All resources outside containers share their sum, because
+// many of them must not displace containers.
 func (g *generation) taken(r uint32) int64 {
 	if g.resources[r].host {
 		return g.hostBytes
@@ -170,8 +170,8 @@ func newGeneration(cfg *Config) *generation {
 	}
 }
 
-// string interns s. The entry is printable and valid UTF-8. proto3 strings must be, and receivers refuse a whole request for one
-// that is not. s itself is not kept.
+// string interns s, which it does not retain. The entry is printable and valid UTF-8. proto3 requires that, and receivers
+// refuse a whole request for one invalid string.
 func (g *generation) string(s string) uint32 {
 	if s == "" {
 		return 0
@@ -190,7 +190,7 @@ func (g *generation) string(s string) uint32 {
 	return id
 }
 
-// clean returns a text that is safe to send. All output passes here: new entries of tables, and resources.
+// clean returns a text that is safe to send. All output passes through it: new table entries, and resources.
 func (g *generation) clean(s string) string {
 	clean := printable.Clean(s)
 	if clean != s {
@@ -199,7 +199,7 @@ func (g *generation) clean(s string) string {
 	return clean
 }
 
-// cleanValue is clean for the texts of a value.
+// cleanValue cleans the texts of a value.
 func (g *generation) cleanValue(v Value) Value {
 	switch v.kind {
 	case KindString:
@@ -214,7 +214,7 @@ func (g *generation) cleanValue(v Value) Value {
 	return v
 }
 
-// attribute interns an attribute. The table has clean text only: a missing text is cleaned and looked up again.
+// attribute interns an attribute. The table only has clean text. A missing text is cleaned and looked up again.
 func (g *generation) attribute(key string, v Value) uint32 {
 	h := g.hash.attribute(key, &v)
 	if id, ok := g.attributeIndex.find(h, func(id uint32) bool {
@@ -266,16 +266,16 @@ func (g *generation) mapping(m Mapping) uint32 {
 	return id
 }
 
-// kept returns s in memory that the tables own: interned, a text of theirs, if that is equal, else a copy.
+// kept returns s in memory that the tables own: interned, which is a text of theirs, if it equals s, or else a copy.
 func (g *generation) kept(s, interned string) string {
 	if s == interned {
 		return interned
 	}
-	g.bytes += int64(len(s)) // s is not valid UTF-8, so that the tables do not have it
+	g.bytes += int64(len(s)) // clean has changed s, so the tables do not have it
 	return strings.Clone(s)
 }
 
-// frameType interns a frame type as an attribute of locations; none is 0.
+// frameType interns a frame type as an attribute of locations. No type is 0.
 func (g *generation) frameType(t FrameType) uint32 {
 	if t == "" {
 		t = g.defaultType
@@ -299,7 +299,7 @@ func (g *generation) function(name, file, start uint32) uint32 {
 	return id
 }
 
-// isLocation reports whether a location belongs to a frame.
+// isLocation reports whether a location is that of a frame.
 func (g *generation) isLocation(id uint32, f *Frame, mapping, frameType uint32) bool {
 	l := &g.locations[id]
 	fn := &g.functions[l.function]
@@ -307,8 +307,8 @@ func (g *generation) isLocation(id uint32, f *Frame, mapping, frameType uint32) 
 		fn.start == f.start() && g.strings[l.name] == f.Name && g.strings[fn.file] == f.File
 }
 
-// caller interns f, which follows the location of in a stack. Mostly f followed it the last time, too. Then it only
-// costs a comparison.
+// caller interns f, which follows the location of in a stack. Usually f also followed it the last time. Then this only takes a
+// comparison.
 func (g *generation) caller(of uint32, f *Frame, mapping, frameType uint32) uint32 {
 	if id := g.callers[of]; id != 0 && g.isLocation(id, f, mapping, frameType) {
 		return id
@@ -318,14 +318,14 @@ func (g *generation) caller(of uint32, f *Frame, mapping, frameType uint32) uint
 	return id
 }
 
-// location interns a frame; frames without name and address become 0. A frame that is known costs one look-up, by
-// its text. The table has clean text only: a missing text is cleaned and looked up again.
+// location interns a frame. A frame without name and address becomes 0. A known frame takes one look-up by its text. The table
+// only has clean text. A missing text is cleaned and looked up again.
 func (g *generation) location(f *Frame, mapping, frameType uint32) uint32 {
 	if f.Name == "" {
 		if f.Address == 0 {
 			return 0
 		}
-		if f.File != "" || f.Line != 0 || f.StartLine != 0 { // a file and a line are those of a function, which needs a name
+		if f.File != "" || f.Line != 0 || f.StartLine != 0 { // a file and a line belong to a function, which needs a name
 			return g.location(&Frame{Address: f.Address}, mapping, frameType)
 		}
 	}
@@ -376,12 +376,11 @@ func (g *generation) sample(s sample, dropped int) uint32 {
 	return id
 }
 
-// lists interns lists of indices; list 0 is empty. They lie in chunks that are never moved: a table
-// of stacks is large.
+// lists interns lists of indices. List 0 is empty. Lists are in chunks that never move, because a table of stacks is large.
 type lists struct {
-	places []uint32   // by list: its chunk, and the offset there of its length, which its items follow
-	chunks [][]uint32 // made in their full length: encoders hold them
-	end    uint32     // of what is taken of the last chunk
+	places []uint32   // by list: its chunk, and the offset there of its length, which precedes its items
+	chunks [][]uint32 // allocated with full length, because encoders refer to them
+	end    uint32     // the used length of the last chunk
 	index  index
 }
 
@@ -404,7 +403,7 @@ func (l *lists) at(i uint32) []uint32 {
 	return c[1 : 1+c[0]]
 }
 
-// id interns list and returns the bytes that it added.
+// id interns list, and returns its number and the bytes that it added.
 func (l *lists) id(hash *hasher, list []uint32) (uint32, int64) {
 	if len(list) == 0 {
 		return 0, 0
@@ -434,7 +433,7 @@ func (l *lists) id(hash *hasher, list []uint32) (uint32, int64) {
 	return id, int64(5*len(list)) + costStack
 }
 
-// text renders a value as text, for receivers that take only text.
+// text returns a value as text, for receivers that only accept text.
 func (v Value) text() string {
 	switch v.kind {
 	case KindBool:

@@ -20,7 +20,7 @@ func appendFixed64(b []byte, field int, v uint64) []byte {
 	return binary.LittleEndian.AppendUint64(append(b, tag(field, protowire.Fixed64Type)), v)
 }
 
-// appendString writes the field even where s is empty.
+// appendString writes the field even if s is empty.
 func appendString(b []byte, field int, s string) []byte {
 	b = binary.AppendUvarint(append(b, tag(field, protowire.BytesType)), uint64(len(s)))
 	return append(b, s...)
@@ -31,10 +31,10 @@ func appendMessage(b []byte, field int, m []byte) []byte {
 	return append(b, m...)
 }
 
-// sizeField returns the size of a length-delimited field with a body of n bytes, tag and length included.
+// sizeField returns the size of a length-delimited field with a body of n bytes, including tag and length.
 func sizeField(n int) int { return 1 + protowire.SizeBytes(n) }
 
-// appendPacked writes a packed repeated integer field; an empty list writes nothing.
+// appendPacked writes a packed repeated integer field. It writes nothing for an empty list.
 func appendPacked[T int32 | int64](b []byte, field int, list []T) []byte {
 	if len(list) == 0 {
 		return b
@@ -55,7 +55,7 @@ func appendAnyValue(b []byte, v Value) []byte {
 	switch v.kind {
 	case KindString:
 		return appendString(b, 1, v.str)
-	case KindBool: // members of a oneof are written even where they are zero
+	case KindBool: // members of a oneof are written even if they are zero
 		return append(b, tag(2, protowire.VarintType), byte(v.num&1))
 	case KindInt:
 		return binary.AppendUvarint(append(b, tag(3, protowire.VarintType)), v.num)

@@ -19,8 +19,8 @@ import (
 	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/stack"
 )
 
-// Apply tunes a gadget to a machine. It is for PreStart: the parameters are known by then, and the programs are not yet loaded.
-// It is an error if the user requests programs that this kernel cannot attach.
+// Apply tunes a gadget to a machine. Call it at PreStart, when the parameters are known and the programs are not yet loaded. It
+// returns an error if the user requests programs that this kernel cannot attach.
 func Apply(gadgetCtx operators.GadgetContext, m Machine) error {
 	setSymbols(gadgetCtx, m)
 	p, ok := parametersOf(gadgetCtx)
@@ -35,15 +35,15 @@ func Apply(gadgetCtx operators.GadgetContext, m Machine) error {
 	return nil
 }
 
-// choosePrograms attaches programs to what this kernel has. Such a program is disabled in the metadata; its entry there says
+// choosePrograms attaches programs to events that this kernel has. Such a program is disabled in the metadata. Its entry there
+// can have
 //
-//	tracepoint  what a raw_tp program is attached to, or
-//	kprobe      the function that a kprobe's program is attached to, where the tracepoints are missing; each switch has to call it,
-//	param       a parameter that becomes "true" then; it is not attached if that is neither "auto" nor "true",
-//	spares      the size of a map that is not needed then, and gets one entry.
+//	tracepoint  the tracepoint of a raw_tp program, or
+//	kprobe      the function of a kprobe, used if the tracepoints are missing; each thread switch must call it,
+//	param       a parameter that becomes "true" with the program; the user can prevent that with a value other than "auto" and "true",
+//	spares      the size of a map that is then unused, and gets one entry.
 //
-// Programs with one parameter are attached together: those of tracepoints if the kernel has all of these, or else those of
-// kprobes.
+// Programs with the same parameter are attached together: to tracepoints if the kernel has all of them, or else to kprobes.
 func (p parameters) choosePrograms(gadgetCtx operators.GadgetContext, m Machine) error {
 	params := map[string]bool{}
 	for program := range p.metadata.GetStringMap("programs") {
@@ -72,18 +72,18 @@ func (p parameters) choosePrograms(gadgetCtx operators.GadgetContext, m Machine)
 	return nil
 }
 
-// wanted reports whether the programs of a parameter must be attached.
+// wanted reports whether the programs of a parameter should be attached.
 func (p parameters) wanted(param string) bool {
 	return p.entry(param, "defaultvalue") == "auto" && (p.isDefault(param) || p.values[p.key(param)] == "true")
 }
 
-// Events are the attachment points of programs: tracepoints, or kprobes in their place.
+// Events are the attachment points of programs: either tracepoints or kprobes.
 type Events struct {
 	Kprobes bool
 	targets map[string]string // by program
 }
 
-// String describes them, for the log.
+// String describes the events for the log.
 func (e Events) String() string {
 	names := strings.Join(slices.Sorted(maps.Values(e.targets)), ", ")
 	if e.Kprobes {
@@ -92,7 +92,8 @@ func (e Events) String() string {
 	return "the tracepoint " + names
 }
 
-// Found returns the attachment points of a parameter's programs, or why there are none. Apply uses them.
+// Found returns the attachment points of a parameter's programs, or an error with the reason if there are none. Apply uses the
+// same.
 func Found(gadgetCtx operators.GadgetContext, param string, m Machine) (Events, error) {
 	p, ok := parametersOf(gadgetCtx)
 	if !ok {
@@ -105,7 +106,7 @@ func Found(gadgetCtx operators.GadgetContext, param string, m Machine) (Events, 
 	return p.eventsOnce(gadgetCtx, param, m)
 }
 
-// eventsOnce remembers the result of events in this run, so that all callers get the same answer.
+// eventsOnce caches the result of events in this run, so that all callers get the same result.
 func (p parameters) eventsOnce(gadgetCtx operators.GadgetContext, param string, m Machine) (Events, error) {
 	find := variable[func() (Events, error)](gadgetCtx, eventsVar+param)
 	if find == nil {
@@ -142,7 +143,7 @@ func (p parameters) events(param string, m Machine) (Events, error) {
 	return Events{Kprobes: true, targets: kprobes}, nil
 }
 
-// of returns the metadata on events of a kind, by the programs of a parameter.
+// of returns the events of a kind in the metadata, by the programs of a parameter.
 func (p parameters) of(param, kind string) map[string]string {
 	events := map[string]string{}
 	for program := range p.metadata.GetStringMap("programs") {
@@ -168,8 +169,8 @@ func hasTracepoint(name string) bool {
 	return spec.TypeByName("btf_trace_"+name, &typ) == nil
 }
 
-// kprobe returns the name of a function of the kernel, as the compiler has called it, if a program runs there. It tries that: a kernel
-// can refuse single functions. The function has to be one that each switch from one thread to another calls.
+// kprobe returns the compiler's name of a kernel function, after a test that a program attached there runs. A kernel can refuse
+// single functions. Each thread switch must call the function.
 func kprobe(function string) (name string, err error) {
 	if _, err := os.Stat("/sys/bus/event_source/devices/kprobe"); err != nil {
 		return "", errors.New("it was built without CONFIG_KPROBE_EVENTS, or /sys is not the host's")
@@ -189,7 +190,8 @@ func kprobe(function string) (name string, err error) {
 
 var errNeverRan = errors.New("its program was attached, but never ran")
 
-// try attaches a program to an event at each switch, and waits until it has run. A kernel can accept a program and never run it.
+// try attaches a program to an event that occurs at each thread switch, and waits until it has run. A kernel can accept a
+// program and never run it.
 func try(typ ebpf.ProgramType, attach func(*ebpf.Program) (link.Link, error)) (err error) {
 	ran, err := ebpf.NewMap(&ebpf.MapSpec{Type: ebpf.Array, KeySize: 4, ValueSize: 8, MaxEntries: 1})
 	if err != nil {
@@ -213,7 +215,7 @@ func try(typ ebpf.ProgramType, attach func(*ebpf.Program) (link.Link, error)) (e
 	}
 	defer func() { err = errors.Join(err, attached.Close()) }()
 	for range 20 {
-		time.Sleep(time.Millisecond) // is a switch
+		time.Sleep(time.Millisecond) // causes a thread switch
 		var n uint64
 		if err := ran.Lookup(uint32(0), &n); err != nil || n != 0 {
 			return err

@@ -8,12 +8,12 @@ import (
 	"github.com/spf13/viper"
 )
 
-// Metadata returns a gadget's metadata, with what parameters and --annotate have changed in it; nil if it has none.
+// Metadata returns a gadget's metadata with the changes by parameters and --annotate, or nil.
 func Metadata(gadgetCtx operators.GadgetContext) *viper.Viper {
 	return variable[*viper.Viper](gadgetCtx, "config")
 }
 
-// Section returns a gadget's metadata for an operator, nil if it does not use it.
+// Section returns a gadget's metadata for an operator, or nil if the gadget does not use the operator.
 func Section(gadgetCtx operators.GadgetContext, operator string) *viper.Viper {
 	metadata := Metadata(gadgetCtx)
 	if metadata == nil || !metadata.GetBool("operator."+operator+".enabled") {
@@ -22,18 +22,17 @@ func Section(gadgetCtx operators.GadgetContext, operator string) *viper.Viper {
 	return metadata.Sub("operator." + operator)
 }
 
-// MapSpec returns a gadget's definition of a map, nil if it has none of that name. It is there before the gadget's programs are
-// loaded.
+// MapSpec returns a gadget's definition of a map, or nil. It is available before the gadget's programs are loaded.
 func MapSpec(gadgetCtx operators.GadgetContext, name string) *ebpf.MapSpec {
 	return variable[*ebpf.MapSpec](gadgetCtx, operators.MapSpecPrefix+name)
 }
 
-// Map returns a map of a gadget whose programs are loaded, nil if it has none of that name.
+// Map returns a map of a gadget whose programs are loaded, or nil.
 func Map(gadgetCtx operators.GadgetContext, name string) *ebpf.Map {
 	return variable[*ebpf.Map](gadgetCtx, operators.MapPrefix+name)
 }
 
-// Maps returns maps that an operator needs of a gadget whose programs are loaded, by their names.
+// Maps returns the named maps of a gadget whose programs are loaded. It returns an error for the operator if one is missing.
 func Maps(gadgetCtx operators.GadgetContext, operator string, names ...string) (map[string]*ebpf.Map, error) {
 	found := map[string]*ebpf.Map{}
 	for _, name := range names {
@@ -46,17 +45,17 @@ func Maps(gadgetCtx operators.GadgetContext, operator string, names ...string) (
 
 const endedVar = "otel-profiles/ended"
 
-// End ends a gadget's run with an error, for an operator that cannot continue, and logs it.
+// End ends a gadget's run with an error, which it logs. It is for an operator that cannot continue.
 func End(gadgetCtx operators.GadgetContext, operator string, err error) {
 	gadgetCtx.Logger().Errorf("%s: the run ends: %v", operator, err)
 	gadgetCtx.SetVar(endedVar, fmt.Errorf("%s: %w", operator, err))
 	gadgetCtx.Cancel()
 }
 
-// Ended returns the error that a run was ended with, nil for none.
+// Ended returns the error that ended a run, or nil.
 func Ended(gadgetCtx operators.GadgetContext) error { return variable[error](gadgetCtx, endedVar) }
 
-// variable returns a variable of a gadget, the zero value where it is of another type.
+// variable returns a variable of a gadget, or the zero value if it has another type.
 func variable[T any](gadgetCtx operators.GadgetContext, name string) T {
 	v, _ := gadgetCtx.GetVar(name)
 	t, _ := v.(T)

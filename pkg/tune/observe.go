@@ -10,19 +10,19 @@ import (
 )
 
 const (
-	// ebpfMediaType is that of the layer with a gadget's programs.
+	// ebpfMediaType is the media type of the layer with a gadget's programs.
 	ebpfMediaType = "application/vnd.gadget.ebpf.program.v1+binary"
 
-	// Results are kept with the gadget under these names.
+	// Results are stored in the gadget's context under these names.
 	valuesVar  = "otel-profiles/ebpf-params"
 	offeredVar = "otel-profiles/ebpf-offered"
 	outputVar  = "otel-profiles/output"
-	eventsVar  = "otel-profiles/events/" // and a parameter
+	eventsVar  = "otel-profiles/events/" // followed by a parameter
 )
 
-// Observe registers operators that limit Inspektor Gadget's warnings for single rows, and note the parameters of all gadgets
-// instantiated after it. Without it, the other functions know no parameters. It may be called more than once. Where Inspektor
-// Gadget's eBPF operator is not part of the program, nothing can be tuned.
+// Observe registers operators that limit Inspektor Gadget's warnings for single rows, and that record the parameters of
+// gadgets. Call it before a gadget is instantiated; otherwise the other functions know no parameters. It may be called
+// repeatedly. Without Inspektor Gadget's eBPF operator in the program, nothing can be tuned.
 func Observe() {
 	op, ok := operators.GetImageOperatorForMediaType(ebpfMediaType)
 	if _, done := op.(*programs); ok && !done {
@@ -36,8 +36,8 @@ func Observe() {
 	operators.RegisterDataOperator(output{})
 }
 
-// programs wraps Inspektor Gadget's eBPF operator and keeps the map of its parameters. The operator reads its parameters when it
-// starts, from the map that it got at instantiation. So they can be set until then.
+// programs wraps Inspektor Gadget's eBPF operator and stores the map of its parameters. The operator gets that map at
+// instantiation and reads it at its start. Until then, the parameters can be changed.
 type programs struct{ operators.ImageOperator }
 
 // InstantiateImageOperator implements operators.ImageOperator.
@@ -67,8 +67,9 @@ func (u userStacks) InstantiateDataOperator(gadgetCtx operators.GadgetContext, v
 	return u.DataOperator.InstantiateDataOperator(withPace(gadgetCtx), values)
 }
 
-// output registers under the name of Inspektor Gadget's operator that prints rows. So it gets that operator's parameter --output,
-// on the client and on the server. The real one still prints: commands add it directly, it is not in the registry.
+// output registers under the name of Inspektor Gadget's operator that prints rows. So it gets that operator's parameter
+// --output, on the client and on the server. The real operator still prints, because commands add it directly and not from the
+// registry.
 type output struct{}
 
 func (output) Name() string               { return "cli" }
@@ -77,7 +78,7 @@ func (output) GlobalParams() api.Params   { return nil }
 func (output) InstanceParams() api.Params { return nil }
 func (output) Priority() int              { return 0 }
 
-// InstantiateDataOperator implements operators.DataOperator: it never has an instance.
+// InstantiateDataOperator implements operators.DataOperator. It never returns an instance.
 func (output) InstantiateDataOperator(gadgetCtx operators.GadgetContext, values api.ParamValues) (operators.DataOperatorInstance, error) {
 	gadgetCtx.SetVar(outputVar, values["output"])
 	return nil, nil

@@ -21,23 +21,23 @@ import (
 	"oras.land/oras-go/v2"
 )
 
-// OtelFlag is Inspektor Gadget's flag that makes the programs of a gadget call an unwinder.
+// OtelFlag is the flag of Inspektor Gadget that makes a gadget's programs call an unwinder.
 const OtelFlag = "collect-otel-stack"
 
-// otelSymbolizer is the value of Inspektor Gadget's flag --symbolizers for the names of those stacks.
+// otelSymbolizer is the value of Inspektor Gadget's flag --symbolizers that names those stacks.
 const otelSymbolizer = "otel-ebpf-profiler"
 
-// otelVar is the gadget's variable with the chains.
+// otelVar is the gadget's variable that holds the chains.
 const otelVar = "otel-profiles/otel-chains"
 
-// OtelChains returns which chains of unwinders the programs of a gadget call, by the names in Inspektor Gadget's headers: kprobe,
-// perf. There are none if the run does not need them.
+// OtelChains returns the chains of unwinders that a gadget's programs call, by the names in Inspektor Gadget's headers: kprobe,
+// perf. It returns none if the run does not need them.
 func OtelChains(gadgetCtx operators.GadgetContext) []string {
 	return variable[[]string](gadgetCtx, otelVar)
 }
 
-// noteOtelChains finds whether a run requests whole stacks, and the chains of its programs. It is an error if they cannot have
-// whole stacks.
+// noteOtelChains records the chains of a gadget's programs if the run requests whole stacks. It returns an error if the
+// programs cannot have whole stacks.
 func noteOtelChains(gadgetCtx operators.GadgetContext, target oras.ReadOnlyTarget, layer ocispec.Descriptor, values api.ParamValues) error {
 	key := OtelFlag
 	if p, ok := parametersOf(gadgetCtx); ok {
@@ -67,7 +67,7 @@ func noteOtelChains(gadgetCtx operators.GadgetContext, target oras.ReadOnlyTarge
 	return nil
 }
 
-// otelChains returns the chains that the programs of an object call, or why they get no whole stacks.
+// otelChains returns the chains that the programs of an object call, or an error if a program gets no whole stacks.
 func otelChains(spec *ebpf.CollectionSpec) (chains []string, err error) {
 	arrays := map[ebpf.ProgramType]string{ebpf.Kprobe: symbolizer.OtelTailCallForKprobeMapName, ebpf.PerfEvent: symbolizer.OtelTailCallForPerfMapName}
 	for _, name := range slices.Sorted(maps.Keys(spec.Programs)) {
@@ -89,7 +89,7 @@ func otelChains(spec *ebpf.CollectionSpec) (chains []string, err error) {
 	return slices.Compact(chains), nil
 }
 
-// checkSymbolizers returns an error if a run wants names of stacks that it does not have.
+// checkSymbolizers returns an error if a run requests names for stacks that it does not collect.
 func checkSymbolizers(gadgetCtx operators.GadgetContext, values api.ParamValues) error {
 	if !gadgetCtx.IsClient() && slices.Contains(strings.Split(values["symbolizers"], ","), otelSymbolizer) && len(OtelChains(gadgetCtx)) == 0 {
 		return fmt.Errorf("--symbolizers=%s names the stacks of --%s, which is not set: set it, or leave out --symbolizers", otelSymbolizer, OtelFlag)

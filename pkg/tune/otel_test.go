@@ -16,7 +16,7 @@ import (
 	"oras.land/oras-go/v2/content/memory"
 )
 
-// program refers to maps.
+// program returns a program that refers to maps.
 func program(typ ebpf.ProgramType, maps ...string) *ebpf.ProgramSpec {
 	p := &ebpf.ProgramSpec{Type: typ}
 	for _, name := range maps {
@@ -25,7 +25,7 @@ func program(typ ebpf.ProgramType, maps ...string) *ebpf.ProgramSpec {
 	return p
 }
 
-// TestOtelChains: a gadget's programs call the chain of their type, or it is said which one cannot.
+// TestOtelChains checks that a gadget's programs call the chain of their type, and that an error names a program that cannot.
 func TestOtelChains(t *testing.T) {
 	exit := program(ebpf.TracePoint, "sizes")
 	for _, tc := range []struct {
@@ -49,7 +49,7 @@ func TestOtelChains(t *testing.T) {
 	}
 }
 
-// TestOtelFlags: what would have no effect is refused before the gadget is loaded.
+// TestOtelFlags checks that flags without effect are refused before the gadget is loaded.
 func TestOtelFlags(t *testing.T) {
 	object, err := os.ReadFile("../../cmd/unwinder/bpf/entry_amd64.o")
 	require.NoError(t, err)

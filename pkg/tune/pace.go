@@ -10,13 +10,13 @@ import (
 	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/warnings"
 )
 
-// perRow are the warnings that Inspektor Gadget's operators write for each row with something missing: thousands a second.
+// perRow are warnings that Inspektor Gadget's operators write for single rows. They can be thousands a second.
 var perRow = []string{"stack with ID %d is lost: %s", "symbolizer: %s"}
 
-// pace is the least time between two such warnings of a kind.
+// pace is the minimum time between two such warnings of a kind.
 const pace = 10 * time.Second
 
-// paced is a gadget's context in which these warnings come at that pace.
+// paced is a gadget's context that limits these warnings.
 type paced struct {
 	operators.GadgetContext
 	log *pacedLog
@@ -27,7 +27,7 @@ func (p paced) Logger() logger.Logger { return p.log }
 
 const pacedVar = "otel-profiles/log"
 
-// withPace returns the context for another operator of the gadget. All of them share one pace.
+// withPace returns the context for another operator of the gadget. All of its operators share one limit.
 func withPace(gadgetCtx operators.GadgetContext) operators.GadgetContext {
 	log := variable[*pacedLog](gadgetCtx, pacedVar)
 	if log == nil {
@@ -37,10 +37,10 @@ func withPace(gadgetCtx operators.GadgetContext) operators.GadgetContext {
 	return paced{gadgetCtx, log}
 }
 
-// pacedLog is safe for concurrent use.
+// pacedLog limits the warnings in perRow. It is safe for concurrent use.
 type pacedLog struct {
 	logger.Logger
-	rate warnings.Rate // of perRow
+	rate warnings.Rate // for perRow
 }
 
 // Warnf implements logger.Logger.

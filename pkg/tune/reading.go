@@ -6,34 +6,34 @@ import (
 	"google.golang.org/grpc/peer"
 )
 
-// The parameter of gadgets that decides between text and IDs: "auto", "true" for text, "false" for IDs.
+// formatStacks is the parameter of gadgets that selects text ("true") or IDs ("false"). Its default is "auto".
 const formatStacks = "format_stacks"
 
-// Reading is the readers of a gadget's rows.
+// Reading describes the readers of a gadget's rows.
 type Reading struct {
-	// none has the data sources that are not printed; "" stands for all others.
+	// none has the data sources that are not printed. "" stands for all others.
 	none map[string]bool
-	// detached reports that the gadget runs for no client.
+	// detached reports that the gadget runs without a client.
 	detached bool
 }
 
-// ReadingOf finds the readers of a gadget's rows. There are three cases:
+// ReadingOf determines the readers of a gadget's rows. There are three cases:
 //
-//   - The rows are printed by this process (ig run), or by a client that waits for them (kubectl gadget
-//     run): --output says what is printed.
-//   - A daemon runs the gadget for no client: --detach, or a manifest. A client can attach to it later,
-//     which nobody knows at the start, and gets the rows without text.
-//   - A program that embeds Inspektor Gadget runs it, and says nothing: it may read the rows.
+//   - This process prints the rows (ig run), or a client that waits for them does (kubectl gadget run). --output selects the data
+//     sources that are printed.
+//   - A daemon runs the gadget without a client: with --detach, or from a manifest. A client can attach later, and then gets the
+//     rows without text.
+//   - A program that embeds Inspektor Gadget runs the gadget, so it may read the rows.
 func ReadingOf(gadgetCtx operators.GadgetContext) Reading {
 	var r Reading
 	if gadgetCtx.IsRemoteCall() {
-		// Work that a client waits for is run within its call.
+		// If a client waits for a gadget, it runs within the client's call.
 		_, called := peer.FromContext(gadgetCtx.Context())
 		r.detached = !called
 	}
 	modes, err := apihelpers.GetStringValuesPerDataSource(variable[string](gadgetCtx, outputVar))
 	if err != nil {
-		return r // the operator that prints reports the mistake
+		return r // the operator that prints reports the error
 	}
 	r.none = map[string]bool{}
 	for source, mode := range modes {
@@ -42,7 +42,7 @@ func ReadingOf(gadgetCtx operators.GadgetContext) Reading {
 	return r
 }
 
-// Anybody reports whether somebody reads the rows of a data source as text.
+// Anybody reports whether anybody reads the rows of a data source as text.
 func (r Reading) Anybody(source string) bool {
 	if r.detached {
 		return false
@@ -54,8 +54,8 @@ func (r Reading) Anybody(source string) bool {
 	return !none
 }
 
-// StacksByID makes a gadget that can do so hand over its stacks by ID and not as text, and reports whether
-// it will. It may be called until the gadget starts.
+// StacksByID makes a gadget send stacks by ID and not as text, if it can. It reports whether it will. Call it before the gadget
+// starts.
 func StacksByID(gadgetCtx operators.GadgetContext) bool {
 	p, ok := parametersOf(gadgetCtx)
 	if !ok || p.entry(formatStacks, "defaultvalue") != "auto" || !p.isDefault(formatStacks) {

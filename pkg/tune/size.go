@@ -10,18 +10,16 @@ import (
 	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/stack"
 )
 
-// lruReserve is the number of entries of an LRU map that a CPU can hold back: 128 free ones, and 128 that it has just added
-// (LOCAL_FREE_TARGET and LOCAL_PENDING, kernel/bpf/bpf_lru_list.c). They drop stacks that are still needed where a map has not
-// many more entries than that for each CPU.
+// lruReserve is the number of entries of an LRU map that a CPU can reserve: 128 free and 128 recent ones. See LOCAL_FREE_TARGET
+// and LOCAL_PENDING in kernel/bpf/bpf_lru_list.c. A map with few more entries for each CPU loses stacks that are still needed.
 const lruReserve = 256
 
-// memoryShare is the part of the machine's memory that one map may take by growing. Hypervisors
-// announce more possible CPUs than a small machine will ever have.
+// memoryShare is the divisor for the part of the machine's memory that a map may take when it grows. Hypervisors report more
+// possible CPUs than a small machine will ever have.
 const memoryShare = 256
 
-// Entries returns the number of entries of a map. It is perCPU for each of the machine's possible CPUs, within a 256th of its
-// memory, and at least def, the image's default. entry is the size of one entry, memory that of the machine's memory, both in
-// bytes.
+// Entries returns the number of entries of a map. It is perCPU for each possible CPU, limited to a 256th of the machine's
+// memory, and at least def, which is the image's default. entry and memory are the size of an entry and of the memory in bytes.
 func Entries(def, perCPU, cpus int, entry, memory uint64) int {
 	n := perCPU * cpus
 	if most := memory / memoryShare / max(entry, 1); uint64(max(n, 0)) > most {
@@ -32,8 +30,8 @@ func Entries(def, perCPU, cpus int, entry, memory uint64) int {
 
 const maxEntries = "_max_entries"
 
-// sizeMaps sets the parameters that Inspektor Gadget sizes maps by. A gadget can say how many entries a
-// map needs for each CPU (percpu, in the parameter's entry); an LRU map gets at least lruReserve.
+// sizeMaps sets the parameters for the sizes of maps. A gadget's metadata can have the number of entries that a map needs for
+// each CPU (percpu in the parameter's entry). An LRU map gets at least lruReserve.
 func (p parameters) sizeMaps(spec func(name string) *ebpf.MapSpec, m Machine) {
 	for variable := range p.metadata.GetStringMap("params.ebpf") {
 		name, ok := strings.CutSuffix(variable, maxEntries)
@@ -57,16 +55,16 @@ func (p parameters) sizeMaps(spec func(name string) *ebpf.MapSpec, m Machine) {
 
 // Machine has the properties to which gadgets are tuned.
 type Machine struct {
-	CPUs          int                    // possible ones
+	CPUs          int                    // number of possible CPUs
 	Memory        uint64                 // bytes
 	HasTracepoint func(name string) bool // of the kernel
-	// Kprobe returns the name for a kprobe on a function of the kernel, or why there is none.
+	// Kprobe returns the name for a kprobe on a kernel function, or an error with the reason if there is none.
 	Kprobe func(function string) (name string, err error)
-	// Addresses returns those of the kernel's symbols, all of them or an error.
+	// Addresses returns the addresses of kernel symbols. It returns an error if any is unknown.
 	Addresses func(symbols ...string) ([]uint64, error)
 }
 
-// ThisMachine returns the one that the program runs on.
+// ThisMachine returns the machine that the program runs on.
 func ThisMachine() Machine {
 	m := Machine{CPUs: 1, Memory: 1 << 30, HasTracepoint: hasTracepoint, Kprobe: kprobe, Addresses: stack.KernelAddresses}
 	if n, err := ebpf.PossibleCPU(); err == nil {

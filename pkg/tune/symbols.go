@@ -6,16 +6,16 @@ import (
 	"github.com/inspektor-gadget/inspektor-gadget/pkg/operators"
 )
 
-// setSymbols sets the variables of a gadget that hold addresses of the kernel. The metadata lists them by the names of their
-// symbols (operator.otel-profiles.symbols, see gadgets/include/kernel_symbol.h). If one cannot be had all stay 0: they are the
-// bounds of something.
+// setSymbols sets a gadget's variables that hold addresses of the kernel. The metadata lists them by the names of their symbols
+// (operator.otel-profiles.symbols, see gadgets/include/kernel_symbol.h). If one is not available, all stay 0, because they are
+// bounds.
 func setSymbols(gadgetCtx operators.GadgetContext, m Machine) {
 	metadata := Metadata(gadgetCtx)
 	if metadata == nil {
 		return
 	}
 	symbols := metadata.GetStringSlice("operator.otel-profiles.symbols")
-	// Inspektor Gadget sets those to 0 that the gadget's programs have. Others may be variables of operators.
+	// Inspektor Gadget sets the variables of the gadget's programs to 0. Others may belong to operators.
 	symbols = slices.DeleteFunc(symbols, func(symbol string) bool {
 		v, _ := gadgetCtx.GetVar(symbol)
 		return v != uint64(0)

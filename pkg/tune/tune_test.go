@@ -63,7 +63,7 @@ params:
     include_host: {key: include-host, defaultValue: "false"}
 `
 
-// instantiate returns the context of a gadget with the metadata above, as operators get it.
+// instantiate returns the context of a gadget with the metadata above, as operators receive it.
 func instantiate(t *testing.T, values api.ParamValues) *gadgetcontext.GadgetContext {
 	t.Helper()
 	gadgetCtx := gadgetcontext.New(t.Context(), "gadget")
@@ -83,7 +83,7 @@ func (noProgram) InstantiateImageOperator(operators.GadgetContext, oras.ReadOnly
 	return nil, nil
 }
 
-// offering is an eBPF operator whose gadget has these parameters, as Inspektor Gadget reads them from its programs.
+// offering plays the eBPF operator of a gadget with these parameters, which Inspektor Gadget reads from its programs.
 type offering struct {
 	noProgram
 	params api.Params
@@ -149,7 +149,7 @@ func machine(tracepoints bool) Machine {
 }
 
 func TestApplyDefaults(t *testing.T) {
-	// As a client sends them: Inspektor Gadget gives strings an empty default, whatever the metadata says.
+	// Clients send this: Inspektor Gadget gives strings an empty default, whatever the metadata says.
 	values := api.ParamValues{"use-exit": "", "left": "4096", "stacks": "16384", "rows": "16384", "include-host": "false"}
 	gadgetCtx := instantiate(t, values)
 	require.NoError(t, Apply(gadgetCtx, machine(false)))
@@ -169,7 +169,8 @@ func TestApplyTracepoint(t *testing.T) {
 	require.Equal(t, "9000", values["left"], "what a user asks for stays")
 }
 
-// Programs that only make sense together are attached together or not at all, to tracepoints, or else to functions.
+// TestApplyTogether checks that programs that depend on each other are all attached or none: to tracepoints, or else to
+// functions.
 func TestApplyTogether(t *testing.T) {
 	const metadata = `
 programs:
@@ -235,7 +236,7 @@ params:
 	}
 }
 
-// What a user asks for stays.
+// TestApplyTyped checks that a user's values stay.
 func TestApplyTyped(t *testing.T) {
 	values := api.ParamValues{"use-exit": "false", "left": "100", "stacks": "1000"}
 	gadgetCtx := instantiate(t, values)
@@ -244,7 +245,7 @@ func TestApplyTyped(t *testing.T) {
 	require.Equal(t, "gadget_program_disabled", attachedTo(t, gadgetCtx))
 }
 
-// A gadget without eBPF programs has nothing to tune.
+// TestApplyNothing checks that a gadget without eBPF programs is not changed.
 func TestApplyNothing(t *testing.T) {
 	gadgetCtx := gadgetcontext.New(t.Context(), "gadget")
 	_, err := Found(gadgetCtx, "waits", machine(true))
@@ -271,7 +272,7 @@ func TestReading(t *testing.T) {
 		ctx     context.Context
 		remote  bool
 		output  string
-		samples bool // whether somebody reads data source samples
+		samples bool // whether anybody reads the data source samples
 		others  bool
 	}{
 		{"printed here", context.Background(), false, "columns", true, true},
@@ -293,7 +294,7 @@ func TestReading(t *testing.T) {
 	}
 }
 
-// The operator that is put in between is put there once, and hands the same values on.
+// TestObserve checks that the wrapping operator is registered once, and passes on the same values.
 func TestObserve(t *testing.T) {
 	before, ok := operators.GetImageOperatorForMediaType(ebpfMediaType)
 	t.Cleanup(func() {
@@ -321,7 +322,7 @@ func TestThisMachine(t *testing.T) {
 	require.Error(t, err)
 }
 
-// A program that is attached and never runs is of no use. This takes raw tracepoints, which all kernels have.
+// TestTry checks that a program that never runs is an error. It uses raw tracepoints, which all kernels have.
 func TestTry(t *testing.T) {
 	if os.Geteuid() != 0 {
 		t.Skip("loading programs needs root")
@@ -379,7 +380,7 @@ func TestValue(t *testing.T) {
 	require.Empty(t, Flag(unobserved, "rows"))
 }
 
-// A gadget whose stacks are lost loses thousands a second.
+// TestPace checks the rate of warnings. A gadget can lose thousands of stacks a second.
 func TestPace(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var said counter
@@ -402,7 +403,7 @@ func TestPace(t *testing.T) {
 	})
 }
 
-// What holds addresses of the kernel gets all of them or none, also in a gadget without parameters.
+// TestSetSymbols checks that all variables for kernel addresses are set or none, also for a gadget without parameters.
 func TestSetSymbols(t *testing.T) {
 	const metadata = `
 operator: {otel-profiles: {symbols: [__text_start, Text_end, another, none]}}
@@ -434,7 +435,7 @@ operator: {otel-profiles: {symbols: [__text_start, Text_end, another, none]}}
 	}
 }
 
-// counter keeps warnings.
+// counter stores warnings.
 type counter struct {
 	logger.Logger
 	texts []string

@@ -12,8 +12,8 @@ import (
 	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/procfs"
 )
 
-// A context's header is at the beginning of a mapping. It has the signature, the version and the size of the payload with 4 bytes
-// each, then the time of publication and the payload's address with 8 bytes each.
+// A context's header is at the start of a mapping. It has the signature (8 bytes), and the version and the payload's size (4
+// bytes each). The time of publication and the payload's address follow (8 bytes each).
 const (
 	headerSize  = 32
 	versionAt   = 8
@@ -27,8 +27,8 @@ var signature = []byte("OTEL_CTX")
 
 const (
 	maxPayload  = 64 << 10
-	maxMappings = 4 // that may be contexts
-	maxTries    = 3 // of one that changes
+	maxMappings = 4 // mappings that may be contexts
+	maxTries    = 3 // attempts to read a context that changes
 )
 
 // mappings are the possible names of a context's mapping. A memfd is always deleted.
@@ -40,14 +40,14 @@ var (
 	errOther = errors.New("another process has this number now")
 )
 
-// process is an opened process for reading its memory. Its descriptors stay with it, also if its PID is given to another.
+// process is a process that is open for reading its memory. Its descriptors never refer to a later process with the same PID.
 type process struct {
 	dir             procfs.Dir
 	memory, pagemap *os.File
 	began           uint64 // in nanoseconds since boot
 }
 
-// openProcess opens a process in proc. inode is that of its executable, 0 if that is not known.
+// openProcess opens a process in proc. inode is the inode of its executable, or 0 if that is unknown.
 func openProcess(proc string, pid uint32, inode uint64) (_ *process, err error) {
 	dir, err := procfs.Open(proc, pid)
 	if err != nil {
@@ -87,7 +87,7 @@ func (p *process) close() {
 	}
 }
 
-// find returns where the mappings begin that have the name of a context, at least one.
+// find returns the start addresses of the mappings that have the name of a context. It returns at least one or an error.
 func (p *process) find() ([]uint64, error) {
 	maps, err := p.dir.Read("maps", procfs.MaxMaps)
 	switch {
@@ -95,7 +95,7 @@ func (p *process) find() ([]uint64, error) {
 		return nil, err
 	case len(maps) == 0:
 		return nil, os.ErrNotExist
-	case !bytes.Contains(maps, signature): // of most processes; to parse all of it takes longer
+	case !bytes.Contains(maps, signature): // true for most processes, and faster than parsing
 		return nil, errNone
 	}
 	var found []uint64
@@ -114,15 +114,15 @@ func mayHaveContext(m procfs.Mapping) bool {
 	return m.Perms[0] == 'r' && !m.Executes() && slices.Contains(mappings, m.Path)
 }
 
-// The bits of an entry of /proc/PID/pagemap.
+// These are the bits of an entry of /proc/PID/pagemap.
 const (
 	pagePresent = 1 << 63
 	pageSwapped = 1 << 62
 	pageEntry   = 8
 )
 
-// read reads memory that is present. It touches no page that a file system or another program would have to load, because that
-// could block for ever.
+// read reads memory that is present. It touches no page that a file system or another program must load, because that could
+// block forever.
 func (p *process) read(b []byte, at uint64) error {
 	if at > math.MaxInt64-uint64(len(b)) {
 		return fmt.Errorf("%w: an address outside of programs", errNone)
@@ -144,8 +144,8 @@ func (p *process) read(b []byte, at uint64) error {
 	return nil
 }
 
-// context copies the payload of the context at an address, and returns when it was published. It copies nothing where that is known
-// already.
+// context copies the payload of the context at an address, and returns the time of its publication. If that time equals known,
+// it copies nothing.
 func (p *process) context(at, known uint64) (payload []byte, published uint64, err error) {
 	for range maxTries {
 		if payload, published, err = p.tryContext(at, known); !errors.Is(err, errBusy) {
@@ -183,7 +183,7 @@ func (p *process) tryContext(at, known uint64) (payload []byte, published uint64
 		payload = make([]byte, n)
 		err = p.read(payload, binary.NativeEndian.Uint64(header[payloadAt:]))
 	}
-	// Any error above may come from an unfinished change.
+	// Any error above may be caused by an unfinished change.
 	if again, failed := time(); failed != nil {
 		return nil, 0, failed
 	} else if again != published {

@@ -1,9 +1,9 @@
 // Package proccontext reads the service that a process publishes. An OpenTelemetry SDK publishes this context in its process's
-// memory, by the specification's OTEP 4719
+// memory, as specified by OTEP 4719
 // (https://github.com/open-telemetry/opentelemetry-specification/blob/main/oteps/profiles/4719-process-ctx.md).
 //
-// A process can write anything there. The copied memory is bounded. A Reader decodes it, in a process without rights. Whoever
-// asks never waits.
+// A process can write anything there, so the amount of copied memory is bounded. A Reader decodes it in a process without
+// rights. Callers never wait.
 package proccontext
 
 import (
@@ -14,26 +14,26 @@ import (
 	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/printable"
 )
 
-// Context is a process's description of itself, by the attributes of these names. Each text may be empty.
+// Context is the service that a process publishes, by these attributes. Each text may be empty.
 type Context struct {
 	Service     string // service.name
 	Namespace   string // service.namespace
 	Instance    string // service.instance.id
 	Version     string // service.version
 	Environment string // deployment.environment.name
-	// Key is the same for equal Contexts of one run of this program, and never 0.
+	// Key is equal for equal Contexts in one run of this program, and never 0.
 	Key uint64
 }
 
-// Keys are the attributes of a Context, in the order of their fields.
+// Keys are the attributes of a Context, in the order of its fields.
 var Keys = [...]string{"service.name", "service.namespace", "service.instance.id", "service.version", "deployment.environment.name"}
 
-// MaxText bounds each text of a Context, in bytes.
+// MaxText bounds each text of a Context in bytes.
 const MaxText = 256
 
 const separator = "\x00"
 
-// Encode returns the values of Keys as a Reader answers them. It cuts long texts.
+// Encode returns the values of Keys in the form of a Reader's answer. It cuts long texts.
 func Encode(values [len(Keys)]string) []byte {
 	for i, v := range values {
 		values[i] = printable.Cut(strings.ReplaceAll(v, separator, string(utf8.RuneError)), MaxText)
@@ -43,7 +43,7 @@ func Encode(values [len(Keys)]string) []byte {
 
 var seed = maphash.MakeSeed()
 
-// parse reads what Encode has written, and returns nil if that says nothing. The texts can be shown and sent.
+// parse parses the result of Encode. It returns nil if all values are empty. The texts are safe to print and send.
 func parse(answer []byte) *Context {
 	texts := strings.Split(string(answer), separator)
 	if len(texts) != len(Keys) {

@@ -28,7 +28,7 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// here decodes in this process. The other end of unwinder.Reader is tested in cmd/unwinder.
+// here decodes in this process. cmd/unwinder tests the other end of unwinder.Reader.
 type here struct {
 	asked atomic.Int64
 	fails atomic.Bool
@@ -58,7 +58,7 @@ func (h *here) Ask(_ context.Context, pid uint32, start uint64, payload []byte) 
 
 func (h *here) Close() {}
 
-// all has each attribute that counts, and one that does not.
+// all returns each attribute that is used, and one that is not.
 func all(service string) map[string]string {
 	return map[string]string{
 		"service.name": service, "service.namespace": "shop", "service.instance.id": "i-1", "service.version": "1.2",
@@ -76,13 +76,13 @@ func publish(t *testing.T, payload []byte) *contexttest.Published {
 
 func own() Process { return Process{PID: uint32(os.Getpid())} }
 
-// read is what is found of this process.
+// read returns the context of this process.
 func read(known found) (f found) {
 	(&Resolver{proc: "/proc"}).readMemory(&f, own(), known)
 	return f
 }
 
-// A context is found, is not copied again as long as it stays, and is after a change.
+// TestRead checks that a context is found, is not copied again while it is unchanged, and is copied after a change.
 func TestRead(t *testing.T) {
 	require.ErrorIs(t, read(found{}).err, errNone)
 	p := publish(t, contexttest.Payload(all("checkout")))
@@ -106,7 +106,7 @@ func TestRead(t *testing.T) {
 	require.ErrorIs(t, read(found{}).err, errBusy)
 }
 
-// Nothing that a process writes makes the reader take more than it has to, wait, or touch memory that is not there.
+// TestHostile checks that no data of a process makes the reader use too much memory, wait, or touch missing pages.
 func TestHostile(t *testing.T) {
 	size := os.Getpagesize()
 	empty, err := unix.Mmap(-1, 0, 64*size, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_PRIVATE|unix.MAP_ANONYMOUS) // nothing was written there
@@ -156,7 +156,7 @@ func mincore(b, dst []byte) error {
 	return nil
 }
 
-// A context that changes all the time is never read half old and half new.
+// TestChangesWhileRead checks that a context that changes all the time is never a mix of old and new.
 func TestChangesWhileRead(t *testing.T) {
 	long := strings.Repeat("b", 30_000)
 	p := publish(t, contexttest.Payload(map[string]string{"service.name": "a"}))
@@ -209,7 +209,7 @@ func TestMayHaveContext(t *testing.T) {
 	}
 }
 
-// What a Reader answers can be anything, if it was taken over.
+// TestParse checks that any answer of a hostile Reader is handled.
 func TestParse(t *testing.T) {
 	for _, nonsense := range []string{"", "a", "\x00\x00\x00\x00", " \x00\x00  \x00\x00 ", "a\x00b\x00c\x00d\x00e\x00f"} {
 		require.Nil(t, parse([]byte(nonsense)), "%q", nonsense)
@@ -225,7 +225,7 @@ func TestParse(t *testing.T) {
 	require.Len(t, long.Service, MaxText)
 }
 
-// said waits until a process says something that f wants.
+// said waits until a process publishes a context that f accepts.
 func said(t *testing.T, r *Resolver, p Process, f func(*Context) bool) *Context {
 	t.Helper()
 	var c *Context
@@ -243,7 +243,7 @@ func is(service string) func(*Context) bool {
 	return func(c *Context) bool { return c != nil && c.Service == service }
 }
 
-// A process that publishes late, changes what it says, and takes it back, is followed.
+// TestResolver checks that a context is found when it is published late, changed or removed.
 func TestResolver(t *testing.T) {
 	synctest.Test(t, testResolver)
 }
@@ -272,7 +272,8 @@ func testResolver(t *testing.T) {
 	said(t, r, own(), func(c *Context) bool { return c == nil })
 }
 
-// A process that has ended keeps its context for its last rows, and another with its PID does not get it.
+// TestEnded checks that an ended process keeps its context for its last rows, and that a later process with its PID does not
+// get it.
 func TestEnded(t *testing.T) {
 	r := &Resolver{proc: "/proc", reader: &here{}, owners: map[string]*owner{}, patience: patience.New(wait, maxStuck)}
 	cmd := exec.Command("sleep", "600")
@@ -283,7 +284,7 @@ func TestEnded(t *testing.T) {
 	c := keyed(Context{Service: "checkout"})
 	e.said.Store(c)
 	require.NoError(t, cmd.Process.Kill())
-	for stat := ""; !strings.Contains(stat, ") Z"); { // no memory any more
+	for stat := ""; !strings.Contains(stat, ") Z"); { // its memory is gone
 		b, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", cmd.Process.Pid))
 		require.NoError(t, err)
 		stat = string(b)
@@ -303,7 +304,7 @@ func TestEnded(t *testing.T) {
 	require.Same(t, c, e.said.Load())
 }
 
-// The names of one owner are bounded, and take nothing from those of others.
+// TestBounds checks that the names of one owner are bounded, and do not reduce those of others.
 func TestBounds(t *testing.T) {
 	r := &Resolver{owners: map[string]*owner{}}
 	e, other := &entry{owner: "evil"}, &entry{owner: "good"}
@@ -326,7 +327,7 @@ func TestBounds(t *testing.T) {
 	}
 }
 
-// Processes without end do not push out those that say something.
+// TestManyProcesses checks that any number of processes does not displace those with a context.
 func TestManyProcesses(t *testing.T) {
 	r := &Resolver{known: map[Process]*entry{}, queue: make(chan *entry, maxQueue)}
 	r.Watch(Process{PID: 1}, "good")

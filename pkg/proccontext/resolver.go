@@ -14,21 +14,21 @@ import (
 	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/patience"
 )
 
-// Reader decodes payloads in a process without rights: see unwinder.Reader, which implements it.
+// Reader decodes payloads in a process without rights. unwinder.Reader implements it.
 type Reader interface {
-	// Ask returns what Encode has made of a payload of the process that has begun at start.
+	// Ask returns the result of Encode for a payload of the process with this PID and start.
 	Ask(ctx context.Context, pid uint32, start uint64, payload []byte) (answer []byte, cpu time.Duration, err error)
 	Close()
 }
 
-// Process identifies a process by the fields of a row. Inode is that of its executable, 0 if that is not known.
+// Process identifies a process by the fields of a row. Inode is the inode of its executable, or 0 if that is unknown.
 type Process struct {
 	PID   uint32
 	Inode uint64
 }
 
-// Limits of a Resolver's memory. Within an hour an owner, such as a container, can have that many services with their versions and
-// environments, and that many instances.
+// These limit a Resolver's memory. Within an hour, an owner such as a container can have this many services (with their
+// versions and environments), and this many instances.
 const (
 	maxProcesses = 16384
 	maxOwners    = 4096
@@ -37,8 +37,8 @@ const (
 	maxQueue     = 1024
 )
 
-// In seconds. A context is checked again after recheck. A process without one is after firstLook, and after twice as long each
-// time up to lastLook. A context that was not used within unused is forgotten.
+// These are in seconds. A context is checked again after recheck. A process without a context is checked again after firstLook.
+// That wait doubles each time, up to lastLook. A context that is not used for the time unused is forgotten.
 const (
 	recheck   = 5
 	firstLook = 1
@@ -49,55 +49,56 @@ const (
 )
 
 const (
-	// wait is for how long the memory of a process is waited for, and a Reader. maxStuck processes may keep it waiting at a time.
+	// wait limits the time for the memory of a process, and for a Reader. At most maxStuck processes may hang at a time.
 	wait     = 2 * time.Second
 	maxStuck = 4
-	// burst of CPU time may be used immediately, and a hundredth of one CPU later.
+	// burst is the CPU time that may be used immediately. After that, a hundredth of one CPU may be used.
 	burst, slowdown = time.Second, 100
 )
 
 // Stats counts the results of a Resolver.
 type Stats struct {
-	// Denied are processes with inaccessible memory. Refused are those of an owner with too many services or instances.
+	// Denied counts processes with inaccessible memory. Refused counts processes whose owner has too many services or
+	// instances.
 	Denied, Refused uint64
 }
 
-// Resolver remembers the contexts of processes. Lookup and Watch may be called by any number of goroutines.
+// Resolver caches the contexts of processes. Lookup and Watch are safe for concurrent use.
 type Resolver struct {
 	proc   string
 	reader Reader
 	queue  chan *entry
 	stop   func()
 	done   chan struct{}
-	clock  atomic.Int64 // seconds since it was made
+	clock  atomic.Int64 // seconds since the Resolver was made
 
 	mu    sync.RWMutex
 	known map[Process]*entry
 
-	// The following fields belong to the goroutine of run.
+	// Only the goroutine of run uses these.
 	owners   map[string]*owner
 	patience *patience.Runner
 
 	denied, refused atomic.Uint64
 }
 
-// entry is the knowledge of a process.
+// entry is a known process.
 type entry struct {
 	process Process
 	owner   string
-	said    atomic.Pointer[Context] // nil: nothing
-	due     atomic.Int64            // the time of the next read, by the clock; never while it is in the queue
+	said    atomic.Pointer[Context] // nil if it publishes none
+	due     atomic.Int64            // clock time of the next read; never while it is queued
 
-	// The following fields belong to the goroutine of run.
+	// Only the goroutine of run uses these.
 	began, address, published uint64
 	wait                      int64
 	denied, refused           bool
 }
 
-// owner bounds the names that processes give themselves.
+// owner bounds the names that processes choose themselves.
 type owner struct{ services, instances map[uint64]bool }
 
-// New returns a running Resolver of the processes below root/proc; root is empty or "/" outside containers. Close ends it.
+// New returns a running Resolver of the processes below root/proc. root is "" or "/" outside containers. Close ends it.
 func New(root string, reader Reader) *Resolver {
 	ctx, stop := context.WithCancel(context.Background())
 	r := &Resolver{
@@ -108,7 +109,7 @@ func New(root string, reader Reader) *Resolver {
 	return r
 }
 
-// Close ends the Resolver and its Reader. It waits for a read that is under way, some seconds at most.
+// Close ends the Resolver and its Reader. It waits some seconds at most for a read that is in progress.
 func (r *Resolver) Close() {
 	r.stop()
 	<-r.done
@@ -118,8 +119,8 @@ func (r *Resolver) Close() {
 // Stats returns the counters.
 func (r *Resolver) Stats() Stats { return Stats{Denied: r.denied.Load(), Refused: r.refused.Load()} }
 
-// Lookup returns a process's description of itself, as far as it is known, nil if there is none. With watched false nobody has
-// called Watch for it. It does not wait and does not allocate.
+// Lookup returns the known context of a process, or nil. watched is false if nobody has called Watch for the process. Lookup
+// does not wait and does not allocate.
 func (r *Resolver) Lookup(p Process) (c *Context, watched bool) {
 	r.mu.RLock()
 	e := r.known[p]
@@ -137,8 +138,8 @@ func (r *Resolver) Lookup(p Process) (c *Context, watched bool) {
 	return e.said.Load(), true
 }
 
-// Watch makes a process known, so that its context is read some moments later. owner, such as the ID of its container, bounds the
-// names that its processes can give themselves.
+// Watch adds a process, so that its context is read some moments later. owner, such as the ID of its container, bounds the
+// names that processes can choose.
 func (r *Resolver) Watch(p Process, owner string) {
 	r.mu.Lock()
 	if r.known[p] == nil {
@@ -198,7 +199,7 @@ type found struct {
 	err                       error
 }
 
-// look reads the context of a process, and returns the CPU time that this has taken and in how many seconds to do so again.
+// look reads the context of a process. It returns the CPU time that this took, and the number of seconds until the next read.
 func (r *Resolver) look(ctx context.Context, e *entry) (used time.Duration, next int64) {
 	f := new(found)
 	known := found{began: e.began, address: e.address, published: e.published}
@@ -209,7 +210,7 @@ func (r *Resolver) look(ctx context.Context, e *entry) (used time.Duration, next
 	case err != nil:
 		return used, lastLook
 	}
-	if f.began != 0 && f.began != e.began { // a new process, or another with its PID
+	if f.began != 0 && f.began != e.began { // a new process, or another process with its PID
 		e.said.Store(nil)
 		e.began, e.address, e.published, e.wait = f.began, 0, 0, 0
 	}
@@ -236,7 +237,7 @@ func (r *Resolver) look(ctx context.Context, e *entry) (used time.Duration, next
 			e.denied = true
 			r.denied.Add(1)
 		}
-	case e.said.Load() != nil: // it has ended, and these are its last rows; or it is changing its context
+	case e.said.Load() != nil: // the process has ended and these are its last rows, or its context is being changed
 		return used, recheck
 	}
 	e.wait = min(max(2*e.wait, firstLook), lastLook)
@@ -270,7 +271,7 @@ func (r *Resolver) readMemory(f *found, of Process, known found) {
 	}
 }
 
-// admit returns the part of a context that its owner may have: all of it, or no instance, or nothing, which is nil.
+// admit returns the part of a context that its owner may have: all of it, the part without the instance, or nil.
 func (r *Resolver) admit(e *entry, c *Context) *Context {
 	if c == nil {
 		return nil
@@ -299,7 +300,7 @@ func (r *Resolver) admit(e *entry, c *Context) *Context {
 	return admitted
 }
 
-// take adds a key to a set that has at most so many, and reports whether the set has it then.
+// take adds a key to a set of at most most keys. It reports whether the set then contains the key.
 func take(set map[uint64]bool, key uint64, most int) bool {
 	if len(set) < most {
 		set[key] = true

@@ -7,12 +7,12 @@ import (
 	"strconv"
 )
 
-// mostThreads limits the threads of a process that are checked for a living one.
+// mostThreads limits the number of threads that are checked for a living one.
 const mostThreads = 1024
 
-// Folder returns the folder of a process in proc, and the thread that it is of. That is the first one, which has the number of
-// the process. If main has ended and other threads continue, as with pthread_exit, its folder has no mappings or files. Then it
-// is the folder of the oldest living thread.
+// Folder returns the folder of a process in proc, and the ID of its thread. Usually that is the first thread, whose ID is the
+// PID. If the first thread has ended and others continue, as after pthread_exit, its folder has no mappings or files. Then
+// Folder returns the folder of the oldest living thread.
 func Folder(proc string, pid uint32) (folder string, thread uint32) {
 	first := proc + "/" + strconv.FormatUint(uint64(pid), 10)
 	if !ended(first) {
@@ -23,7 +23,7 @@ func Folder(proc string, pid uint32) (folder string, thread uint32) {
 		return first, pid
 	}
 	defer dir.Close()
-	names, _ := dir.Readdirnames(mostThreads) // in the order in which they began
+	names, _ := dir.Readdirnames(mostThreads) // oldest first
 	for _, name := range names {
 		if tid, err := strconv.ParseUint(name, 10, 32); err == nil && uint32(tid) != pid && !ended(proc+"/"+name) {
 			return proc + "/" + name, uint32(tid)
@@ -32,14 +32,14 @@ func Folder(proc string, pid uint32) (folder string, thread uint32) {
 	return first, pid
 }
 
-// Lives reports whether proc has a process with that PID and memory. An ended one stays there until its parent waits for it. One
-// that may not be inspected counts as living.
+// Lives reports whether proc has a process with this PID that has memory. An ended process stays in proc until its parent waits
+// for it. A process that may not be inspected counts as living.
 func Lives(proc string, pid uint32) bool {
 	folder, _ := Folder(proc, pid)
 	return !ended(folder)
 }
 
-// ended reports whether the owner of this folder has no memory: an ended thread, or a kernel thread.
+// ended reports whether the thread with this folder has no memory: it has ended, or is a kernel thread.
 func ended(folder string) bool {
 	_, err := os.Readlink(folder + "/exe")
 	return errors.Is(err, fs.ErrNotExist)

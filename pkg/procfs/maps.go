@@ -12,16 +12,16 @@ import (
 // Mapping is a line of /proc/PID/maps.
 type Mapping struct {
 	Start, End, Offset uint64
-	Perms              string // as the kernel writes them: "r-xp"
+	Perms              string // in the kernel's form: "r-xp"
 	Major, Minor       uint32 // of the device
 	Inode              uint64
-	Path               string // or a name in brackets; empty for memory without a name
+	Path               string // or a name in brackets; empty for anonymous memory
 }
 
-// Executes reports whether there is code in the mapping.
+// Executes reports whether the mapping is executable.
 func (m *Mapping) Executes() bool { return m.Perms[2] == 'x' }
 
-// Mappings reads the text of /proc/PID/maps, by address as the kernel lists them. A line that makes no sense is left out.
+// Mappings parses the text of /proc/PID/maps, which is sorted by address. It skips invalid lines.
 func Mappings(text []byte) iter.Seq[Mapping] {
 	return func(yield func(Mapping) bool) {
 		for line := range bytes.Lines(text) {
@@ -32,7 +32,7 @@ func Mappings(text []byte) iter.Seq[Mapping] {
 	}
 }
 
-// ParseMapping reads a line of /proc/PID/maps: "55d0c0a4e000-55d0c0b2f000 r-xp 0002f000 fd:01 1234   /usr/bin/bash".
+// ParseMapping parses a line of /proc/PID/maps: "55d0c0a4e000-55d0c0b2f000 r-xp 0002f000 fd:01 1234   /usr/bin/bash".
 func ParseMapping(text []byte) (m Mapping, ok bool) {
 	rest := string(bytes.TrimSuffix(text, []byte("\n")))
 	var fields [5]string
@@ -59,7 +59,7 @@ func ParseMapping(text []byte) (m Mapping, ok bool) {
 	return m, len(m.Perms) == 4 && m.Start < m.End && m.Start < 1<<63
 }
 
-// maxVDSO is more than any kernel's vdso has.
+// maxVDSO is larger than the vdso of any kernel.
 const maxVDSO = 1 << 20
 
 // VDSO returns the ELF file that the kernel maps into this process. It is the same for all processes.

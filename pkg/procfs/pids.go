@@ -2,14 +2,13 @@ package procfs
 
 import "os"
 
-// firstPIDNamespace is the number of the host's PID namespace, PROC_PID_INIT_INO of the kernel's include/linux/proc_ns.h.
+// firstPIDNamespace is the host's PID namespace. The number is PROC_PID_INIT_INO in the kernel's include/linux/proc_ns.h.
 const firstPIDNamespace = "pid:[4026531836]"
 
-// NeedPIDs describes what a process lacks if SharesPIDs is false, and the remedy.
+// NeedPIDs describes the missing access if SharesPIDs is false, and the remedy.
 const NeedPIDs = "the host's PID namespace, because it finds processes by the kernel's PIDs (Kubernetes: hostPID: true in the daemon's pod, hostPID=true for Inspektor Gadget's chart; docker: --pid=host)"
 
-// SharesPIDs reports whether this process is in the host's PID namespace. Then a PID of the kernel means the same process in its
-// own system calls.
+// SharesPIDs reports whether this process is in the host's PID namespace. Then the kernel's PIDs are valid in its system calls.
 func SharesPIDs() bool {
 	ns, err := os.Readlink("/proc/self/ns/pid")
 	return err == nil && ns == firstPIDNamespace

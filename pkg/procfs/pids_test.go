@@ -9,7 +9,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// TestSharesPIDs asks in a PID namespace of its own, in which it starts itself again.
+// TestSharesPIDs runs this test again in a new PID namespace.
 func TestSharesPIDs(t *testing.T) {
 	const inside = "PROCFS_TEST_INSIDE"
 	if os.Getenv(inside) != "" {

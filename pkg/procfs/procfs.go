@@ -1,4 +1,4 @@
-// Package procfs reads the kernel's data on processes in /proc. It uses no other file system, so it never blocks.
+// Package procfs reads the kernel's data about processes in /proc. It uses no other file system, so it never blocks.
 package procfs
 
 import (
@@ -12,15 +12,15 @@ import (
 )
 
 const (
-	// MaxMaps is enough of /proc/PID/maps for more than 65,530 mappings, the kernel's default limit.
+	// MaxMaps bounds /proc/PID/maps. It has room for more than 65,530 mappings, the kernel's default limit.
 	MaxMaps = 8 << 20
 	maxStat = 4096
 )
 
-// Dir is the open folder of a process in /proc. It stays that of one process when its PID is given to another.
+// Dir is an open folder of a process in /proc. It never refers to a later process with the same PID.
 type Dir int
 
-// Open opens the folder of a process in proc, see Folder.
+// Open opens the folder of a process in proc. See Folder.
 func Open(proc string, pid uint32) (Dir, error) {
 	folder, _ := Folder(proc, pid)
 	fd, err := unix.Open(folder, unix.O_PATH|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
@@ -52,7 +52,7 @@ func (d Dir) Read(name string, limit int64) ([]byte, error) {
 	return ReadFrom(f, limit)
 }
 
-// ReadFrom reads an open file of such a folder from its beginning, up to limit bytes.
+// ReadFrom reads an open file of such a folder from its start, up to limit bytes.
 func ReadFrom(f *os.File, limit int64) ([]byte, error) {
 	b, err := io.ReadAll(io.NewSectionReader(f, 0, limit))
 	if err != nil {
@@ -61,8 +61,8 @@ func ReadFrom(f *os.File, limit int64) ([]byte, error) {
 	return b, nil
 }
 
-// Began returns the start of the process that Open opened by that PID in proc, in nanoseconds since boot, in whole ticks. A thread's
-// folder only has the start of that thread, so the first thread's folder is read then.
+// Began returns the start of the process in nanoseconds since boot, in whole ticks. pid and proc are the arguments of Open. A
+// thread's folder only has the start of that thread, so Began then reads the first thread's folder.
 func (d Dir) Began(proc string, pid uint32) (uint64, error) {
 	stat, err := d.Read("stat", maxStat)
 	if err != nil {
@@ -73,12 +73,12 @@ func (d Dir) Began(proc string, pid uint32) (uint64, error) {
 	}
 	first, err := Began(proc, pid)
 	if err == nil {
-		_, err = d.Read("stat", maxStat) // no other process gets the PID while the thread is there
+		_, err = d.Read("stat", maxStat) // the thread still exists, so no other process has got the PID
 	}
 	return first, err
 }
 
-// Executable returns the inode of the process's executable and when that was modified, in nanoseconds, as the kernel knows them.
+// Executable returns the inode and the modification time (in nanoseconds) of the process's executable, as cached by the kernel.
 func (d Dir) Executable() (inode uint64, modified int64, err error) {
 	var exe unix.Statx_t
 	if err := unix.Statx(int(d), "exe", unix.AT_STATX_DONT_SYNC, unix.STATX_INO|unix.STATX_MTIME, &exe); err != nil {
@@ -87,14 +87,14 @@ func (d Dir) Executable() (inode uint64, modified int64, err error) {
 	return exe.Ino, exe.Mtime.Sec*1e9 + int64(exe.Mtime.Nsec), nil
 }
 
-// Reopen opens for reading the regular file that the descriptor path, which has O_PATH, refers to.
+// Reopen opens the regular file of path, which is an O_PATH descriptor, for reading.
 func Reopen(path int, name string) (*os.File, error) {
 	fd, err := unix.Open("/proc/self/fd/"+strconv.Itoa(path), unix.O_RDONLY|unix.O_NONBLOCK|unix.O_NOCTTY|unix.O_CLOEXEC, 0)
 	if err != nil {
 		return nil, fmt.Errorf("opening %s: %w", name, err)
 	}
-	// Go checks whether a non-blocking descriptor can be polled. The whole process stops while a file system (FUSE) does not
-	// answer that.
+	// Go checks whether a non-blocking descriptor supports polling. The whole process stops until the file system (FUSE) has
+	// answered.
 	if err := unix.SetNonblock(fd, false); err != nil {
 		_ = unix.Close(fd)
 		return nil, fmt.Errorf("opening %s: %w", name, err)
@@ -102,7 +102,8 @@ func Reopen(path int, name string) (*os.File, error) {
 	return os.NewFile(uintptr(fd), name), nil
 }
 
-// MountOf returns the ID of the mount that a file is on, which needs Linux 5.8. It does not ask its file system. An empty path is that of dir itself.
+// MountOf returns the ID of a file's mount, which requires Linux 5.8. It does not call the file system. An empty path means dir
+// itself.
 func MountOf(dir int, path string) (uint64, bool) {
 	flags := unix.AT_STATX_DONT_SYNC
 	if path == "" {

@@ -5,10 +5,9 @@ import (
 	"time"
 )
 
-// Rate limits the lines of each kind. Its methods are safe for concurrent use. The caller names the
-// kinds, and bounds their number.
+// Rate limits the lines of each kind. It is safe for concurrent use. The caller names the kinds and bounds their number.
 type Rate struct {
-	Every time.Duration // of one kind; 0: once
+	Every time.Duration // minimum time between lines of one kind; 0: only one line
 
 	mu    sync.Mutex
 	kinds map[string]*rateKind
@@ -16,10 +15,11 @@ type Rate struct {
 
 type rateKind struct {
 	last time.Time
-	left int // out since then
+	left int // lines that were left out since then
 }
 
-// Due reports whether a line of this kind may be written now, and how many were left out since the last one.
+// Due reports whether a line of this kind may be written now. It also returns the number of lines that were left out since the
+// last one.
 func (r *Rate) Due(kind string) (left int, ok bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -40,14 +40,14 @@ func (r *Rate) Due(kind string) (left int, ok bool) {
 	return left, true
 }
 
-// Missed takes back a line that Due allowed and that could not be written. The lines left out before count again.
+// Missed takes back a line that Due allowed but that could not be written. left is the result of Due, and counts again.
 func (r *Rate) Missed(kind string, left int) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.kinds[kind].left += left + 1
 }
 
-// Had reports whether a line of this kind was let through before.
+// Had reports whether Due has allowed a line of this kind.
 func (r *Rate) Had(kind string) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()

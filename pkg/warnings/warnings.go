@@ -6,10 +6,10 @@ import (
 	"sync"
 )
 
-// mostKinds limits the kinds, because a workload can influence the texts of errors. Further kinds are only counted.
+// mostKinds bounds the number of kinds, because a workload can influence the texts of errors. Further kinds are only counted.
 const mostKinds = 16
 
-// Teller reports the first error of each kind, and counts the others. Its methods are safe for concurrent use.
+// Teller reports the first error of each kind and counts the others. It is safe for concurrent use.
 type Teller struct {
 	// Warn writes a line for users.
 	Warn func(err error)
@@ -19,10 +19,10 @@ type Teller struct {
 	untold uint64
 }
 
-// varies matches the differences between errors of one kind: numbers, and names in quotes.
+// varies matches differences between errors of one kind: numbers and quoted names.
 var varies = regexp.MustCompile(`"(?:[^"\\]|\\.)*"|0x[0-9a-fA-F]+|[0-9]+`)
 
-// Tell logs an error if it is the first of its kind. Errors that differ only in numbers and quoted texts are of one kind.
+// Tell reports an error if it is the first of its kind. Errors of one kind only differ in numbers and quoted texts.
 func (t *Teller) Tell(err error) {
 	if t.first(err) {
 		t.Warn(err)
@@ -46,7 +46,7 @@ func (t *Teller) first(err error) bool {
 	return true
 }
 
-// Suppressed is the number of unreported errors.
+// Suppressed returns the number of errors that were not reported.
 func (t *Teller) Suppressed() uint64 {
 	t.mu.Lock()
 	defer t.mu.Unlock()

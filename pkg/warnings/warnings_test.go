@@ -25,7 +25,7 @@ func TestTeller(t *testing.T) {
 	require.Equal(t, uint64(3), w.Suppressed())
 }
 
-// What errors say can be up to a workload.
+// A workload can influence the texts of errors.
 func TestTellerBounded(t *testing.T) {
 	told := 0
 	var mu sync.Mutex

@@ -6,7 +6,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// There is one value while somebody uses it, and another one later.
+// TestValue checks that users share a value, and that a later user gets a new one.
 func TestValue(t *testing.T) {
 	var v Value[*int]
 	var closed []int

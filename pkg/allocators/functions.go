@@ -1,4 +1,4 @@
-// Package allocators has the functions of memory allocators in files, as package symbols/parse finds them.
+// Package allocators describes the functions of memory allocators in files, as package symbols/parse finds them.
 package allocators
 
 import (
@@ -6,18 +6,18 @@ import (
 	"math"
 )
 
-// Program is one of the gadget's programs, by its place in the map allocator_programs. Its name says which arguments of a function
-// it reads.
+// Program is an index in the map allocator_programs, which has the gadget's programs. Its name says which arguments of a
+// function the program reads.
 type Program uint32
 
-// The programs.
+// These are the programs.
 const (
 	SizeFirst Program = iota
 	SizeSecond
 	SizeThird
 	CountSize
 	AddressSize
-	Address // frees
+	Address // frees memory
 	Returned
 	Returning
 	Nothing
@@ -26,34 +26,34 @@ const (
 	Throws = Programs
 )
 
-// Function is one of an allocator's functions in a file.
+// Function is an allocator's function in a file.
 type Function struct {
 	Program Program
 	Offset  uint64 // in the file
 }
 
-// Fact is the name of the request to package symbols.
+// Fact is the name of this request to package symbols.
 const Fact = "allocator"
 
-// MaxFunctions limits the functions of a file that get a probe.
+// MaxFunctions bounds the functions of a file that get a probe.
 const MaxFunctions = 64
 
-// MaxExits limits the return instructions of one function.
+// MaxExits bounds the return instructions of a function.
 const MaxExits = 32
 
 // Found is the result for a file.
 type Found struct {
-	// Functions are those of its allocator, the most called first.
+	// Functions are the functions of the file's allocator, the most frequently called first.
 	Functions []Function
-	// Exits are the return instructions of throwing functions, by the function's offset.
+	// Exits has the return instructions of throwing functions by the function's offset.
 	Exits map[uint64][]uint64
 	// Quick has the offsets of functions whose first instruction the kernel emulates under a probe.
 	Quick map[uint64]bool
-	// TooLarge reports that nothing was found because the file is too large.
+	// TooLarge reports that the file was too large to search.
 	TooLarge bool
 }
 
-// Check returns an error for impossible results, because the process that reads files can have become hostile.
+// Check returns an error for impossible results, because the process that reads files may have become hostile.
 func (f *Found) Check() error {
 	right := len(f.Functions) <= MaxFunctions && len(f.Exits) <= MaxFunctions && len(f.Quick) <= MaxFunctions
 	for _, fn := range f.Functions {

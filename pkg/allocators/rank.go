@@ -4,8 +4,8 @@ import (
 	"slices"
 )
 
-// ByRank sorts functions by their frequency: malloc and operator new, then calloc and realloc, then rarely called ones.
-// Freeing functions are last.
+// ByRank sorts functions by the expected frequency of calls: malloc and operator new, then calloc and realloc, then rare ones.
+// Functions that free memory are last.
 func ByRank(functions []Function) []Function {
 	rank := func(p Program) int {
 		switch p {

@@ -28,7 +28,7 @@ func TestRemoteCallerCannotChooseWhereADaemonConnects(t *testing.T) {
 		err := (&gadgettest.Gadget{}).Make(t.Context(), op, remote).Run(gadgettest.Params("mine", param, "http://10.0.0.1:4317"))
 		require.ErrorContains(t, err, param)
 	}
-	require.ErrorContains(t, (&gadgettest.Gadget{}).Make(t.Context(), op, remote).Run(gadgettest.Params("otlp")), "there are mine", "no built-in exporter in a daemon")
+	require.ErrorContains(t, (&gadgettest.Gadget{}).Make(t.Context(), op, remote).Run(gadgettest.Params("otlp")), "the known ones are mine", "no built-in exporter in a daemon")
 	require.ErrorContains(t, (&gadgettest.Gadget{}).Make(t.Context(), op, remote).Run(gadgettest.Params("mine", otelprofiles.ParamInterval, "1ms")), "1s or more")
 
 	for remoteCall, want := range map[bool]bool{true: false, false: true} {
@@ -133,7 +133,7 @@ func TestWrongSettings(t *testing.T) {
 	err := (&gadgettest.Gadget{}).Make(t.Context(), op).Run(gadgettest.Params("broken"))
 	require.ErrorContains(t, err, "carrier-pigeon")
 	err = (&gadgettest.Gadget{}).Make(t.Context(), op).Run(gadgettest.Params("nobody"))
-	require.ErrorContains(t, err, "there are broken, mine, otlp")
+	require.ErrorContains(t, err, "the known ones are broken, mine, otlp")
 	err = (&gadgettest.Gadget{}).Make(t.Context(), op).Run(gadgettest.Params("elsewhere:mine"))
 	require.ErrorContains(t, err, `"samples"`)
 

@@ -92,7 +92,7 @@ func TestEnvironmentOverridesAFlag(t *testing.T) {
 		g.Context.Cancel()
 	}}
 	require.NoError(t, g.Make(t.Context(), op).Run(gadgettest.Params("otlp", otelprofiles.ParamEndpoint, "http://"+typed.Addr())))
-	require.Contains(t, before, "OTEL_EXPORTER_OTLP_ENDPOINT (http://"+r.Addr()+") of the environment overrides --otel-profiles-endpoint (http://"+typed.Addr()+")")
+	require.Contains(t, before, "OTEL_EXPORTER_OTLP_ENDPOINT (http://"+r.Addr()+") in the environment overrides --otel-profiles-endpoint (http://"+typed.Addr()+")")
 	require.Empty(t, typed.Samples())
 	require.Equal(t, map[string]int64{"leaf": 1}, leaves(t, r))
 }

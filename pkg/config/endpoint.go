@@ -34,7 +34,7 @@ type address struct {
 func take(s, example string, read func(string) (address, string)) (address, string) {
 	s = strings.TrimSpace(s)
 	if s == "" {
-		return address{}, "is missing: write where to send, such as " + example
+		return address{}, "is missing: set the receiver's address, such as " + example
 	}
 	a, problem := read(s)
 	if problem != "" {
@@ -71,7 +71,7 @@ func readGRPC(s string) (address, string) {
 		case u.User != nil:
 			return address{}, urlWithCredentials
 		case strings.Trim(u.Path, "/") != "" || u.RawQuery != "" || u.Fragment != "":
-			return address{}, "a URL with a path: otlp-grpc takes " + scheme + "://" + u.Host + " (a path needs exporter: otlp-http)"
+			return address{}, "a URL with a path: otlp-grpc accepts " + scheme + "://" + u.Host + " (a path needs exporter: otlp-http)"
 		}
 		a, problem := readHostPort(u.Host, scheme+"://")
 		a.scheme = scheme
@@ -79,7 +79,7 @@ func readGRPC(s string) (address, string) {
 	case slices.Contains(grpcSchemes, scheme):
 		return readResolved(scheme+"://"+rest, scheme, "//"+rest)
 	}
-	return address{}, "with an unknown scheme: otlp-grpc takes host:port, or one of http, https, " + strings.Join(grpcSchemes, ", ") + " in front of it"
+	return address{}, "with an unknown scheme: otlp-grpc accepts host:port, optionally with one of the schemes http, https, " + strings.Join(grpcSchemes, ", ")
 }
 
 // readResolved parses a gRPC target that begins with one of grpcSchemes
@@ -88,7 +88,7 @@ func readResolved(target, scheme, rest string) (address, string) {
 	if scheme == "unix" {
 		path := strings.TrimPrefix(rest, "//")
 		if path == "" || strings.HasPrefix(rest, "//") && !strings.HasPrefix(path, "/") {
-			return address{}, "takes unix:///path/of/the/socket"
+			return address{}, "expected unix:///path/of/the/socket"
 		}
 		return address{target: target, local: true}, ""
 	}
@@ -96,7 +96,7 @@ func readResolved(target, scheme, rest string) (address, string) {
 	if after, ok := strings.CutPrefix(rest, "//"); ok {
 		_, hostport, ok = strings.Cut(after, "/")
 		if !ok {
-			return address{}, "takes " + scheme + ":///host:port (with three slashes)"
+			return address{}, "expected " + scheme + ":///host:port (with three slashes)"
 		}
 	}
 	a, problem := readHostPort(hostport, scheme+":///")
@@ -107,10 +107,10 @@ func readResolved(target, scheme, rest string) (address, string) {
 // readHostPort parses "host:port", which must have both parts. prefix is the text before it, for the examples in problems.
 func readHostPort(s, prefix string) (address, string) {
 	if strings.Contains(s, "@") {
-		return address{}, "an address with credentials: write them as auth.username and auth.password"
+		return address{}, "an address with credentials: set auth.username and auth.password instead"
 	}
 	if strings.ContainsAny(s, "/?# \t") {
-		return address{}, "takes host:port, such as " + prefix + "collector:" + grpcPort
+		return address{}, "expected host:port, such as " + prefix + "collector:" + grpcPort
 	}
 	host, port, err := net.SplitHostPort(s)
 	if err != nil {
@@ -119,21 +119,21 @@ func readHostPort(s, prefix string) (address, string) {
 		if ip, err := netip.ParseAddr(bare); err == nil && ip.Is6() {
 			host = "[" + bare + "]"
 		} else if strings.Count(s, ":") > 1 {
-			return address{}, "an IPv6 address without brackets: write " + prefix + "[address]:port"
+			return address{}, "an IPv6 address without brackets: use " + prefix + "[address]:port"
 		}
 	}
 	switch {
 	case host == "":
-		return address{}, "which has no host: write " + prefix + "collector:" + cmp.Or(port, grpcPort)
+		return address{}, "which has no host: use " + prefix + "collector:" + cmp.Or(port, grpcPort)
 	case port == "":
-		return address{}, "which has no port: write " + prefix + clip(host) + ":" + grpcPort
+		return address{}, "which has no port: use " + prefix + clip(host) + ":" + grpcPort
 	case !isPort(port):
-		return address{}, "takes a port from 1 to 65535, such as " + prefix + clip(host) + ":" + grpcPort
+		return address{}, "expected a port from 1 to 65535, such as " + prefix + clip(host) + ":" + grpcPort
 	}
 	return address{target: s, local: isLocal(s), port: port}, ""
 }
 
-const urlWithCredentials = "a URL with credentials: write them as auth.username and auth.password"
+const urlWithCredentials = "a URL with credentials: set auth.username and auth.password instead"
 
 // takeURL parses an endpoint of OTLP over HTTP. With whole, it is the complete URL; otherwise ProfilesPath is appended later.
 func takeURL(s string, whole bool) (address, string) {
@@ -143,26 +143,26 @@ func takeURL(s string, whole bool) (address, string) {
 func readURL(s string, whole bool) (address, string) {
 	if !strings.Contains(s, "://") {
 		host, _, _ := strings.Cut(s[strings.LastIndexByte(s, '@')+1:], "/")
-		return address{}, "which is not a URL: write http://" + clip(host) + " or https://" + clip(host)
+		return address{}, "which is not a URL: use http://" + clip(host) + " or https://" + clip(host)
 	}
 	u, err := url.Parse(s)
 	switch {
 	case err != nil:
 		return address{}, "which is not a URL"
 	case u.Scheme != "http" && u.Scheme != "https":
-		return address{}, "with an unknown scheme: otlp-http takes http or https"
+		return address{}, "with an unknown scheme: otlp-http accepts http or https"
 	case u.User != nil:
 		return address{}, urlWithCredentials
 	case u.Hostname() == "":
-		return address{}, "which has no host: write " + u.Scheme + "://collector:" + httpPort
+		return address{}, "which has no host: use " + u.Scheme + "://collector:" + httpPort
 	case u.Port() != "" && !isPort(u.Port()):
-		return address{}, "takes a port from 1 to 65535"
+		return address{}, "expected a port from 1 to 65535"
 	case u.Fragment != "":
-		return address{}, "takes a URL without '#'"
+		return address{}, "expected a URL without '#'"
 	case !whole && u.RawQuery != "":
-		return address{}, "a URL with a query: write the whole URL as profiles_endpoint"
+		return address{}, "a URL with a query: set the whole URL as profiles_endpoint"
 	case !whole && strings.HasSuffix(strings.TrimRight(u.Path, "/"), ProfilesPath):
-		return address{}, "to which " + ProfilesPath + " would be added: leave the path out, or write the whole URL as profiles_endpoint"
+		return address{}, "to which " + ProfilesPath + " would be added: remove the path, or set the whole URL as profiles_endpoint"
 	}
 	if !whole {
 		u.Path = strings.TrimRight(u.Path, "/")

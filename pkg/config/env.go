@@ -146,7 +146,7 @@ func (s *Set) unknownVariable(variable, rest string, exporters map[string][]stri
 			return
 		}
 	}
-	s.addError(variable, "", "unknown variable; it takes the form %[1]s<NAME>_<KEY>, such as %[1]sPROD_ENDPOINT", EnvPrefix)
+	s.addError(variable, "", "unknown variable; the form is %[1]s<NAME>_<KEY>, such as %[1]sPROD_ENDPOINT", EnvPrefix)
 }
 
 // readOTel reads the standard variables for the built-in exporter
@@ -182,7 +182,7 @@ func (d *draft) fromStandard(key, variable, value string) (any, error) {
 		if protocol, ok := protocols[text]; ok {
 			return protocol[0], nil
 		}
-		return nil, fmt.Errorf("got %s, takes one of grpc, http/protobuf, http/json", describe(value))
+		return nil, fmt.Errorf("got %s, expected one of grpc, http/protobuf, http/json", describe(value))
 	case "encoding": // the same variable; case "exporter" reports its wrong values
 		if encoding := protocols[text][1]; encoding != "" {
 			return encoding, nil
@@ -191,7 +191,7 @@ func (d *draft) fromStandard(key, variable, value string) (any, error) {
 	case "timeout":
 		ms, err := strconv.ParseUint(text, 10, 31)
 		if err != nil {
-			return nil, fmt.Errorf("got %s, takes a whole number of milliseconds", describe(value))
+			return nil, fmt.Errorf("got %s, expected a whole number of milliseconds", describe(value))
 		}
 		return fmt.Sprintf("%dms", ms), nil
 	case "headers":
@@ -199,7 +199,7 @@ func (d *draft) fromStandard(key, variable, value string) (any, error) {
 	case "insecure":
 		// By the specification, only "true" is true. Values other than "true" and "false" get a warning.
 		if text != "true" && text != "false" {
-			d.addWarning("%s counts as false: got %s, takes true or false", variable, describe(value))
+			d.addWarning("%s counts as false: got %s, expected true or false", variable, describe(value))
 		}
 		return text == "true", nil
 	}
@@ -249,7 +249,7 @@ func (s *Set) readGeneral(env map[string]string) {
 		}
 	}
 	if len(left) > 0 {
-		s.notices = append(s.notices, fmt.Sprintf("%s: left out %s: these attributes identify the profiled workload or host, and cannot be set", resourceVariable, strings.Join(left, ", ")))
+		s.notices = append(s.notices, fmt.Sprintf("%s: ignoring %s: these attributes identify the profiled workload or host, and cannot be set", resourceVariable, strings.Join(left, ", ")))
 	}
 	for _, d := range s.drafts {
 		if service != "" {

@@ -28,7 +28,7 @@ func (s *Set) readFile(v *viper.Viper, file string) {
 		s.emptyFile = file
 	}
 	if raw != nil && !ok {
-		s.addError(FileKey, file, "got %s, takes a map of exporters, each a map of settings below its name", describeKind(raw))
+		s.addError(FileKey, file, "got %s, expected a map of exporters, each a map of settings below its name", describeKind(raw))
 	}
 	for _, name := range slices.Sorted(maps.Keys(exporters)) {
 		switch body := exporters[name].(type) {
@@ -38,7 +38,7 @@ func (s *Set) readFile(v *viper.Viper, file string) {
 			s.fileExporter(name, nil, file)
 		default:
 			d := s.draft(name, file)
-			d.addError(FileKey+"."+name, file, "got %s, takes a map of settings", describeKind(body))
+			d.addError(FileKey+"."+name, file, "got %s, expected a map of settings", describeKind(body))
 			d.unreadable = true
 		}
 	}
@@ -46,7 +46,7 @@ func (s *Set) readFile(v *viper.Viper, file string) {
 
 // misplaced reports exporters under a key similar to FileKey: misspelt, or without "operator.".
 func (s *Set) misplaced(v *viper.Viper, file string) {
-	const misplaced = "unknown key: exporters stand under " + FileKey
+	const misplaced = "unknown key: exporters belong under " + FileKey
 	around, _ := v.Get(operatorKey).(map[string]any)
 	for _, other := range slices.Sorted(maps.Keys(around)) {
 		if _, isMap := around[other].(map[string]any); isMap && other != exportersKey && near(other, exportersKey) {
@@ -137,7 +137,7 @@ func (s *Set) fileExporter(name string, body map[string]any, file string) {
 	d := s.draft(name, file)
 	d.Source = file
 	if !wellFormed(name) || strings.ContainsAny(name, ":,=") {
-		d.addError("name", file, "got %s, takes a name without spaces, ':', ',' and '=', so that a command line can name it", describe(name))
+		d.addError("name", file, "got %s, expected a name without spaces, ':', ',' and '=', so that a command line can name it", describe(name))
 	}
 	d.readMap("", body, file)
 }
@@ -163,7 +163,7 @@ func (d *draft) readMap(prefix string, body map[string]any, file string) {
 				d.readMap(path+".", below, file)
 			case nil:
 			default:
-				d.addError(path, file, "got %s, takes a map of %s", describeKind(value), strings.Join(keysBelow(path+"."), ", "))
+				d.addError(path, file, "got %s, expected a map of %s", describeKind(value), strings.Join(keysBelow(path+"."), ", "))
 			}
 		default:
 			d.unknownKey(path, file)

@@ -242,8 +242,8 @@ func TestNamesWithDots(t *testing.T) {
 
 func TestMisplacedExporters(t *testing.T) {
 	for text, want := range map[string]string{
-		"operator: {otel-profiles: {exporter: {prod: {endpoint: 'c:4317'}}}}": `operator.otel-profiles.exporter (c.yaml): unknown key: exporters stand under operator.otel-profiles.exporters`,
-		"otel-profiles: {exporters: {prod: {endpoint: 'c:4317'}}}":            `otel-profiles.exporters (c.yaml): unknown key: exporters stand under operator.otel-profiles.exporters`,
+		"operator: {otel-profiles: {exporter: {prod: {endpoint: 'c:4317'}}}}": `operator.otel-profiles.exporter (c.yaml): unknown key: exporters belong under operator.otel-profiles.exporters`,
+		"otel-profiles: {exporters: {prod: {endpoint: 'c:4317'}}}":            `otel-profiles.exporters (c.yaml): unknown key: exporters belong under operator.otel-profiles.exporters`,
 	} {
 		set := Load(Sources{File: readYAML(t, text), FileName: "c.yaml"})
 		require.Equal(t, []string{want}, texts(set.Problems()))

@@ -171,7 +171,7 @@ func (s *Set) find(name string) *draft {
 func (s *Set) unknown(name string) error {
 	names := s.Names()
 	if len(names) == 0 {
-		return fmt.Errorf("unknown exporter %q: none is configured; write one under %s in the config, or set %sENDPOINT for %q", clip(name), FileKey, otelPrefix, BuiltIn)
+		return fmt.Errorf("unknown exporter %q: none is configured; add one under %s in the config, or set %sENDPOINT for %q", clip(name), FileKey, otelPrefix, BuiltIn)
 	}
 	hint := ""
 	if strings.EqualFold(name, BuiltIn) {
@@ -180,7 +180,7 @@ func (s *Set) unknown(name string) error {
 	if s.emptyFile != "" {
 		hint += "; " + s.emptyFile + " has none under " + FileKey + ", or is not valid YAML"
 	}
-	return fmt.Errorf("unknown exporter %q: there are %s", clip(name), line(strings.Join(names, ", ")+hint))
+	return fmt.Errorf("unknown exporter %q: the known ones are %s", clip(name), line(strings.Join(names, ", ")+hint))
 }
 
 // Problems returns all mistakes. Each names the exporter, the key, the given value and the valid values, and contains no
@@ -314,9 +314,9 @@ func (d *draft) contradicted(s *setting, v given) {
 		switch {
 		case reflect.DeepEqual(other.value, v.value):
 		case other.layer == v.layer && other.key != v.key && other.err == nil:
-			d.addError(v.key, v.origin, "got %v, and %s is %v: they are the same setting, write one of them", v.value, other.key, other.value)
+			d.addError(v.key, v.origin, "got %v, and %s is %v: they are the same setting, so set only one of them", v.value, other.key, other.value)
 		case other.layer == fromFlag && v.layer > fromFlag:
-			d.addNotice(s.Key, "%s%s of the environment overrides %s%s", v.origin, s.shown(v.raw), other.origin, s.shown(other.raw))
+			d.addNotice(s.Key, "%s%s in the environment overrides %s%s", v.origin, s.shown(v.raw), other.origin, s.shown(other.raw))
 		}
 	}
 }
@@ -339,7 +339,7 @@ func (s *setting) explain(err error) string {
 	if s.Secret && s.Type == "text" {
 		what = "got a value that is not a text"
 	}
-	what += ", takes " + s.takes
+	what += ", expected " + s.takes
 	if got.hint != "" {
 		what += "; " + got.hint
 	}

@@ -68,7 +68,7 @@ func LoadNames(src Sources) (Names, []error) {
 			}
 			return
 		}
-		set.addError(written, where, "unknown key: there are %s", strings.Join(keys, ", "))
+		set.addError(written, where, "unknown key: the valid keys are %s", strings.Join(keys, ", "))
 	}
 	for _, s := range nameTable {
 		take(s.Key, s.Key, "default", s.Default)
@@ -82,7 +82,7 @@ func LoadNames(src Sources) (Names, []error) {
 				take(key, NamesKey+"."+key, src.fileName(), flat[key])
 			}
 		default:
-			set.addError(NamesKey, src.fileName(), "got %s, takes a map of settings", describeKind(body))
+			set.addError(NamesKey, src.fileName(), "got %s, expected a map of settings", describeKind(body))
 		}
 	}
 	env := parseEnviron(src.Environ)

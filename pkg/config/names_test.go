@@ -50,9 +50,9 @@ func TestNamesMistakes(t *testing.T) {
 		all = append(all, p.Error())
 	}
 	require.Equal(t, []string{
-		`operator.otel-profiles.names.colour (c.yaml): unknown key: there are memory, wait, source_lines, debuginfod.urls, debuginfod.timeout, debuginfod.cache, debuginfod.cache_size`,
-		`operator.otel-profiles.names.memory (c.yaml): got "plenty", takes a size of at least 1MiB, such as 64MiB`,
-		`operator.otel-profiles.names.wait (c.yaml): got "1h", takes a duration of at most 1s, such as 20ms`,
-		`INSPEKTOR_GADGET_OPERATOR_OTEL_PROFILES_NAMES_WAITS: unknown key: there are memory, wait, source_lines, debuginfod.urls, debuginfod.timeout, debuginfod.cache, debuginfod.cache_size`,
+		`operator.otel-profiles.names.colour (c.yaml): unknown key: the valid keys are memory, wait, source_lines, debuginfod.urls, debuginfod.timeout, debuginfod.cache, debuginfod.cache_size`,
+		`operator.otel-profiles.names.memory (c.yaml): got "plenty", expected a size of at least 1MiB, such as 64MiB`,
+		`operator.otel-profiles.names.wait (c.yaml): got "1h", expected a duration of at most 1s, such as 20ms`,
+		`INSPEKTOR_GADGET_OPERATOR_OTEL_PROFILES_NAMES_WAITS: unknown key: the valid keys are memory, wait, source_lines, debuginfod.urls, debuginfod.timeout, debuginfod.cache, debuginfod.cache_size`,
 	}, all)
 }

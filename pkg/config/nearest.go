@@ -19,7 +19,7 @@ func oneOf(prefix, word, owner string, candidates []string) string {
 	if nearest := Nearest(word, candidates); near(word, nearest) {
 		return "the nearest one is " + prefix + nearest
 	}
-	return owner + " takes " + strings.Join(candidates, ", ")
+	return owner + " accepts " + strings.Join(candidates, ", ")
 }
 
 // distance counts the insertions, deletions, replacements and swaps of neighbours between a and b. It only compares the start

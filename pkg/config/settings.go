@@ -232,7 +232,7 @@ var table = []setting{
 		func(e *Exporter) *bool { return &e.NativeDefault }).ofPresets(),
 	boolean("mappings_from_proc", "true", "Find the file of each frame of a program, and send its path, `process.executable.build_id.htlhash`, and GNU and Go build IDs. Frames of Go functions get the type `go`.",
 		func(e *Exporter) *bool { return &e.ProcMappings }),
-	either("file_addresses", "virtual", "offset", "How to write a frame's address when its file is known: as in the file's symbol table, or as the offset in the file.",
+	either("file_addresses", "virtual", "offset", "The address of a frame in a known file: as in the file's symbol table, or as the offset in the file.",
 		func(e *Exporter) *bool { return &e.OffsetAddresses }),
 	boolean("raw_addresses", "false", "Send a frame's address in its process when its file is unknown. Such an address is useless without the process, and reveals its memory layout.",
 		func(e *Exporter) *bool { return &e.RawAddresses }),

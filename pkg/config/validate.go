@@ -20,7 +20,7 @@ func (d *draft) validate() {
 		local = d.httpEndpoint()
 	case TransportFile:
 		if d.Path == "" {
-			d.addValueError("path", "is missing: write the file to write to, such as path: profiles.jsonl")
+			d.addValueError("path", "is missing: set the output file, such as path: profiles.jsonl")
 		}
 		d.onlyFor("retention.", d.Format == FormatHistory, "has no effect without format: history")
 		d.onlyFor("rotation.", d.Format != FormatHistory, "has no effect with format: history: retention bounds it")
@@ -62,7 +62,7 @@ func (d *draft) grpcEndpoint() (local bool) {
 	d.Endpoint = a.target
 	d.scheme(a, "endpoint")
 	if a.port == httpPort {
-		d.addNotice("endpoint", "port %s is usually OTLP over HTTP: for that write exporter: otlp-http; OTLP over gRPC is usually at port %s", httpPort, grpcPort)
+		d.addNotice("endpoint", "port %s is usually OTLP over HTTP: for that, set exporter: otlp-http; OTLP over gRPC usually has port %s", httpPort, grpcPort)
 	}
 	return a.local
 }
@@ -102,7 +102,7 @@ func (d *draft) httpEndpoint() (local bool) {
 	}
 	d.scheme(a, "endpoint")
 	if a.port == grpcPort {
-		d.addNotice("endpoint", "port %s is usually OTLP over gRPC: for that write exporter: otlp-grpc; OTLP over HTTP is usually at port %s", grpcPort, httpPort)
+		d.addNotice("endpoint", "port %s is usually OTLP over gRPC: for that, set exporter: otlp-grpc; OTLP over HTTP usually has port %s", grpcPort, httpPort)
 	}
 	return a.local
 }
@@ -127,7 +127,7 @@ func (d *draft) warnUnused() {
 	for i := range table {
 		s := &table[i]
 		if s.quirk && d.written(s.Key) {
-			d.addNotice(s.Key, "is deprecated: preset %s sets what its receiver wants", strings.Join(presetsWith(s.Key), " or "))
+			d.addNotice(s.Key, "is deprecated: preset %s sets it for its receiver", strings.Join(presetsWith(s.Key), " or "))
 		}
 		if s.alias != "" || s.Transports == nil || slices.Contains(s.Transports, d.Transport) {
 			continue
@@ -169,19 +169,19 @@ func (d *draft) credentials(local bool) {
 	oauth2 := d.oauth2()
 	switch {
 	case bearer && (password || a.Username != ""):
-		d.addError("auth", d.where("auth.username"), "got a bearer token and a user: write one of them")
+		d.addError("auth", d.where("auth.username"), "got a bearer token and a user: set only one of them")
 	case a.Username != "" && !password:
-		d.addValueError("auth.username", "has no password: write auth.password or auth.password_file too")
+		d.addValueError("auth.username", "has no password: set auth.password or auth.password_file, too")
 	case a.Username == "" && password:
-		d.addValueError("auth.password", "has no user: write auth.username too")
+		d.addValueError("auth.password", "has no user: set auth.username, too")
 	case oauth2 && (bearer || password):
-		d.addError("oauth2", d.where("oauth2.token_url"), "is set together with auth: write one of them")
+		d.addError("oauth2", d.where("oauth2.token_url"), "is set together with auth: set only one of them")
 	case strings.Contains(a.Username, ":"):
-		d.addValueError("auth.username", "got a name with ':', which basic authentication cannot carry")
+		d.addValueError("auth.username", "got a name with ':', which basic authentication does not allow")
 	}
 	for _, key := range []string{"auth.bearer_token", "auth.password", "auth.username"} {
 		if secret := reflect.ValueOf(byKey[key].get(&d.Exporter)).String(); strings.ContainsAny(secret, "\r\n\x00") {
-			d.addValueError(key, "got a value with a line break or a zero byte in it; a line break at the end of a secret is the usual cause")
+			d.addValueError(key, "got a value with a line break or a zero byte; a line break at the end of a secret is the usual cause")
 		}
 	}
 	carrier := ""
@@ -195,7 +195,7 @@ func (d *draft) credentials(local bool) {
 	}
 	for _, h := range d.Headers {
 		if h.Key == "authorization" && carrier != "" {
-			d.addValueError("headers", "got the header \"authorization\" together with %s: write one of them", carrier)
+			d.addValueError("headers", "got the header \"authorization\" together with %s: set only one of them", carrier)
 		}
 		if carrier == "" && CredentialHeader(h.Key) {
 			carrier = "headers"
@@ -208,9 +208,9 @@ func (d *draft) credentials(local bool) {
 	switch {
 	case carrier == "" || !d.Insecure || local:
 	case d.strongest("insecure").value == true: // http:// allows plain text for the data only
-		d.addNotice(carrier, "credentials go over plain text to %s%s: anyone on the way can read them", notice, d.Destination())
+		d.addNotice(carrier, "credentials are sent in plain text to %s%s: anyone on the network path can read them", notice, d.Destination())
 	default:
-		d.addValueError(carrier, "would go over plain text%s: use TLS (https:// in the endpoint), or write insecure: true if everyone on the way may read it", refusal)
+		d.addValueError(carrier, "would be sent in plain text%s: use TLS (https:// in the endpoint), or set insecure: true if everyone on the network path may read it", refusal)
 	}
 }
 
@@ -227,7 +227,7 @@ func (d *draft) oauth2() bool {
 		{"oauth2.client_secret", "oauth2.client_secret_file", "it, or oauth2.client_secret_file"},
 	} {
 		if !d.has(needed.key) && (needed.orKey == "" || !d.has(needed.orKey)) {
-			d.addError(needed.key, d.where("oauth2."+keys[0]), "is missing, and oauth2.%s is set: write %s", keys[0], needed.what)
+			d.addError(needed.key, d.where("oauth2."+keys[0]), "is missing although oauth2.%s is set: set %s", keys[0], needed.what)
 		}
 	}
 	if o.TokenURL == "" {
@@ -238,7 +238,7 @@ func (d *draft) oauth2() bool {
 	case problem != "":
 		d.addValueError("oauth2.token_url", "%s", strings.Replace(problem, "auth.username and auth.password", "oauth2.client_id and oauth2.client_secret", 1))
 	case u.scheme == "http" && (!u.local || d.remoteProxy()):
-		d.addValueError("oauth2.token_url", "got a URL with http://, over which everyone on the way could read the client's secret: write https://")
+		d.addValueError("oauth2.token_url", "got a URL with http://, which would show the client secret to everyone on the network path: use https://")
 	}
 	return true
 }
@@ -254,7 +254,7 @@ func (d *draft) proxy() {
 	switch {
 	case d.ProxyURL == "":
 	case u == nil || u.Scheme != "http" || u.Hostname() == "" || strings.Trim(u.Path, "/") != "" || u.RawQuery != "" || u.Port() != "" && !isPort(u.Port()):
-		d.addValueError("proxy_url", "got %s, takes the URL of an HTTP proxy, such as http://proxy:3128: its traffic is encrypted if the connection to the endpoint is", describe(withoutCredentials(d.ProxyURL)))
+		d.addValueError("proxy_url", "got %s, expected the URL of an HTTP proxy, such as http://proxy:3128: its traffic is encrypted if the connection to the endpoint is", describe(withoutCredentials(d.ProxyURL)))
 	case d.Transport == TransportGRPC && strings.HasPrefix(d.Endpoint, "unix:"):
 		d.addNotice("proxy_url", "has no effect: the endpoint is a socket of this machine")
 	}
@@ -267,7 +267,7 @@ func (d *draft) exclusive() {
 		{"tls.ca_pem", "tls.ca_file"}, {"tls.cert_pem", "tls.cert_file"}, {"tls.key_pem", "tls.key_file"},
 	} {
 		if d.has(pair[0]) && d.has(pair[1]) {
-			d.addValueError(pair[1], "is set together with %s: write one of them", pair[0])
+			d.addValueError(pair[1], "is set together with %s: set only one of them", pair[0])
 		}
 	}
 }
@@ -277,12 +277,12 @@ func (d *draft) certificates() {
 	cert, key := t.CertFile != "" || t.CertPEM != "", t.KeyFile != "" || t.KeyPEM != ""
 	switch {
 	case cert && !key:
-		d.addValueError("tls.cert_file", "has no key: write tls.key_file or tls.key_pem too")
+		d.addValueError("tls.cert_file", "has no key: set tls.key_file or tls.key_pem, too")
 	case key && !cert:
-		d.addValueError("tls.key_file", "has no certificate: write tls.cert_file or tls.cert_pem too")
+		d.addValueError("tls.key_file", "has no certificate: set tls.cert_file or tls.cert_pem, too")
 	}
 	if t.CAPEM != "" && !x509.NewCertPool().AppendCertsFromPEM([]byte(t.CAPEM)) {
-		d.addValueError("tls.ca_pem", "got text without a certificate, takes PEM (-----BEGIN CERTIFICATE-----)")
+		d.addValueError("tls.ca_pem", "got text without a certificate, expected PEM (-----BEGIN CERTIFICATE-----)")
 	}
 	if t.CertPEM != "" && t.KeyPEM != "" {
 		if _, err := KeyPair([]byte(t.CertPEM), []byte(t.KeyPEM)); err != nil {
@@ -290,10 +290,10 @@ func (d *draft) certificates() {
 		}
 	}
 	if t.SystemCAs && t.CAFile == "" && t.CAPEM == "" {
-		d.addNotice("tls.include_system_ca_certs_pool", "has no effect without tls.ca_file or tls.ca_pem: the system's certificates are trusted then")
+		d.addNotice("tls.include_system_ca_certs_pool", "has no effect without tls.ca_file or tls.ca_pem: the system's certificates are trusted anyway")
 	}
 	if t.InsecureSkipVerify && !d.Insecure {
-		d.addNotice("tls.insecure_skip_verify", "the server's certificate is not verified: anyone on the way can read and change what is sent; tls.ca_file names a certificate to trust instead")
+		d.addNotice("tls.insecure_skip_verify", "the server's certificate is not verified: anyone on the network path can read and change the data; to trust a certificate instead, set tls.ca_file")
 	}
 	if d.Insecure {
 		for i := range table {
@@ -308,17 +308,17 @@ func (d *draft) certificates() {
 
 func (d *draft) sizes() {
 	if d.Queue.Size < d.Batch.MaxRequestSize {
-		d.addValueError("sending_queue.queue_size", "got %s, takes at least batch.max_request_size (%s), and should be many times that: it counts bytes, not requests", formatSize(d.Queue.Size), formatSize(d.Batch.MaxRequestSize))
+		d.addValueError("sending_queue.queue_size", "got %s, expected at least batch.max_request_size (%s), and should be many times that: it counts bytes, not requests", formatSize(d.Queue.Size), formatSize(d.Batch.MaxRequestSize))
 	}
 	switch {
 	case d.Queue.MaxAge > d.Batch.Interval:
 	case d.written("sending_queue.max_age"):
-		d.addValueError("sending_queue.max_age", "got %s, takes more than batch.interval (%s): the first rows of a request are that old when it is sent", short(d.Queue.MaxAge), short(d.Batch.Interval))
+		d.addValueError("sending_queue.max_age", "got %s, expected more than batch.interval (%s): the first rows of a request are that old when it is sent", short(d.Queue.MaxAge), short(d.Batch.Interval))
 	default:
 		d.addNotice("batch.interval", "the first rows of a request are %s old when it is sent, and sending_queue.max_age (%s) drops it: raise that, or shorten the interval", short(d.Batch.Interval), short(d.Queue.MaxAge))
 	}
 	if d.Queue.Storage != "" && d.Queue.StorageSize < d.Batch.MaxRequestSize {
-		d.addValueError("sending_queue.storage_size", "got %s, takes at least batch.max_request_size (%s)", formatSize(d.Queue.StorageSize), formatSize(d.Batch.MaxRequestSize))
+		d.addValueError("sending_queue.storage_size", "got %s, expected at least batch.max_request_size (%s)", formatSize(d.Queue.StorageSize), formatSize(d.Batch.MaxRequestSize))
 	}
 	if d.Queue.Storage == "" && d.written("sending_queue.storage_size") && d.Transport != TransportFile {
 		d.addNotice("sending_queue.storage_size", "has no effect without sending_queue.storage")
@@ -330,7 +330,7 @@ func (d *draft) sizes() {
 		d.addNotice("compression", "zstd is refused by %s: set gzip or none, unless a proxy in between accepts zstd", map[string]string{"pyroscope": "Pyroscope", "parca": "Parca"}[d.Preset])
 	}
 	if d.Retry.Enabled && d.Retry.MaxInterval < d.Retry.InitialInterval {
-		d.addValueError("retry_on_failure.max_interval", "got %s, takes at least retry_on_failure.initial_interval (%s)", short(d.Retry.MaxInterval), short(d.Retry.InitialInterval))
+		d.addValueError("retry_on_failure.max_interval", "got %s, expected at least retry_on_failure.initial_interval (%s)", short(d.Retry.MaxInterval), short(d.Retry.InitialInterval))
 	}
 }
 
@@ -341,14 +341,14 @@ func (d *draft) attributes() {
 	for _, kv := range d.Resource {
 		switch {
 		case !wellFormed(kv.Key):
-			d.addValueError("resource", "got the key %s, takes keys of at most 255 bytes without spaces", describe(kv.Key))
+			d.addValueError("resource", "got the key %s, expected keys of at most 255 bytes without spaces", describe(kv.Key))
 		case kv.Key == "service.name":
-			d.addValueError("resource", "got service.name: write service_name for everything, or host_service_name for what is in no container")
+			d.addValueError("resource", "got service.name: set service_name for all profiles, or host_service_name for processes outside containers")
 		}
 	}
 	for _, kv := range d.Attributes {
 		if !wellFormed(kv.Key) {
-			d.addValueError("attributes", "got the key %s, takes names of at most 255 bytes without spaces", describe(kv.Key))
+			d.addValueError("attributes", "got the key %s, expected names of at most 255 bytes without spaces", describe(kv.Key))
 		}
 	}
 }
@@ -362,11 +362,11 @@ func KeyPair(cert, key []byte) (tls.Certificate, error) {
 	text := err.Error()
 	switch {
 	case strings.Contains(text, "does not match"):
-		return pair, errors.New("the certificate and the key do not match: write the certificate's own key")
+		return pair, errors.New("the certificate and the key do not match: use the certificate's own key")
 	case strings.Contains(text, "in certificate input"):
-		return pair, errors.New("found no certificate, takes PEM (-----BEGIN CERTIFICATE-----)")
+		return pair, errors.New("found no certificate, expected PEM (-----BEGIN CERTIFICATE-----)")
 	case strings.Contains(text, "in key input"), strings.Contains(text, "parse private key"):
-		return pair, errors.New("found no readable key, takes PEM without a passphrase (-----BEGIN PRIVATE KEY-----)")
+		return pair, errors.New("found no readable key, expected PEM without a passphrase (-----BEGIN PRIVATE KEY-----)")
 	}
 	return pair, errors.New("the certificate cannot be read: " + clip(strings.TrimPrefix(text, "tls: ")))
 }

@@ -143,7 +143,7 @@ func parseDuration(raw any, low, high time.Duration) (time.Duration, error) {
 	d, err := parseNumber(raw, time.ParseDuration, low, high)
 	text, _ := scalar(raw)
 	if n, notNumber := strconv.Atoi(text); err != nil && notNumber == nil && n > 0 {
-		return 0, &gotError{describe(raw), fmt.Sprintf("write %ds if seconds are meant", n)}
+		return 0, &gotError{describe(raw), fmt.Sprintf("use %ds for seconds", n)}
 	}
 	return d, err
 }
@@ -294,7 +294,7 @@ func parseHeaders(raw any) ([]Header, error) {
 		case !headerName.MatchString(h.Key):
 			return nil, &gotError{"the header name " + name, "names have letters, digits, '-', '_' and '.'"}
 		case strings.HasPrefix(h.Key, "grpc-") || slices.Contains(reservedHeaders, h.Key):
-			return nil, &gotError{"the header " + name, "the transport sets that one itself: leave it out"}
+			return nil, &gotError{"the header " + name, "the transport sets this header itself: remove it"}
 		case strings.HasSuffix(h.Key, "-bin"):
 			return nil, &gotError{"the header " + name, "names that end in -bin are gRPC's binary metadata, which cannot be set here"}
 		case !Printable(string(h.Value)):
@@ -316,7 +316,7 @@ func Printable(s string) bool {
 // (https://opentelemetry.io/docs/specs/otel/protocol/exporter/#specifying-headers-via-environment-variables). The last value of
 // a repeated key wins.
 func parseBaggage(s string) ([]KeyValue, error) {
-	const takes = ", takes key=value with commas between them, values percent-encoded"
+	const takes = ", expected comma-separated key=value with percent-encoded values"
 	var out []KeyValue
 	for member := range strings.SplitSeq(s, ",") {
 		if strings.TrimSpace(member) == "" {
@@ -325,15 +325,15 @@ func parseBaggage(s string) ([]KeyValue, error) {
 		name, text, ok := strings.Cut(member, "=")
 		name = strings.TrimSpace(name)
 		if !ok || name == "" {
-			return nil, fmt.Errorf(`got a member that is not "key=value"%s`, takes)
+			return nil, fmt.Errorf(`got an entry that is not "key=value"%s`, takes)
 		}
 		key, wrongKey := url.PathUnescape(name)
 		value, wrongValue := url.PathUnescape(strings.TrimSpace(text))
 		switch {
 		case wrongKey != nil || wrongValue != nil:
-			return nil, fmt.Errorf("got a wrong percent-encoding for %q%s", clip(name), takes)
+			return nil, fmt.Errorf("got an invalid percent-encoding for %q%s", clip(name), takes)
 		case !utf8.ValidString(key) || !utf8.ValidString(value):
-			return nil, fmt.Errorf("got text that is not UTF-8 for %q%s", clip(name), takes)
+			return nil, fmt.Errorf("got text for %q that is not UTF-8%s", clip(name), takes)
 		}
 		out = slices.DeleteFunc(out, func(kv KeyValue) bool { return kv.Key == key })
 		out = append(out, KeyValue{key, value})

@@ -79,7 +79,7 @@ func TestNearest(t *testing.T) {
 		"x": "", "": "", "authenticator_extension_name": "",
 	} {
 		if want == "" {
-			require.Contains(t, oneOf("tls.", written, "an exporter", keysBelow("")), "an exporter takes exporter, endpoint,", written)
+			require.Contains(t, oneOf("tls.", written, "an exporter", keysBelow("")), "an exporter accepts exporter, endpoint,", written)
 			continue
 		}
 		require.Equal(t, "the nearest one is tls."+want, oneOf("tls.", written, "an exporter", keysBelow("")))

@@ -67,7 +67,7 @@ func TestNamedFiles(t *testing.T) {
 		"balancer": {grpc(func(e *config.Exporter) { e.Insecure, e.BalancerName = true, "no_such" }), `endpoint "c:4317": grpc: the provided default service config is invalid: no supported policies found in config: [{"no_such":{}}]`},
 		"HTTP": {
 			config.Exporter{Name: "prod", Transport: config.TransportHTTP, Endpoint: "https://c", TLS: config.TLS{CertFile: cert, KeyFile: otherKey}},
-			`tls.cert_file: ` + cert + ` and ` + otherKey + `: the certificate and the key do not match: write the certificate's own key`,
+			`tls.cert_file: ` + cert + ` and ` + otherKey + `: the certificate and the key do not match: use the certificate's own key`,
 		},
 		"no CA": {
 			tlsOf(config.TLS{CAFile: in("none")}),
@@ -80,19 +80,19 @@ func TestNamedFiles(t *testing.T) {
 		"folder for CA": {tlsOf(config.TLS{CAFile: folder}), `tls.ca_file: ` + folder + ` cannot be read: it is not a file`},
 		"mismatch": {
 			tlsOf(config.TLS{CertFile: cert, KeyFile: otherKey}),
-			`tls.cert_file: ` + cert + ` and ` + otherKey + `: the certificate and the key do not match: write the certificate's own key`,
+			`tls.cert_file: ` + cert + ` and ` + otherKey + `: the certificate and the key do not match: use the certificate's own key`,
 		},
 		"mismatch with text": {
 			tlsOf(config.TLS{CertFile: cert, KeyPEM: config.Secret(otherKeyPEM)}),
-			`tls.cert_file: ` + cert + ` and tls.key_pem: the certificate and the key do not match: write the certificate's own key`,
+			`tls.cert_file: ` + cert + ` and tls.key_pem: the certificate and the key do not match: use the certificate's own key`,
 		},
 		"swapped": {
 			tlsOf(config.TLS{CertFile: key, KeyFile: cert}),
-			`tls.cert_file: ` + key + ` and ` + cert + `: found no certificate, takes PEM (-----BEGIN CERTIFICATE-----)`,
+			`tls.cert_file: ` + key + ` and ` + cert + `: found no certificate, expected PEM (-----BEGIN CERTIFICATE-----)`,
 		},
 		"no key in file": {
 			tlsOf(config.TLS{CertFile: cert, KeyFile: token}),
-			`tls.cert_file: ` + cert + ` and ` + token + `: found no readable key, takes PEM without a passphrase (-----BEGIN PRIVATE KEY-----)`,
+			`tls.cert_file: ` + cert + ` and ` + token + `: found no readable key, expected PEM without a passphrase (-----BEGIN PRIVATE KEY-----)`,
 		},
 		"two at once": {
 			grpc(func(e *config.Exporter) { e.TLS.CAFile, e.Auth.BearerTokenFile = in("none"), in("none") }),

@@ -135,7 +135,7 @@ func (b *Broker) supervise(path string, running chan struct{}) {
 		b.totals.Restarts++
 		n := b.totals.Restarts
 		b.mu.Unlock()
-		b.log.Warnf("restarting the unwinder in %v (restart %d), stacks are by frame pointers meanwhile: %s", backoff, n, end.reason)
+		b.log.Warnf("restarting the unwinder in %v (restart %d), using stacks by frame pointers until then: %s", backoff, n, end.reason)
 		b.sleep(backoff)
 		backoff = min(2*backoff, maxBackoff)
 	}
@@ -151,7 +151,7 @@ func (b *Broker) ended(fatal error) bool {
 		return false
 	}
 	if fatal != nil && b.hello && users > 0 { // these subscribers have seen the unwinder work
-		defer b.log.Warnf("running gadgets get no more whole stacks (%d): %v", users, fatal)
+		defer b.log.Warnf("%d running gadgets get no more whole stacks: %v", users, fatal)
 	}
 	b.tell(fatal)
 	b.running = nil

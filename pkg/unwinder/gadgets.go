@@ -318,7 +318,7 @@ func (b *Broker) serve(p *process) error {
 			for _, fd := range sent.Descriptors {
 				_ = unix.Close(fd)
 			}
-			return fmt.Errorf("%w: it has sent its programs too often", wire.ErrProtocol)
+			return fmt.Errorf("%w: it sent its programs without a request", wire.ErrProtocol)
 		}
 		entries, err := programs(sent.Descriptors)
 		if err != nil {
@@ -358,7 +358,7 @@ func programs(descriptors map[wire.ChainKind]int) (map[wire.ChainKind]*ebpf.Prog
 func entriesSocket() (ours, theirs *os.File, err error) {
 	ends, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_SEQPACKET|unix.SOCK_CLOEXEC, 0)
 	if err != nil {
-		return nil, nil, fmt.Errorf("making a socket: %w", err)
+		return nil, nil, fmt.Errorf("creating a socket: %w", err)
 	}
 	return os.NewFile(uintptr(ends[0]), "entries"), os.NewFile(uintptr(ends[1]), "entries"), nil
 }

@@ -64,7 +64,7 @@ func launch(path string, s Settings, a avoid, bound uint64, shared []*ebpf.Map, 
 	r, w, err := os.Pipe()
 	if err != nil {
 		counters.Close()
-		return nil, fmt.Errorf("making a pipe: %w", err)
+		return nil, fmt.Errorf("creating a pipe: %w", err)
 	}
 	// A smaller pipe works, too: while the reader is late, the unwinder aggregates samples for longer.
 	_, _ = unix.FcntlInt(w.Fd(), unix.F_SETPIPE_SZ, pipeSize)
@@ -105,7 +105,7 @@ func launch(path string, s Settings, a avoid, bound uint64, shared []*ebpf.Map, 
 	if err != nil {
 		w.Close()
 		p.close()
-		return nil, fmt.Errorf("making a pipe: %w", err)
+		return nil, fmt.Errorf("creating a pipe: %w", err)
 	}
 	p.stdin = stdin
 
@@ -137,12 +137,12 @@ func launch(path string, s Settings, a avoid, bound uint64, shared []*ebpf.Map, 
 func newCounters() (*os.File, error) {
 	fd, err := unix.MemfdCreate("unwinder", unix.MFD_CLOEXEC|unix.MFD_ALLOW_SEALING)
 	if err != nil {
-		return nil, fmt.Errorf("making a file of counters: %w", err)
+		return nil, fmt.Errorf("creating the file of counters: %w", err)
 	}
 	f := os.NewFile(uintptr(fd), "counters")
 	if err := f.Truncate(8 * wire.CounterCount); err != nil {
 		f.Close()
-		return nil, fmt.Errorf("making a file of counters: %w", err)
+		return nil, fmt.Errorf("creating the file of counters: %w", err)
 	}
 	if _, err := unix.FcntlInt(f.Fd(), unix.F_ADD_SEALS, unix.F_SEAL_SHRINK|unix.F_SEAL_GROW|unix.F_SEAL_SEAL); err != nil {
 		f.Close()
@@ -250,7 +250,7 @@ func (p *process) reason() string {
 	select {
 	case <-p.ended:
 	default:
-		return "it does not end: it is blocked by a file system"
+		return "it does not exit, because a file system blocks it"
 	}
 	return reasonOf(p.err, p.log)
 }

@@ -243,7 +243,7 @@ func (r *runs) lose(said string) {
 		r.backoff = r.firstBackoff
 	}
 	r.next = time.Now().Add(r.backoff)
-	r.log.Warnf("restarting the reader of files in %v, no %s are read meanwhile: %s%s", r.backoff, r.reads, run.reason(), said)
+	r.log.Warnf("restarting the reader of files in %v, no %s are read until then: %s%s", r.backoff, r.reads, run.reason(), said)
 	if r.ended != nil {
 		r.ended()
 	}
@@ -290,7 +290,7 @@ func (r *runs) start() error {
 func launchReader(path string, memory uint64, log func(line string)) (*readerRun, error) {
 	fds, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
 	if err != nil {
-		return nil, fmt.Errorf("making a socket: %w", err)
+		return nil, fmt.Errorf("creating a socket: %w", err)
 	}
 	theirs := os.NewFile(uintptr(fds[1]), "socket")
 	defer theirs.Close()
@@ -345,7 +345,7 @@ func (r *readerRun) unaccounted() time.Duration {
 // reason returns why the process exited. Call it after the process was killed.
 func (r *readerRun) reason() string {
 	if !r.gone() {
-		return "it does not end: it is blocked by a file system"
+		return "it does not exit, because a file system blocks it"
 	}
 	return reasonOf(r.err, r.log)
 }

@@ -161,12 +161,12 @@ func (b *Broker) once(path string, settings Settings, down time.Time) ending {
 				why = fmt.Sprintf("reading the files of the process %d made no progress for %v: their file system may not answer. Samples of that process are skipped from now on", reading.pid, blocked.Round(b.unanswered/10))
 				b.leaveAlone(reading.pid)
 			case spent > b.silence:
-				why = fmt.Sprintf("it took %v of CPU time to read the files of the process %d once: they may be malicious. Samples of that process are skipped from now on", spent.Round(b.silence/6), reading.pid)
+				why = fmt.Sprintf("one read of the files of the process %d took %v of CPU time: the files may be malicious. Samples of that process are skipped from now on", reading.pid, spent.Round(b.silence/6))
 				b.leaveAlone(reading.pid)
 			case silent:
-				why = fmt.Sprintf("it has been silent for %v", b.silence)
+				why = fmt.Sprintf("it has written nothing for %v", b.silence)
 			case stuck != 0 && time.Since(stuckSince) > b.silence:
-				why = fmt.Sprintf("it has been working for %v on one sample of the process %d", b.silence, stuck)
+				why = fmt.Sprintf("it has worked on one sample of the process %d for %v", stuck, b.silence)
 			default:
 				continue
 			}

@@ -79,14 +79,14 @@ func (s Settings) Check() error {
 		return err
 	}
 	if n := len(split(s.Labels)); n > maxLabels {
-		return fmt.Errorf("%d labels: at most %d are possible", n, maxLabels)
+		return fmt.Errorf("%d labels: the maximum is %d", n, maxLabels)
 	}
 	if s.Languages == all {
 		return nil
 	}
 	for _, l := range strings.Split(s.Languages, ",") {
 		if !slices.Contains(languages, l) {
-			return fmt.Errorf("language %q: write all, or a comma-separated list of %s", l, strings.Join(languages, ", "))
+			return fmt.Errorf("unknown language %q: use all, or a comma-separated list of %s", l, strings.Join(languages, ", "))
 		}
 	}
 	return nil
@@ -145,7 +145,7 @@ func find() (string, error) {
 	}
 	path := filepath.Join(filepath.Dir(own), Program)
 	if info, err := os.Stat(path); err != nil || !info.Mode().IsRegular() {
-		return "", fmt.Errorf("%w: install it beside this program, at %s (make build does so)", ErrNoProgram, path)
+		return "", fmt.Errorf("%w: install it next to this program, at %s (make build does so)", ErrNoProgram, path)
 	}
 	return path, nil
 }

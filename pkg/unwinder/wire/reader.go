@@ -99,7 +99,7 @@ func (r *Reader) Next() (Event, error) {
 		}
 		r.msg, r.bad = r.buf[1:], ""
 		if r.grow(Kind(r.buf[0]), int(n)); r.size > MaxFlushSize {
-			return Event{}, fmt.Errorf("%w: more than %d MiB without an end", ErrProtocol, MaxFlushSize>>20)
+			return Event{}, fmt.Errorf("%w: more than %d MiB without a flush", ErrProtocol, MaxFlushSize>>20)
 		}
 		ev, done := r.message(Kind(r.buf[0]))
 		if r.bad == "" && len(r.msg) > 0 {
@@ -144,7 +144,7 @@ func (r *Reader) fail(what string) {
 func (r *Reader) num() uint64 {
 	n, w := binary.Uvarint(r.msg)
 	if w <= 0 {
-		r.fail("a number that ends too early")
+		r.fail("a truncated number")
 		r.msg = nil
 		return 0
 	}
@@ -155,7 +155,7 @@ func (r *Reader) num() uint64 {
 func (r *Reader) num32() uint32 {
 	n := r.num()
 	if n > math.MaxUint32 {
-		r.fail("a number that is too large")
+		r.fail("a number out of range")
 		return 0
 	}
 	return uint32(n)
@@ -164,7 +164,7 @@ func (r *Reader) num32() uint32 {
 // bytes returns the next n bytes of the message, or zeros if there are fewer. They are valid until the next message.
 func (r *Reader) bytes(n int) []byte {
 	if len(r.msg) < n {
-		r.fail("fewer bytes than it needs")
+		r.fail("too few bytes")
 		r.msg = nil
 		return make([]byte, n)
 	}
@@ -189,7 +189,7 @@ func entry[T any](r *Reader, table []*T) *T {
 	case id == 0:
 		return nil
 	case id > uint64(len(table)):
-		r.fail("an ID that no table has")
+		r.fail("an ID outside its table")
 		return nil
 	default:
 		return table[id-1]
@@ -199,7 +199,7 @@ func entry[T any](r *Reader, table []*T) *T {
 // add appends an entry to a table of at most limit entries.
 func add[T any](r *Reader, table *[]*T, limit int, v *T) {
 	if len(*table) >= limit {
-		r.fail("a table that is too long")
+		r.fail("too many table entries")
 		return
 	}
 	*table = append(*table, v)
@@ -211,7 +211,7 @@ func (r *Reader) text() string {
 	case id == 0:
 		return ""
 	case id > uint64(len(r.texts)):
-		r.fail("the ID of no text")
+		r.fail("an ID without a text")
 		return ""
 	default:
 		return r.texts[id-1]
@@ -275,7 +275,7 @@ func (r *Reader) message(kind Kind) (_ Event, done bool) {
 			if f := entry(r, r.frames); f != nil {
 				s.Frames = append(s.Frames, f)
 			} else {
-				r.fail("a stack of unknown frames")
+				r.fail("a stack with unknown frames")
 				return Event{}, false
 			}
 		}

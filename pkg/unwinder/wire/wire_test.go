@@ -105,7 +105,7 @@ func TestFlushSize(t *testing.T) {
 	require.InDelta(t, 11*1000*(MaxText+entryBytes+textBytes), ev.Flush.Size, 1e5)
 	_, err = r.Next()
 	require.ErrorIs(t, err, ErrProtocol)
-	require.ErrorContains(t, err, "without an end")
+	require.ErrorContains(t, err, "without a flush")
 	require.NoError(t, in.Close())
 }
 

@@ -95,7 +95,7 @@ func checkKey(key string) error {
 		return err
 	}
 	if strings.HasPrefix(key, "__") {
-		return fmt.Errorf("keys that start with __ belong to receivers")
+		return fmt.Errorf("keys that start with __ are reserved for receivers")
 	}
 	lower := strings.ToLower(key)
 	for _, p := range protectedPrefixes {

@@ -247,7 +247,7 @@ func (c *compiler) links() {
 				continue
 			}
 			if q.dst.acc != nil {
-				c.warnf("the annotation %s of the field %q is ignored: another field has it too", q.annotation, acc.FullName())
+				c.warnf("the annotation %s of the field %q is ignored: another field has it, too", q.annotation, acc.FullName())
 				continue
 			}
 			*q.dst = newReader(c.ds, acc)
@@ -258,7 +258,7 @@ func (c *compiler) links() {
 	case p.traceID.acc != nil && p.spanID.acc != nil:
 		p.sampleKeyFields = append(p.sampleKeyFields, p.traceID, p.spanID)
 	case p.traceID.acc != nil || p.spanID.acc != nil:
-		c.warnf("samples get no link: a link needs a field with %s and one with %s", annTraceID, annSpanID)
+		c.warnf("samples get no link, which needs a field with %s and a field with %s", annTraceID, annSpanID)
 		p.traceID, p.spanID = reader{}, reader{}
 	}
 }

@@ -27,7 +27,7 @@ func (c *compiler) describe() {
 	case "last":
 		d.Last = true
 	default:
-		c.warnf("%s is %q, which is neither sum nor last: using sum", annAggregation, clipName(v))
+		c.warnf("%s is %q and not sum or last: using sum", annAggregation, clipName(v))
 	}
 	d.Timestamps = isTrue(c.ann[annTimestamps])
 
@@ -63,7 +63,7 @@ func (c *compiler) types() []profile.ValueType {
 	n := max(1, len(c.plan.values))
 	for annotation, list := range map[string][]string{annType: typeNames, annUnit: units} {
 		if len(list) > n {
-			c.warnf("%s has %d entries for %d values: the rest is ignored", annotation, len(list), n)
+			c.warnf("%s has %d entries for %d values: the other entries are ignored", annotation, len(list), n)
 		}
 	}
 	defaultType := "samples"
@@ -85,7 +85,7 @@ func (c *compiler) types() []profile.ValueType {
 		}
 		for base, k := t.Type, 2; slices.Contains(types, t); k++ {
 			t.Type = base + "_" + strconv.Itoa(k)
-			c.warnf("two values have the type %q: one is renamed to %q; give each its own type in %s", base, t.Type, annType)
+			c.warnf("two values have the type %q: one is renamed to %q; set a type for each in %s", base, t.Type, annType)
 		}
 		types = append(types, t)
 	}
@@ -164,10 +164,10 @@ func (c *compiler) period(name string, first profile.ValueType) (profile.ValueTy
 	if s := strings.TrimSpace(c.ann[annPeriod]); s != "" {
 		n, err := strconv.ParseInt(s, 10, 64)
 		if err == nil && n <= 0 {
-			err = fmt.Errorf("it is not greater than 0")
+			err = fmt.Errorf("it must be greater than 0")
 		}
 		if err != nil {
-			c.warnf("%s %q is ignored: it takes a whole number above 0", annPeriod, clipName(s))
+			c.warnf("%s %q is ignored: it must be a whole number above 0", annPeriod, clipName(s))
 		} else {
 			period = n
 		}
@@ -194,7 +194,7 @@ func (c *compiler) frequency() (int64, bool) {
 			continue
 		}
 		if found != 0 && found != hz {
-			c.warnf("the gadget samples at several frequencies, so the period is not known: set %s, %s and %s", annPeriod, annPeriodType, annPeriodUnit)
+			c.warnf("the gadget samples at several frequencies, so the period is unknown: set %s, %s and %s", annPeriod, annPeriodType, annPeriodUnit)
 			return 0, false
 		}
 		found = hz

@@ -140,7 +140,7 @@ func (c *compiler) checkMap(acc datasource.FieldAccessor, name string) error {
 	}
 	switch {
 	case spec == nil:
-		return fmt.Errorf("data source %q: the stack %q has no map: the gadget has none called %s", c.ds.Name(), acc.FullName(), name)
+		return fmt.Errorf("data source %q: the stack %q needs a map that the gadget does not have: %s", c.ds.Name(), acc.FullName(), name)
 	case spec.Type != ebpf.Hash && spec.Type != ebpf.LRUHash:
 		return fmt.Errorf("data source %q: the map %s is of type %s, which can reuse the ID of %q for another stack: use an LRU hash map with hashes of stacks as IDs",
 			c.ds.Name(), name, spec.Type, acc.FullName())

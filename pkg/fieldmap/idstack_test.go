@@ -387,8 +387,8 @@ func TestIDStackFields(t *testing.T) {
 		{name: "by a member", members: idMembers(), specs: hash, stacks: "user_stack_id.stack_id,kern_stack_id"},
 		{name: "a map that gives IDs anew", members: idMembers(), specs: mapSpecs(ebpf.StackTrace, 1016), err: `map ig_kstack is of type StackTrace`},
 		{name: "a map of something else", members: idMembers(), specs: mapSpecs(ebpf.Hash, 12), err: `values of 12 bytes`},
-		{name: "no map", members: idMembers(), err: `the stack "kern_stack_id" has no map: the gadget has none called ig_kstack`},
-		{name: "no such map", members: idMembers(), specs: func(string) *ebpf.MapSpec { return nil }, err: `none called ig_kstack`},
+		{name: "no map", members: idMembers(), err: `the stack "kern_stack_id" needs a map that the gadget does not have: ig_kstack`},
+		{name: "no such map", members: idMembers(), specs: func(string) *ebpf.MapSpec { return nil }, err: `does not have: ig_kstack`},
 		{name: "a member is missing", members: without("base_addr_hash"), specs: hash, err: `no member "base_addr_hash"`},
 		{name: "a kernel stack that is no ID", members: ofKind("kern_stack_id", api.Kind_Uint64, 8), specs: hash, err: `"kern_stack_id" is not a 32-bit number`},
 		{name: "a user stack without an ID", members: ofKind("stack_id", api.Kind_Uint64, 8), specs: hash, err: `no member "stack_id"`},
@@ -452,5 +452,5 @@ func TestSeveralIDStacks(t *testing.T) {
 	p := compile(t, newSource(t, "samples", idMetadata, members...), o)
 	require.Len(t, p.stacks, 2)
 	require.Len(t, warnings(), 1)
-	require.Contains(t, warnings()[0], "exporting the stack of kern_stack_id and not that of freed_at")
+	require.Contains(t, warnings()[0], "exporting the stack kern_stack_id and not freed_at")
 }

@@ -96,7 +96,7 @@ func (c *compiler) add(f stackField) {
 	p := c.plan
 	for i := range p.stacks {
 		if p.stacks[i].name == f.name {
-			c.warnf("%s names the stack %q twice: once is enough", annStackFields, f.name)
+			c.warnf("%s names the stack %q twice: it is used once", annStackFields, f.name)
 			return
 		}
 	}
@@ -157,7 +157,7 @@ func (c *compiler) firstStack(tag string, nameOf func(datasource.FieldAccessor) 
 		}
 	}
 	if len(others) > 0 {
-		c.warnf("exporting the stack of %s and not that of %s: to choose, set %s", plainName(found), strings.Join(others, ", "), annStackFields)
+		c.warnf("exporting the stack %s and not %s: to choose another, set %s", plainName(found), strings.Join(others, ", "), annStackFields)
 	}
 	return found
 }

@@ -63,7 +63,7 @@ func (f *Found) Check() error {
 		right = right && len(exits) <= MaxExits
 	}
 	if !right {
-		return errors.New("the functions are not those of an allocator")
+		return errors.New("invalid functions of an allocator")
 	}
 	return nil
 }

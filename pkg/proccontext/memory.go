@@ -37,7 +37,7 @@ var mappings = []string{"[anon_shmem:OTEL_CTX]", "[anon:OTEL_CTX]", "/memfd:OTEL
 var (
 	errNone  = errors.New("the process publishes no context")
 	errBusy  = errors.New("the context is being changed")
-	errOther = errors.New("another process has this number now")
+	errOther = errors.New("the PID now belongs to another process")
 )
 
 // process is a process that is open for reading its memory. Its descriptors never refer to a later process with the same PID.
@@ -125,7 +125,7 @@ const (
 // block forever.
 func (p *process) read(b []byte, at uint64) error {
 	if at > math.MaxInt64-uint64(len(b)) {
-		return fmt.Errorf("%w: an address outside of programs", errNone)
+		return fmt.Errorf("%w: an address outside user space", errNone)
 	}
 	size := uint64(os.Getpagesize())
 	first, last := at/size, (at+uint64(len(b))-1)/size

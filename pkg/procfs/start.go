@@ -26,7 +26,7 @@ func Began(proc string, pid uint32) (uint64, error) {
 func began(stat []byte) (uint64, error) {
 	ticks, ok := start(stat)
 	if !ok {
-		return 0, fmt.Errorf("/proc/PID/stat does not say when the process began: %w", os.ErrNotExist)
+		return 0, fmt.Errorf("/proc/PID/stat has no start time: %w", os.ErrNotExist)
 	}
 	return ticks * Tick, nil
 }

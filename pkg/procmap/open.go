@@ -63,7 +63,7 @@ func (f *File) Open() (*os.File, error) {
 // The caller closes it.
 func (f *File) Root() (*os.File, error) {
 	if f.r == nil {
-		return nil, errors.New("no process")
+		return nil, errors.New("no process has mapped the file")
 	}
 	f.r.mu.Lock()
 	holders := f.f.holders

@@ -21,8 +21,8 @@ const (
 )
 
 var (
-	errOther   = fmt.Errorf("another process has this number now, or another file this name: %w", os.ErrNotExist)
-	errAvoided = errors.New("a file system that may not answer")
+	errOther   = fmt.Errorf("the PID now belongs to another process, or the path to another file: %w", os.ErrNotExist)
+	errAvoided = errors.New("its file system may not answer")
 )
 
 // readProcess reads the mappings of a process, and returns the CPU time that this took. Only the goroutine of run calls it.
@@ -151,7 +151,7 @@ func (r *Resolver) readMaps(pid uint32, exe, seen uint64) ([]area, uint64, error
 		return nil, 0, err
 	}
 	if len(areas) == 0 {
-		return nil, 0, fmt.Errorf("a process that has ended: %w", os.ErrNotExist)
+		return nil, 0, fmt.Errorf("the process has ended: %w", os.ErrNotExist)
 	}
 	return areas, start, nil
 }

@@ -41,7 +41,7 @@ func findSymbols(r io.Reader, names []string) ([]uint64, error) {
 	}
 	for _, name := range names {
 		if _, ok := missing[name]; ok {
-			return nil, fmt.Errorf("no symbol %s", name)
+			return nil, fmt.Errorf("the kernel has no symbol %s", name)
 		}
 	}
 	return addrs, nil

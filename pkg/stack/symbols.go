@@ -105,7 +105,7 @@ func (s *KernelSymbols) readKallsyms(r io.Reader) error {
 	case start == 0:
 		return fmt.Errorf("%w: kernel frames are exported without addresses", errHidden)
 	case end <= start:
-		return errors.New("the image has no end: kernel frames are exported without addresses")
+		return errors.New("the end of the kernel's image is unknown: kernel frames are exported without addresses")
 	}
 	s.Start, s.End = start, end
 	return nil
@@ -123,7 +123,7 @@ func readBuildIDNote(r io.Reader) (string, error) {
 	if id := buildid.OfNotes(b); id != "" {
 		return id, nil
 	}
-	return "", errors.New("no build ID: frames are exported without a mapping")
+	return "", errors.New("no build ID: kernel frames are exported without a mapping")
 }
 
 // module is a loaded kernel module. It is immutable.
@@ -240,7 +240,7 @@ func readModules(r io.Reader) ([]module, error) {
 		size, err := strconv.ParseUint(fields[1], 10, 32)
 		start, ok := parseAddress(fields[5])
 		if err != nil || !ok || start == 0 {
-			return nil, errors.New("there are no addresses of modules")
+			return nil, errors.New("the addresses of modules are hidden")
 		}
 		modules = append(modules, module{name: fields[0], start: start, end: start + size})
 	}

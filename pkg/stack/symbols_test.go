@@ -36,7 +36,7 @@ func TestReadKallsyms(t *testing.T) {
 		{name: "lines that are none", text: "\n \nx\nffffffff81000000 T _stext\nffffffff82208d88 T _etext", start: 0xffffffff81000000, end: 0xffffffff82208d88},
 		{name: "hidden", text: "0000000000000000 T _stext\n0000000000000000 T _etext\n", err: "CAP_SYSLOG"},
 		{name: "nothing", text: "", err: "CAP_SYSLOG"},
-		{name: "no end", text: "ffffffff81000000 T _stext\n", err: "no end"},
+		{name: "no end", text: "ffffffff81000000 T _stext\n", err: "the end of the kernel's image is unknown"},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {

@@ -195,7 +195,7 @@ var errNeverRan = errors.New("its program was attached, but never ran")
 func try(typ ebpf.ProgramType, attach func(*ebpf.Program) (link.Link, error)) (err error) {
 	ran, err := ebpf.NewMap(&ebpf.MapSpec{Type: ebpf.Array, KeySize: 4, ValueSize: 8, MaxEntries: 1})
 	if err != nil {
-		return fmt.Errorf("making a map: %w", err)
+		return fmt.Errorf("creating a map: %w", err)
 	}
 	defer ran.Close()
 	program, err := ebpf.NewProgram(&ebpf.ProgramSpec{

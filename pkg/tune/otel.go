@@ -61,7 +61,7 @@ func noteOtelChains(gadgetCtx operators.GadgetContext, target oras.ReadOnlyTarge
 	}
 	chains, err := otelChains(spec)
 	if err != nil {
-		return fmt.Errorf("--%s: %w: leave the flag out to get stacks by frame pointers", key, err)
+		return fmt.Errorf("--%s: %w: without the flag, you get stacks by frame pointers", key, err)
 	}
 	gadgetCtx.SetVar(otelVar, chains)
 	return nil
@@ -92,7 +92,7 @@ func otelChains(spec *ebpf.CollectionSpec) (chains []string, err error) {
 // checkSymbolizers returns an error if a run requests names for stacks that it does not collect.
 func checkSymbolizers(gadgetCtx operators.GadgetContext, values api.ParamValues) error {
 	if !gadgetCtx.IsClient() && slices.Contains(strings.Split(values["symbolizers"], ","), otelSymbolizer) && len(OtelChains(gadgetCtx)) == 0 {
-		return fmt.Errorf("--symbolizers=%s names the stacks of --%s, which is not set: set it, or leave out --symbolizers", otelSymbolizer, OtelFlag)
+		return fmt.Errorf("--symbolizers=%s names the stacks of --%s, which is not set: set it, or remove --symbolizers", otelSymbolizer, OtelFlag)
 	}
 	return nil
 }

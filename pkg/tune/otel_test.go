@@ -60,8 +60,8 @@ func TestOtelFlags(t *testing.T) {
 		values        api.ParamValues
 		program, user string
 	}{
-		{api.ParamValues{"collect-otel-stack": "true"}, "--collect-otel-stack: the gadget collects no stacks of programs: leave the flag out to get stacks by frame pointers", ""},
-		{api.ParamValues{"symbolizers": "symtab,otel-ebpf-profiler"}, "", "--symbolizers=otel-ebpf-profiler names the stacks of --collect-otel-stack, which is not set: set it, or leave out --symbolizers"},
+		{api.ParamValues{"collect-otel-stack": "true"}, "--collect-otel-stack: the gadget collects no stacks of programs: without the flag, you get stacks by frame pointers", ""},
+		{api.ParamValues{"symbolizers": "symtab,otel-ebpf-profiler"}, "", "--symbolizers=otel-ebpf-profiler names the stacks of --collect-otel-stack, which is not set: set it, or remove --symbolizers"},
 		{api.ParamValues{"collect-otel-stack": "false", "symbolizers": "auto"}, "", ""},
 		{nil, "", ""},
 	} {

@@ -80,7 +80,7 @@ func TestExample(t *testing.T) {
 	require.Len(t, r.Requests(), 1, log)
 
 	message := renderer{r.Requests()[0].GetDictionary()}.request(r.Requests()[0])
-	content := "\n```json\n" + exampleRow + "\n```\n\nbecomes\n\n```text\n" + message + "```\n\n"
+	content := "\n```json\n" + exampleRow + "\n```\n\nThe exporter turns this row into a resource and a profile:\n\n```text\n" + message + "```\n\n"
 	text, err := os.ReadFile(exampleFile)
 	require.NoError(t, err)
 	before, rest, ok := strings.Cut(string(text), exampleBegin)

@@ -295,10 +295,10 @@ func check(t *testing.T, w way, used time.Duration, all span, middle time.Time, 
 // report logs the table, and writes it into the page on request.
 func report(t *testing.T, ways []way, results map[string]map[string]string) {
 	columns := []struct{ key, title string }{
-		{"functions", "functions (true: 60, 30, 10 %)"}, {"callers", "callers"}, {"seconds", "CPU seconds"}, {"labels", "labels"}, {"total", "total"}, {"diff", "diff of two times"},
+		{"functions", "functions (true: 60, 30, 10 %)"}, {"callers", "callers"}, {"seconds", "CPU seconds"}, {"labels", "labels"}, {"total", "total"}, {"diff", "diff of two time ranges"},
 	}
 	var b strings.Builder
-	fmt.Fprintf(&b, "Written by `make test-backends` on %s: one run of `profile_cpu` at %d Hz to all of them, with the settings of the guides.\n\n", time.Now().UTC().Format("2 January 2006"), frequency)
+	fmt.Fprintf(&b, "`make test-backends` wrote this table on %s. One run of `profile_cpu` at %d Hz sent to all backends, with the settings of the guides.\n\n", time.Now().UTC().Format("2 January 2006"), frequency)
 	b.WriteString("| backend |")
 	for _, c := range columns {
 		b.WriteString(" " + c.title + " |")

@@ -190,7 +190,7 @@ var unsupported = []struct {
 	},
 	{
 		regexp.MustCompile(`go build wasm: .* chdir`),
-		"its WebAssembly part is a Go module of its own, which is not part of Inspektor Gadget's module",
+		"its WebAssembly part is a separate Go module, which is not part of Inspektor Gadget's module",
 	},
 }
 

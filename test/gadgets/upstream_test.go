@@ -198,7 +198,7 @@ func TestInspektorGadgets(t *testing.T) {
 			t.Skip("this machine has no sources of Inspektor Gadget")
 		}
 		said := answerWithout(t, "snapshot_process")
-		fmt.Fprintf(&missing, "\n## Gadgets without stacks\n\nThe exporter gets nothing from them, and logs that:\n\n```text\n%s\n```\n\nThese are %s.\n", said, strings.Join(others(t, known), ", "))
+		fmt.Fprintf(&missing, "\n## Gadgets without stacks\n\nThe exporter gets no rows from gadgets without stacks, and logs this line:\n\n```text\n%s\n```\n\nThe gadgets without stacks are %s.\n", said, strings.Join(others(t, known), ", "))
 	})
 	writeUpstreamPage(t, table.String(), missing.String())
 }
@@ -308,13 +308,13 @@ func writeUpstreamPage(t *testing.T, table, missing string) {
 	_, after, ok := strings.Cut(rest, end)
 	require.True(t, ok, end)
 	var header strings.Builder
-	fmt.Fprintf(&header, "\nOn Linux %s%s:\n\n| gadget | rows of all programs, without a stack |", igtest.Output(t, "uname", "-r"), version)
+	fmt.Fprintf(&header, "\nThese results are from Linux %s%s:\n\n| gadget | rows of all programs, without a stack |", igtest.Output(t, "uname", "-r"), version)
 	for _, w := range workers {
 		header.WriteString(" " + w.language + " |")
 	}
 	header.WriteString("\n|---|---|" + strings.Repeat("---|", len(workers)) + "\n")
 	if missing != "" {
-		missing = "\nNot run there:\n\n" + missing
+		missing = "\nThese gadgets were not run there:\n\n" + missing
 	}
 	require.NoError(t, os.WriteFile(page, []byte(before+begin+header.String()+table+missing+"\n"+end+after), 0o644))
 }

@@ -133,7 +133,7 @@ func TestCost(t *testing.T) {
 	dir := t.TempDir()
 	prefer(t, os.Getpid())
 	var b strings.Builder
-	fmt.Fprintf(&b, "\nWritten by `make cost-memory` on %s: medians of %d rounds with one run of each.\n", time.Now().UTC().Format("2 January 2006"), *costRound)
+	fmt.Fprintf(&b, "\n`make cost-memory` wrote these tables on %s. The values are medians of %d rounds with one run of each tool.\n", time.Now().UTC().Format("2 January 2006"), *costRound)
 	for _, w := range []work{pairs(t), sqlite(t), nginx(t)} {
 		walls, cpus, igs := map[string][]float64{}, map[string][]float64{}, map[string][]float64{}
 		for range *costRound {
@@ -156,7 +156,7 @@ func TestCost(t *testing.T) {
 				igs[how.name] = append(igs[how.name], 100*r.ig)
 			}
 		}
-		fmt.Fprintf(&b, "\n### %s\n\nAlone, an allocation takes %.0f ns of CPU time.\n\n| | time | CPU time | loss, of one CPU | added per allocation | CPU of `ig` |\n|---|---|---|---|---|---|\n",
+		fmt.Fprintf(&b, "\n### %s\n\nAlone, an allocation takes %.0f ns of CPU time.\n\n| | time | CPU time | loss in percent of one CPU | added per allocation | CPU of `ig` |\n|---|---|---|---|---|---|\n",
 			strings.ToUpper(w.name[:1])+w.name[1:], 1e9*median(cpus["alone"])/w.calls)
 		for _, how := range ways(dir) {
 			if how.base == "" || len(cpus[how.name]) == 0 {

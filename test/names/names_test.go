@@ -275,7 +275,7 @@ func write(t *testing.T, verdicts []*verdict, reasons string) {
 	}
 	var b strings.Builder
 	version, _ := os.ReadFile("/proc/sys/kernel/osrelease") // an empty version is no error
-	fmt.Fprintf(&b, "%s\nWritten by `make test-names` on %s, Linux %s, %s.\n\n", tableBegin, time.Now().UTC().Format("2006-01-02"), strings.TrimSpace(string(version)), runtime.GOARCH)
+	fmt.Fprintf(&b, "%s\n`make test-names` wrote this table on %s, on Linux %s, %s.\n\n", tableBegin, time.Now().UTC().Format("2006-01-02"), strings.TrimSpace(string(version)), runtime.GOARCH)
 	b.WriteString("| program | user frames | named | named by other tools | name or file | unnamed, in files without a symbol table | neither name nor file, shown as | shares found of 60 / 30 / 10 % | distinct addresses | same name | no name anywhere | only we have a name | only others have a name | wrong name | code without a file: name in the perf map or the vdso / not |\n|" + strings.Repeat("---|", 15) + "\n")
 	for _, v := range verdicts {
 		var rest []string
@@ -291,7 +291,7 @@ func write(t *testing.T, verdicts []*verdict, reasons string) {
 		fmt.Fprintf(&b, "| %s | %d | %.2f %% | %.2f %% | %.2f %% | %.2f %% | %s | %s | %d | %d | %d | %d | %d | %d | %s |\n", v.what, v.frames, v.percent(v.named),
 			v.percent(v.tools), v.percent(v.named+v.file), v.percent(v.stripped), strings.Join(rest, ", "), v.shared, p.all(), p.same, p.none, p.more, p.missed, p.wrong, generated)
 	}
-	fmt.Fprintf(&b, "\nAll programs of the machine: %s.\n%s", reasons, tableEnd)
+	fmt.Fprintf(&b, "\nAll programs of the machine had %s.\n%s", reasons, tableEnd)
 	text, err := os.ReadFile(path)
 	require.NoError(t, err)
 	before, rest, ok := strings.Cut(string(text), tableBegin)

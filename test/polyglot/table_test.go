@@ -239,7 +239,7 @@ func output(t *testing.T, name string, args ...string) string {
 func written(t *testing.T) string {
 	t.Helper()
 	load, _, _ := strings.Cut(output(t, "cat", "/proc/loadavg"), " ")
-	return fmt.Sprintf("Written by `make test-languages` on %s at commit %s: kernel %s, %d CPUs, load %s",
+	return fmt.Sprintf("`make test-languages` wrote this table on %s at commit %s, with kernel %s, %d CPUs, load %s",
 		time.Now().UTC().Format("2006-01-02"), commit(t), output(t, "uname", "-r"), runtime.NumCPU(), load)
 }
 

@@ -159,7 +159,7 @@ func TestVirtualMachine(t *testing.T) {
 	t.Logf("\n%s", table.String())
 	require.Empty(t, wrong)
 	if doc := os.Getenv("POLYGLOT_DOC"); doc != "" {
-		writeTable(t, doc, "virtual machine table", fmt.Sprintf("Written by `make test-vm RUN=languages` on %s at commit %s: Debian's kernel in QEMU without KVM, 2 CPUs, 99 Hz, on %s.\n\n%s",
+		writeTable(t, doc, "virtual machine table", fmt.Sprintf("`make test-vm RUN=languages` wrote this table on %s at commit %s, with Debian's kernel in QEMU without KVM, 2 CPUs, 99 Hz, on %s.\n\n%s",
 			time.Now().UTC().Format("2006-01-02"), commit(t), runtime.GOARCH, table.String()))
 	}
 }

@@ -136,7 +136,7 @@ func (g *guide) requireRights(t *testing.T, manifests string) {
 
 	text, err := os.ReadFile(filepath.Join(g.top, trustPage))
 	require.NoError(t, err)
-	_, table, found := strings.Cut(string(text), "| right | on | what for | for profiles |\n|---|---|---|---|\n")
+	_, table, found := strings.Cut(string(text), "| right | resource | purpose | needed for profiles |\n|---|---|---|---|\n")
 	require.True(t, found, "the page has no table of rights")
 	listed := map[string]bool{}
 	for row := range strings.Lines(table) {

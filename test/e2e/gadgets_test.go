@@ -257,7 +257,7 @@ func requireWaits(t *testing.T, samples []receiver.Sample, long, short int64) {
 	}
 }
 
-// TestPageFaults has a program touch pages itself and through the kernel. Each fault counts, and no other.
+// TestPageFaults has a program touch pages, itself and through the kernel, and run code. Each fault is counted, and no other.
 func TestPageFaults(t *testing.T) {
 	igtest.NeedRoot(t)
 	t.Parallel()
@@ -266,10 +266,13 @@ func TestPageFaults(t *testing.T) {
 	p.stop(t)
 	for _, s := range sessions {
 		samples := s.stop("faults").samples
-		touched, filled := int64(0), int64(0)
+		touched, filled, executed := int64(0), int64(0), int64(0)
 		for _, s := range samples {
 			require.Equal(t, receiver.Type{Type: "page_faults", Unit: "count", PeriodType: "page_faults", PeriodUnit: "count", Period: 1}, receiver.TypeOf(s))
 			require.Contains(t, []string{"write", "read", "execute"}, s.Attributes["page_fault.access"], "%v", s.Stack)
+			if igtest.Depth(s, "run_page") == 1 && s.Attributes["page_fault.access"] == "execute" {
+				executed += s.Total()
+			}
 			// The first use of a function is a fault as well, on behalf of its caller.
 			if igtest.Depth(s, "touch_pages") < 0 && igtest.Depth(s, "fill_pages") < 0 || s.Attributes["page_fault.access"] != "write" {
 				continue
@@ -282,9 +285,10 @@ func TestPageFaults(t *testing.T) {
 				filled += s.Total()
 			}
 		}
-		t.Logf("%d rounds: %d faults in touch_pages, %d in fill_pages, %d in all", rounds, touched, filled, igtest.Total(samples))
+		t.Logf("%d rounds: %d faults in touch_pages, %d in fill_pages, %d in run_page, %d in all", rounds, touched, filled, executed, igtest.Total(samples))
 		require.EqualValues(t, 64*rounds, touched)
 		require.EqualValues(t, 16*rounds, filled)
+		require.EqualValues(t, rounds, executed)
 	}
 }
 

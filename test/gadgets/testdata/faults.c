@@ -3,6 +3,7 @@
  * pages itself, and the kernel copies a file to 16 more. It prints
  * the number of rounds. With a number, it touches pages in
  * touch_first until it gets a line, then does that number of rounds.
+ * Each of these rounds also runs code in a fresh page.
  */
 #define _GNU_SOURCE
 #include <fcntl.h>
@@ -60,12 +61,32 @@ __attribute__((noinline)) void fill_pages(int file)
 	munmap(p, FILLED * PAGE);
 }
 
+static void code(void)
+{
+}
+
+/* See waits.c for why there is a function in between. */
+__attribute__((noinline)) static void run(void (*page)(void))
+{
+	page();
+}
+
+__attribute__((noinline)) void run_page(int file)
+{
+	void *p = mmap(NULL, PAGE, PROT_READ | PROT_EXEC, MAP_PRIVATE, file, 0);
+
+	if (p == MAP_FAILED)
+		abort();
+	run(p);
+	munmap(p, PAGE);
+}
+
 /* Returns a file without a name that is long enough. */
 static int make_file(void)
 {
 	int file = memfd_create("faults", 0);
 
-	if (file < 0 || ftruncate(file, FILLED * PAGE))
+	if (file < 0 || ftruncate(file, FILLED * PAGE) || pwrite(file, (void *)code, 64, 0) != 64)
 		abort();
 	return file;
 }
@@ -83,6 +104,8 @@ int main(int argc, char **argv)
 	while (limit ? rounds < limit : read(0, &byte, 1) != 0) {
 		touch_pages();
 		fill_pages(file);
+		if (limit)
+			run_page(file);
 		rounds++;
 		usleep(20000);
 	}

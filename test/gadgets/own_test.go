@@ -22,7 +22,7 @@ var forms = []struct {
 	{"ids", []string{"--format-stacks=false"}},
 }
 
-// TestEveryUser runs the gadgets on programs of a user other than root, with stacks as text and by ID. The printed and the exported
+// TestEveryUser runs the gadgets on programs of a user other than root, which user and group select. Stacks are text, or IDs. The printed and the exported
 // data must be the same.
 func TestEveryUser(t *testing.T) {
 	igtest.NeedRoot(t)
@@ -36,7 +36,7 @@ func TestEveryUser(t *testing.T) {
 				t.Parallel()
 				startAs(t, 65534, compile(t, g.program))
 				seen := func(samples []receiver.Sample) bool { return len(of(samples, g.program)) > 0 }
-				r, err := export(t, options{image: igtest.Import(t, g.name), seconds: 2, flags: slices.Concat(g.flags, form.flags, []string{"--comm=" + g.program}),
+				r, err := export(t, options{image: igtest.Import(t, g.name), seconds: 2, flags: slices.Concat(g.flags, form.flags, []string{"--comm=" + g.program, "--uid=65534", "--gid=65533"}),
 					until: func(samples []receiver.Sample) bool { return seen(samples) && (g.until == nil || g.until(samples)) }})
 				require.NoError(t, err)
 				g.require(t, r)

@@ -80,7 +80,7 @@ type workload struct {
 // start starts a program, which ends with the test at the latest.
 func start(t *testing.T, program string) *workload { return startAs(t, 0, program) }
 
-// startAs starts a program as the user with the given ID.
+// startAs starts a program as the user with the given ID. Its group has the number below.
 func startAs(t *testing.T, uid uint32, program string) *workload {
 	t.Helper()
 	// The scheduler shares CPUs between sessions first. In a session of its own, the program runs, and is sampled, on a busy
@@ -91,7 +91,7 @@ func startAs(t *testing.T, uid uint32, program string) *workload {
 		for dir := filepath.Dir(program); dir != os.TempDir() && dir != "/"; dir = filepath.Dir(dir) {
 			require.NoError(t, os.Chmod(dir, 0o755))
 		}
-		attr.Credential = &syscall.Credential{Uid: uid, Gid: uid}
+		attr.Credential = &syscall.Credential{Uid: uid, Gid: uid - 1}
 	}
 	return launch(t, attr, program)
 }

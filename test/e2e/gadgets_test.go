@@ -14,6 +14,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/cilium/ebpf"
 	"github.com/stretchr/testify/require"
 
 	"github.com/ig-otel-profiles/ig-otel-profiles/internal/igtest"
@@ -412,6 +413,7 @@ func TestLock(t *testing.T) {
 	}
 	p.next(t)
 	_, printed := p.stop(t)
+	requireForgotten(t, p.pid)
 	own := map[string]truth{}
 	for line := range strings.Lines(printed) {
 		function, n := readTruth(t, line)
@@ -490,8 +492,32 @@ func TestLock(t *testing.T) {
 	}
 }
 
+// requireForgotten waits until no gadget has an entry of an ended thread in its map of threads. Such entries would fill the map.
+func requireForgotten(t *testing.T, thread int) {
+	t.Helper()
+	require.Eventually(t, func() bool {
+		for id, err := ebpf.MapGetNextID(0); err == nil; id, err = ebpf.MapGetNextID(id) {
+			m, err := ebpf.NewMapFromID(id)
+			if err != nil {
+				continue // its program has ended
+			}
+			info, err := m.Info()
+			found := false
+			if err == nil && info.Name == "threads" && m.KeySize() == 4 {
+				value, err := m.LookupBytes(uint32(thread))
+				found = err == nil && value != nil
+			}
+			_ = m.Close()
+			if found {
+				return false
+			}
+		}
+		return true
+	}, time.Minute, 100*time.Millisecond, "a gadget remembers the thread")
+}
+
 // requireCaptures checks the closing line of the operator captures: each drawn stack is in a row, or has a reason. It returns the
-// numbers of stacks within others, and of other kinds.
+// numbers of inner calls, and of other kinds.
 func requireCaptures(t *testing.T, r *run) (inner, others int64) {
 	t.Helper()
 	_, line, found := strings.Cut(r.log, "captures: ")

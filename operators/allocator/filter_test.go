@@ -64,7 +64,7 @@ func TestNewFilter(t *testing.T) {
 	gadgetCtx := exampleContext(t, nil)
 	gadgetCtx.SetVar(gadgets.FilterByMntNsName, true)
 	_, err = newFilter(gadgetCtx)
-	require.ErrorContains(t, err, "unknown containers to watch")
+	require.ErrorContains(t, err, "finding the containers to watch")
 	m := containers(t)
 	gadgetCtx.SetVar(gadgets.MntNsFilterMapName, m)
 	f, err = newFilter(gadgetCtx)

@@ -52,7 +52,7 @@ func TestInspektorGadgetsWhole(t *testing.T) {
 	require.NoError(t, err)
 	require.Empty(t, r.findings)
 	require.Contains(t, string(r.log), "otel-stacks: --collect-otel-stack collects stacks, as with --collect-ustack")
-	require.Regexp(t, `otel-stacks: \d+ rows with their stack`, string(r.log))
+	require.Regexp(t, `otel-stacks: \d+ rows with whole stacks`, string(r.log))
 	for comm, text := range whole {
 		var all, named float64
 		for _, s := range r.of(comm) {

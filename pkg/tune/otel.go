@@ -61,7 +61,7 @@ func noteOtelChains(gadgetCtx operators.GadgetContext, target oras.ReadOnlyTarge
 	}
 	chains, err := otelChains(spec)
 	if err != nil {
-		return fmt.Errorf("--%s: %w: without the flag, you get stacks by frame pointers", key, err)
+		return fmt.Errorf("--%s: %w: without the flag, stacks are collected with frame pointers", key, err)
 	}
 	gadgetCtx.SetVar(otelVar, chains)
 	return nil
@@ -83,7 +83,7 @@ func otelChains(spec *ebpf.CollectionSpec) (chains []string, err error) {
 		chains = append(chains, strings.TrimPrefix(array, "otel_tc_"))
 	}
 	if len(chains) == 0 {
-		return nil, errors.New("the gadget collects no stacks of programs")
+		return nil, errors.New("the gadget collects no user stacks")
 	}
 	slices.Sort(chains)
 	return slices.Compact(chains), nil

@@ -37,7 +37,7 @@ func TestOtelChains(t *testing.T) {
 		{programs: map[string]*ebpf.ProgramSpec{"cpu": program(ebpf.PerfEvent, "ig_ustack", "otel_tc_perf"), "malloc": program(ebpf.Kprobe, "otel_tc_kprobe", "ig_ustack")}, want: []string{"kprobe", "perf"}},
 		{programs: map[string]*ebpf.ProgramSpec{"ig_open_x": program(ebpf.TracePoint, "ig_ustack"), "malloc": program(ebpf.Kprobe, "ig_ustack", "otel_tc_kprobe")}, refused: "the program ig_open_x collects stacks and has the type TracePoint, for which Inspektor Gadget's headers have no unwinder: only kprobes, uprobes and perf events have one"},
 		{programs: map[string]*ebpf.ProgramSpec{"cpu": program(ebpf.PerfEvent, "ig_ustack", "otel_tc_kprobe")}, refused: "the program cpu collects stacks and has the type PerfEvent, for which Inspektor Gadget's headers have no unwinder: only kprobes, uprobes and perf events have one"},
-		{programs: map[string]*ebpf.ProgramSpec{"exit": exit}, refused: "the gadget collects no stacks of programs"},
+		{programs: map[string]*ebpf.ProgramSpec{"exit": exit}, refused: "the gadget collects no user stacks"},
 	} {
 		got, err := otelChains(&ebpf.CollectionSpec{Programs: tc.programs})
 		require.Equal(t, tc.want, got)
@@ -60,7 +60,7 @@ func TestOtelFlags(t *testing.T) {
 		values        api.ParamValues
 		program, user string
 	}{
-		{api.ParamValues{"collect-otel-stack": "true"}, "--collect-otel-stack: the gadget collects no stacks of programs: without the flag, you get stacks by frame pointers", ""},
+		{api.ParamValues{"collect-otel-stack": "true"}, "--collect-otel-stack: the gadget collects no user stacks: without the flag, stacks are collected with frame pointers", ""},
 		{api.ParamValues{"symbolizers": "symtab,otel-ebpf-profiler"}, "", "--symbolizers=otel-ebpf-profiler names the stacks of --collect-otel-stack, which is not set: set it, or remove --symbolizers"},
 		{api.ParamValues{"collect-otel-stack": "false", "symbolizers": "auto"}, "", ""},
 		{nil, "", ""},

@@ -25,7 +25,7 @@ func setSymbols(gadgetCtx operators.GadgetContext, m Machine) {
 	}
 	addrs, err := m.Addresses(symbols...)
 	if err != nil {
-		gadgetCtx.Logger().Warnf("kernel stacks begin with functions of tracing itself, because their addresses are unknown: %v", err)
+		gadgetCtx.Logger().Warnf("kernel stacks begin with functions of the tracing code, because their addresses are unknown: %v", err)
 		return
 	}
 	for i, symbol := range symbols {

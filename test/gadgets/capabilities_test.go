@@ -57,7 +57,7 @@ func TestCapabilities(t *testing.T) {
 	takes := func(s receiver.Sample) bool { return igtest.Depth(s, "take_mutex") >= 0 }
 	contends := func(s receiver.Sample) bool { return igtest.Depth(s, "contend") >= 0 }
 	scheduler := func(s receiver.Sample) bool { return igtest.Depth(s, "__schedule") >= 0 }
-	const withTracing = `kernel stacks begin with functions of tracing itself, .*CAP_SYSLOG is needed`
+	const withTracing = `kernel stacks begin with functions of the tracing code, .*CAP_SYSLOG is needed`
 	for _, tt := range []struct {
 		name, image, without string
 		has, lacks           []func(receiver.Sample) bool

@@ -282,29 +282,29 @@ func TestWrongProtocolHints(t *testing.T) {
 			cfg := settings(config.TransportGRPC, recvtest.StartGRPC(t, recvtest.GRPCConfig{}).Addr)
 			cfg.Insecure, cfg.Written = false, config.Written{Scheme: "https", Where: "--otel-profiles-endpoint"}
 			return cfg
-		}, []string{"speaks plain text", "write http:// for https:// in the endpoint (--otel-profiles-endpoint)"}},
+		}, []string{"speaks plain text", "write http:// instead of https:// in the endpoint (--otel-profiles-endpoint)"}},
 		"gRPC: plain text to TLS": {func() config.Exporter {
 			return settings(config.TransportGRPC, recvtest.StartGRPC(t, recvtest.GRPCConfig{TLS: pair.ServerTLS(t)}).Addr)
-		}, []string{"receiver probably TLS", "set insecure: false"}},
+		}, []string{"receiver probably speaks TLS", "set insecure: false"}},
 		"gRPC: http:// to TLS": {func() config.Exporter {
 			cfg := settings(config.TransportGRPC, recvtest.StartGRPC(t, recvtest.GRPCConfig{TLS: pair.ServerTLS(t)}).Addr)
 			cfg.Written = config.Written{Scheme: "http", Where: "config.yaml"}
 			return cfg
-		}, []string{"receiver probably TLS", "write https:// for http:// in the endpoint (config.yaml)"}},
+		}, []string{"receiver probably speaks TLS", "write https:// instead of http:// in the endpoint (config.yaml)"}},
 		"HTTP: TLS to plain text": {func() config.Exporter {
 			cfg := settings(config.TransportHTTP, recvtest.StartHTTP(t, recvtest.HTTPConfig{}).URL)
 			cfg.Endpoint = strings.Replace(cfg.Endpoint, "http://", "https://", 1)
 			return cfg
-		}, []string{"speaks plain text", "write http:// for https://"}},
+		}, []string{"speaks plain text", "write http:// instead of https://"}},
 		"HTTP: plain text to TLS": {func() config.Exporter {
 			cfg := settings(config.TransportHTTP, recvtest.StartHTTP(t, recvtest.HTTPConfig{TLS: pair.ServerTLS(t)}).URL)
 			cfg.Endpoint = strings.Replace(cfg.Endpoint, "https://", "http://", 1)
 			return cfg
-		}, []string{"receiver probably TLS", "write https:// for http://"}},
+		}, []string{"receiver probably speaks TLS", "write https:// instead of http://"}},
 		"gRPC at an HTTP port": {func() config.Exporter {
 			r := recvtest.StartHTTP(t, recvtest.HTTPConfig{})
 			return settings(config.TransportGRPC, strings.TrimPrefix(r.URL, "http://"))
-		}, []string{"speaks HTTP there, and not gRPC", "set exporter: otlp-http", "4317"}},
+		}, []string{"speaks HTTP on this port, not gRPC", "set exporter: otlp-http", "4317"}},
 		"gRPC at an HTTP port, by a variable": {func() config.Exporter {
 			r := recvtest.StartHTTP(t, recvtest.HTTPConfig{})
 			cfg := settings(config.TransportGRPC, strings.TrimPrefix(r.URL, "http://"))
@@ -319,24 +319,24 @@ func TestWrongProtocolHints(t *testing.T) {
 			cfg := settings(config.TransportGRPC, s.Listener.Addr().String())
 			cfg.Insecure, cfg.TLS.InsecureSkipVerify = false, true
 			return cfg
-		}, []string{"speaks HTTP there, and not gRPC"}},
+		}, []string{"speaks HTTP on this port, not gRPC"}},
 		"HTTP at a gRPC port": {func() config.Exporter {
 			return settings(config.TransportHTTP, "http://"+recvtest.StartGRPC(t, recvtest.GRPCConfig{}).Addr)
-		}, []string{"speaks gRPC there", "set exporter: otlp-grpc", "4318"}},
+		}, []string{"speaks gRPC on this port", "set exporter: otlp-grpc", "4318"}},
 		"HTTPS at a gRPC port": {func() config.Exporter {
 			cfg := settings(config.TransportHTTP, "https://"+recvtest.StartGRPC(t, recvtest.GRPCConfig{TLS: pair.ServerTLS(t)}).Addr)
 			cfg.TLS.InsecureSkipVerify = true
 			return cfg
-		}, []string{"speaks gRPC there", "set exporter: otlp-grpc"}},
+		}, []string{"speaks gRPC on this port", "set exporter: otlp-grpc"}},
 		"gRPC: nobody there": {func() config.Exporter {
 			return settings(config.TransportGRPC, "127.0.0.1:1")
-		}, []string{"nothing listens there"}},
+		}, []string{"nothing listens at this address"}},
 		"gRPC: unknown host": {func() config.Exporter {
 			return settings(config.TransportGRPC, "no-such-host.invalid:4317")
-		}, []string{"name is not known here: check the endpoint"}},
+		}, []string{"cannot resolve the host's name: check the endpoint"}},
 		"HTTP: unknown host": {func() config.Exporter {
 			return settings(config.TransportHTTP, "http://no-such-host.invalid:4318")
-		}, []string{"name is not known here: check the endpoint"}},
+		}, []string{"cannot resolve the host's name: check the endpoint"}},
 		"gRPC: unknown authority": {func() config.Exporter {
 			cfg := settings(config.TransportGRPC, recvtest.StartGRPC(t, recvtest.GRPCConfig{TLS: pair.ServerTLS(t)}).Addr)
 			cfg.Insecure = false

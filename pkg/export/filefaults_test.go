@@ -152,7 +152,7 @@ func TestTornRecordIsCutOff(t *testing.T) {
 				got, err := os.ReadFile(cfg.Path)
 				require.NoError(t, err)
 				require.True(t, bytes.Equal(slices.Concat(first, next), got), "%s torn after %d bytes", format, torn)
-				require.Equal(t, torn > 0, strings.Contains(logs.String(), fmt.Sprintf("an incomplete record, as after a killed process: removing %d bytes", torn)))
+				require.Equal(t, torn > 0, strings.Contains(logs.String(), fmt.Sprintf("an incomplete record, probably because a process was killed: removing %d bytes", torn)))
 			}
 		}
 	}
@@ -166,7 +166,7 @@ func TestForeignFileIsLeftAlone(t *testing.T) {
 		e, logs := open(t, cfg)
 		e.Enqueue(message(t, "app", 0))
 		require.Eventually(t, func() bool { return e.Stats().Requests > 0 }, 20*time.Second, time.Millisecond)
-		require.Eventually(t, func() bool { return strings.Contains(logs.String(), "has data in another format") }, 20*time.Second, time.Millisecond)
+		require.Eventually(t, func() bool { return strings.Contains(logs.String(), "contains data in another format") }, 20*time.Second, time.Millisecond)
 		got, err := os.ReadFile(cfg.Path)
 		require.NoError(t, err)
 		require.Equal(t, content, string(got))
@@ -229,7 +229,7 @@ func TestLinksInTheWayOfAFile(t *testing.T) {
 					require.Equal(t, int64(10), balanced(t, e).Rows.Delivered, logs.String())
 					return
 				}
-				require.Eventually(t, func() bool { return strings.Contains(logs.String(), "symbolic link that another user may have made") }, 20*time.Second, time.Millisecond)
+				require.Eventually(t, func() bool { return strings.Contains(logs.String(), "symbolic link that another user might have made") }, 20*time.Second, time.Millisecond)
 				stop(t, e)
 				if format == "pprof" {
 					list, err := os.ReadDir(target)

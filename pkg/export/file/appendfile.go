@@ -160,7 +160,7 @@ func (a *appendFile) mend() (size int64, err error) {
 		if err := a.file.Truncate(end); err != nil {
 			return 0, err
 		}
-		a.problem(fmt.Errorf("%s ends in an incomplete record, as after a killed process: removing %d bytes", a.path, size-end))
+		a.problem(fmt.Errorf("%s ends in an incomplete record, probably because a process was killed: removing %d bytes", a.path, size-end))
 	}
 	a.known = end
 	return end, nil

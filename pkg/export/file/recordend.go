@@ -14,7 +14,7 @@ type recordEnd func(f io.ReaderAt, from, size int64) (int64, error)
 // maxRecord is far above the limit of every receiver.
 const maxRecord = 1 << 30
 
-var errForeign = errors.New("has data in another format: name another file, or move this one away")
+var errForeign = errors.New("contains data in another format: name another file, or move this one away")
 
 // lineEnd is the recordEnd of JSON lines.
 func lineEnd(f io.ReaderAt, from, size int64) (int64, error) {

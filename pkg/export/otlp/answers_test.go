@@ -33,5 +33,5 @@ func TestAskedWaitIsCapped(t *testing.T) {
 // with another error.
 func TestReceiverThatSpeaksFirst(t *testing.T) {
 	d := diagnosis{plain: true}
-	require.Contains(t, d.hint(`Post "http://127.0.0.1:4317/v1development/profiles": readLoopPeekFailLocked: %!w(<nil>)`), "speaks gRPC there")
+	require.Contains(t, d.hint(`Post "http://127.0.0.1:4317/v1development/profiles": readLoopPeekFailLocked: %!w(<nil>)`), "speaks gRPC on this port")
 }

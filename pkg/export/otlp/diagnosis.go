@@ -32,16 +32,16 @@ func (d diagnosis) hint(msg string) string {
 	switch {
 	case has("looked like an HTTP/1.1 header", "missing selected ALPN property", "no application protocol",
 		"unexpected HTTP status code received", "received unexpected content-type"):
-		return "the receiver speaks HTTP there, and not gRPC: " + d.otherTransport()
+		return "the receiver speaks HTTP on this port, not gRPC: " + d.otherTransport()
 	case has(`malformed HTTP response "\x00\x00`, "invalid gRPC request"):
-		return "the receiver speaks gRPC there: " + d.otherTransport()
+		return "the receiver speaks gRPC on this port: " + d.otherTransport()
 	case has("readLoopPeekFailLocked: %!w(<nil>)"):
 		// net/http reports this for a server that sends before the request, as gRPC servers do.
-		return "the receiver sends first, so it probably speaks gRPC there: " + d.otherTransport()
+		return "the receiver sends first, so it probably speaks gRPC on this port: " + d.otherTransport()
 	case !d.plain && has("first record does not look like a TLS handshake", "server gave HTTP response to HTTPS client"):
-		return "the receiver speaks plain text and this exporter TLS: " + d.asPlainText() + ", or use the receiver's TLS port"
+		return "the receiver speaks plain text and this exporter speaks TLS: " + d.asPlainText() + ", or use the receiver's TLS port"
 	case d.plain && has("error reading server preface", "HTTP request to an HTTPS server", `malformed HTTP response "\x15`):
-		return "this exporter speaks plain text and the receiver probably TLS: " + d.asTLS() + ", or use the receiver's plain-text port"
+		return "this exporter speaks plain text and the receiver probably speaks TLS: " + d.asTLS() + ", or use the receiver's plain-text port"
 	case has("certificate signed by unknown authority"):
 		return "set tls.ca_file to the authority that signed the receiver's certificate"
 	case has("x509: certificate is valid for", "doesn't contain any IP SANs", "cannot validate certificate for"):
@@ -49,15 +49,15 @@ func (d diagnosis) hint(msg string) string {
 	case has("certificate has expired or is not yet valid", "tls: expired certificate"):
 		return "renew the certificate, or set the clock"
 	case has("tls: certificate required", "tls: bad certificate"):
-		return "the receiver wants a client certificate: set tls.cert_file and tls.key_file"
+		return "the receiver requires a client certificate: set tls.cert_file and tls.key_file"
 	case has("no such host", "produced zero addresses", "server misbehaving"):
-		return "the host's name is not known here: check the endpoint" + d.where() + "; in Kubernetes a service is NAME.NAMESPACE"
+		return "this machine cannot resolve the host's name: check the endpoint" + d.where() + "; in Kubernetes, the name of a service is NAME.NAMESPACE"
 	case has("connection refused"):
-		return "nothing listens there: start the receiver, or check host and port of the endpoint" + d.where()
+		return "nothing listens at this address: start the receiver, or check host and port of the endpoint" + d.where()
 	case has("context deadline exceeded"):
 		return fmt.Sprintf("there was no answer within timeout (%s): raise it if the receiver is only slow", d.timeout)
 	case d.layout != "" && has("unmarshal", "wireType", "wire-format", "proto: "):
-		return fmt.Sprintf("the receiver could not decode the request: it was sent in the layout of otlp_version %q, set the version that the receiver supports", d.layout)
+		return fmt.Sprintf("the receiver could not decode the request: it was sent in the layout of otlp_version %q. Set the version that the receiver supports", d.layout)
 	}
 	return ""
 }
@@ -77,16 +77,16 @@ func (d diagnosis) where() string {
 // asPlainText explains how to write an endpoint for plain text.
 func (d diagnosis) asPlainText() string {
 	if d.written.Scheme != "" || !d.grpc {
-		return "write http:// for https:// in the endpoint" + d.where()
+		return "write http:// instead of https:// in the endpoint" + d.where()
 	}
 	return "set insecure: true, or write http:// in front of the endpoint" + d.where()
 }
 
 // asTLS explains how to write an endpoint for TLS.
 func (d diagnosis) asTLS() string {
-	const authority = ", with tls.ca_file for an authority of your own"
+	const authority = ", and set tls.ca_file if you have your own authority"
 	if d.written.Scheme != "" || !d.grpc {
-		return "write https:// for http:// in the endpoint" + d.where() + authority
+		return "write https:// instead of http:// in the endpoint" + d.where() + authority
 	}
 	return "set insecure: false, or write https:// in front of the endpoint" + d.where() + authority
 }

@@ -212,7 +212,7 @@ func (s *HTTP) outcome(resp *http.Response, answer []byte, readErr error) attemp
 		out.Hint = "the endpoint does not serve " + config.ProfilesPath + ": check endpoint and profiles_endpoint, and whether the receiver has " +
 			"profiles turned on (the Collector: --feature-gates=service.profilesSupport)"
 	case code == http.StatusBadRequest && s.compression == wire.Zstd && out.Hint == "":
-		out.Hint = "the receiver may not support this compression, as Pyroscope and Parca do not: set compression: gzip"
+		out.Hint = "the receiver might not support this compression, as Pyroscope and Parca do not: set compression: gzip"
 	case code == http.StatusUnsupportedMediaType:
 		out.Hint = "the receiver expects another encoding or compression: set encoding and compression"
 	}

@@ -64,7 +64,7 @@ func connectTo(ctx context.Context, conn net.Conn, user *url.Userinfo, addr stri
 	answer := bufio.NewReader(&io.LimitedReader{R: conn, N: maxProxyAnswer})
 	resp, err := http.ReadResponse(answer, req)
 	if err != nil {
-		return nil, fmt.Errorf("the proxy's answer: %w", err)
+		return nil, fmt.Errorf("reading the proxy's response: %w", err)
 	}
 	_ = resp.Body.Close() // the answer to CONNECT has no body
 	if resp.StatusCode != http.StatusOK {

@@ -143,7 +143,7 @@ func privateFolder(dir string) error {
 		return err
 	}
 	if len(entries) > 0 {
-		return fmt.Errorf("folder %s is open to other users (mode %04o): run chmod 700 on it, or name a folder of its own", dir, info.Mode().Perm())
+		return fmt.Errorf("folder %s is open to other users (mode %04o): run chmod 700 on it, or name another folder", dir, info.Mode().Perm())
 	}
 	if err := os.Chmod(dir, 0o700); err != nil {
 		return fmt.Errorf("folder %s is open to other users: %w", dir, err)
@@ -160,7 +160,7 @@ func LockFolder(dir string) (*os.File, error) {
 	s, err := lockStorage(dir)
 	switch {
 	case errors.Is(err, trusted.ErrLocked):
-		return nil, fmt.Errorf("folder %s has another writer: %w: give each process a folder of its own", dir, trusted.ErrLocked)
+		return nil, fmt.Errorf("folder %s has another writer: %w: give each process its own folder", dir, trusted.ErrLocked)
 	case err != nil:
 		return nil, err
 	}
@@ -183,7 +183,7 @@ func lockStorage(dir string) (*Folder, error) {
 			if pid, err := strconv.Atoi(strings.TrimSpace(string(holder[:n]))); err == nil {
 				who = fmt.Sprintf(" (process %d)", pid)
 			}
-			return nil, fmt.Errorf("folder %s, and the %d below it, are %w%s: give each exporter a folder of its own", filepath.Dir(dir), maxSharers-1, trusted.ErrLocked, who)
+			return nil, fmt.Errorf("folder %s, and the %d below it, are %w%s: give each exporter its own folder", filepath.Dir(dir), maxSharers-1, trusted.ErrLocked, who)
 		}
 		return nil, fmt.Errorf("locking %s: %w", path, err)
 	}

@@ -18,7 +18,7 @@ import (
 // link is trusted only if nobody but root and this process's user can have made it.
 
 // errLink is the error for a path with an untrusted link.
-var errLink = errors.New("is a symbolic link that another user may have made: name its target")
+var errLink = errors.New("is a symbolic link that another user might have made: name its target")
 
 const maxLinks = 40
 

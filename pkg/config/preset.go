@@ -34,7 +34,7 @@ var presetRules = []presetRule{
 	// These 20 and 6 attributes and the four that Pyroscope adds reach its limit of 30 labels. One of the four repeats
 	// service.name.
 	{"pyroscope", "max_resource_attributes", "20", "It refuses a series with more than 30 labels. Every attribute of a resource or a sample is a label.", pyroscopeLimits},
-	{"pyroscope", "max_sample_attributes", "6", "The limit of 30 labels covers attributes of samples, too.", pyroscopeLimits},
+	{"pyroscope", "max_sample_attributes", "6", "The limit of 30 labels also covers attributes of samples.", pyroscopeLimits},
 	// A node with 60 containers of 20 thread names has 1,200 series with thread.name, and 60 without.
 	{"pyroscope", "attributes", "thread.name=drop", "A tenant has 5,000 series by default. With each thread name of each container as a series, four busy nodes would reach that limit. `thread.name=sample` restores the attribute.", pyroscopeLimits},
 
@@ -54,7 +54,7 @@ var presetRules = []presetRule{
 
 	{"history", "exporter", "file", "A history is a folder on this machine.", historyReader},
 	{"history", "format", FormatHistory, "`profile history` reads it.", historyReader},
-	{"history", "path", HistoryFolder, "`profile history` looks there.", historyReader},
+	{"history", "path", HistoryFolder, "`profile history` reads this folder by default.", historyReader},
 	{"history", "sample_shape", "sum", "Timestamps within an interval would take most of the space.", historyReader},
 }
 

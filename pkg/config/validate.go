@@ -313,9 +313,9 @@ func (d *draft) sizes() {
 	switch {
 	case d.Queue.MaxAge > d.Batch.Interval:
 	case d.written("sending_queue.max_age"):
-		d.addValueError("sending_queue.max_age", "got %s, expected more than batch.interval (%s): the first rows of a request are that old when it is sent", short(d.Queue.MaxAge), short(d.Batch.Interval))
+		d.addValueError("sending_queue.max_age", "got %s, expected more than batch.interval (%s): the first rows of a request are that old when the request is sent", short(d.Queue.MaxAge), short(d.Batch.Interval))
 	default:
-		d.addNotice("batch.interval", "the first rows of a request are %s old when it is sent, and sending_queue.max_age (%s) drops it: raise that, or shorten the interval", short(d.Batch.Interval), short(d.Queue.MaxAge))
+		d.addNotice("batch.interval", "the first rows of a request are %s old when it is sent, and sending_queue.max_age (%s) drops the request: raise sending_queue.max_age, or shorten the interval", short(d.Batch.Interval), short(d.Queue.MaxAge))
 	}
 	if d.Queue.Storage != "" && d.Queue.StorageSize < d.Batch.MaxRequestSize {
 		d.addValueError("sending_queue.storage_size", "got %s, expected at least batch.max_request_size (%s)", formatSize(d.Queue.StorageSize), formatSize(d.Batch.MaxRequestSize))

@@ -83,7 +83,7 @@ func checkName(s string) error {
 		case c >= 'a' && c <= 'z', c >= 'A' && c <= 'Z', c >= '0' && c <= '9':
 		case strings.IndexByte("._-/", c) >= 0:
 		default:
-			return fmt.Errorf("it may contain only letters, digits and . _ - /")
+			return fmt.Errorf("it must contain only letters, digits and . _ - /")
 		}
 	}
 	return nil
@@ -100,12 +100,12 @@ func checkKey(key string) error {
 	lower := strings.ToLower(key)
 	for _, p := range protectedPrefixes {
 		if lower == p || strings.HasPrefix(lower, p+".") {
-			return fmt.Errorf("an image may not set %s attributes", p+".*")
+			return fmt.Errorf("an image must not set %s attributes", p+".*")
 		}
 	}
 	// Receivers that only have labels replace dots and dashes by underscores.
 	if isIdentityLabel(label(lower)) {
-		return fmt.Errorf("it looks like an attribute that an image may not set")
+		return fmt.Errorf("it looks like an attribute that an image must not set")
 	}
 	return nil
 }

@@ -247,7 +247,7 @@ func (c *compiler) links() {
 				continue
 			}
 			if q.dst.acc != nil {
-				c.warnf("the annotation %s of the field %q is ignored: another field has it, too", q.annotation, acc.FullName())
+				c.warnf("the annotation %s of the field %q is ignored: another field also has it", q.annotation, acc.FullName())
 				continue
 			}
 			*q.dst = newReader(c.ds, acc)

@@ -27,7 +27,7 @@ func (c *compiler) describe() {
 	case "last":
 		d.Last = true
 	default:
-		c.warnf("%s is %q and not sum or last: using sum", annAggregation, clipName(v))
+		c.warnf("%s is %q, but must be sum or last: using sum", annAggregation, clipName(v))
 	}
 	d.Timestamps = isTrue(c.ann[annTimestamps])
 
@@ -42,7 +42,7 @@ func (c *compiler) profileName() string {
 	if c.o.Name != "" { // set by the user, or by the image as the flag's default
 		name := safeName(c.o.Name)
 		if name != c.o.Name {
-			c.warnf("the profile's name %q is exported as %q: it may contain only letters, digits and . _ - /", clipName(c.o.Name), name)
+			c.warnf("the profile's name %q is exported as %q: it must contain only letters, digits and . _ - /", clipName(c.o.Name), name)
 		}
 		return name
 	}
@@ -63,7 +63,7 @@ func (c *compiler) types() []profile.ValueType {
 	n := max(1, len(c.plan.values))
 	for annotation, list := range map[string][]string{annType: typeNames, annUnit: units} {
 		if len(list) > n {
-			c.warnf("%s has %d entries for %d values: the other entries are ignored", annotation, len(list), n)
+			c.warnf("%s has %d entries for %d values: the extra entries are ignored", annotation, len(list), n)
 		}
 	}
 	defaultType := "samples"

@@ -21,8 +21,8 @@ const (
 )
 
 var (
-	errOther   = fmt.Errorf("the PID now belongs to another process, or the path to another file: %w", os.ErrNotExist)
-	errAvoided = errors.New("its file system may not answer")
+	errOther   = fmt.Errorf("the PID now belongs to another process, or the path leads to another file: %w", os.ErrNotExist)
+	errAvoided = errors.New("its file system might not answer")
 )
 
 // readProcess reads the mappings of a process, and returns the CPU time that this took. Only the goroutine of run calls it.

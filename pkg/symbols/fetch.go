@@ -66,7 +66,7 @@ func (s *Store) fetched(e *entry, t *symtab.Table, err error) {
 }
 
 // errNotWanted is the error for a file that was forgotten before its debug file arrived.
-var errNotWanted = errors.New("no caller waits any longer")
+var errNotWanted = errors.New("no caller is waiting any longer")
 
 // fetchTable gets the debug file of old, and returns a table with both and the CPU time of the reader. If the file was fetched
 // before, it only reads lines.

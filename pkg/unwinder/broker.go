@@ -151,7 +151,7 @@ func (b *Broker) ended(fatal error) bool {
 		return false
 	}
 	if fatal != nil && b.hello && users > 0 { // these subscribers have seen the unwinder work
-		defer b.log.Warnf("%d running gadgets get no more whole stacks: %v", users, fatal)
+		defer b.log.Warnf("%d running gadgets no longer get whole stacks: %v", users, fatal)
 	}
 	b.tell(fatal)
 	b.running = nil

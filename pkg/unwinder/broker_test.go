@@ -356,8 +356,8 @@ func TestRefusedLater(t *testing.T) {
 	two, err := b.Subscribe(t.Context(), ask(playRefuse))
 	require.NoError(t, err)
 	defer two.Close()
-	require.Eventually(t, func() bool { return strings.Contains(l.String(), "no more whole stacks") }, time.Minute, 10*time.Millisecond)
-	assert.Contains(t, l.String(), "2 running gadgets get no more whole stacks: whole stacks are not available on this machine: it lacks CAP_BPF")
+	require.Eventually(t, func() bool { return strings.Contains(l.String(), "no longer get whole stacks") }, time.Minute, 10*time.Millisecond)
+	assert.Contains(t, l.String(), "2 running gadgets no longer get whole stacks: whole stacks are not available on this machine: it lacks CAP_BPF")
 }
 
 // TestSubscribeGivesUp checks that Subscribe stops waiting with its context, both for a first run and for its end.

@@ -41,7 +41,7 @@ func TestHung(t *testing.T) {
 	receive(t, s, 3)
 	hung := hang(t, b)
 	require.Eventually(t, func() bool {
-		return strings.Contains(l.String(), "warning: whole stacks have stopped: 3 unwinders are blocked")
+		return strings.Contains(l.String(), "warning: gadgets no longer get whole stacks: 3 unwinders are blocked")
 	}, time.Minute, 10*time.Millisecond)
 	sum(t, s)
 	_, err = b.Subscribe(t.Context(), ask(playCrash))
@@ -51,7 +51,7 @@ func TestHung(t *testing.T) {
 	require.Equal(t, starts, b.Totals().Starts)
 	hung[1].kill()
 	receive(t, s, 3)
-	require.Equal(t, 1, strings.Count(l.String(), "whole stacks have stopped: "), l.String())
+	require.Equal(t, 1, strings.Count(l.String(), "gadgets no longer get whole stacks: "), l.String())
 }
 
 // hang makes as many unwinders hang as prevent another start.

@@ -65,7 +65,7 @@ func (b *Broker) stall() (stalled bool, fatal error) {
 	if b.stalled == nil {
 		b.stalled = err
 		b.tell(err)
-		defer b.log.Warnf("whole stacks have stopped: %v", err)
+		defer b.log.Warnf("gadgets no longer get whole stacks: %v", err)
 	}
 	return true, nil
 }

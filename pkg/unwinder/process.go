@@ -137,16 +137,16 @@ func launch(path string, s Settings, a avoid, bound uint64, shared []*ebpf.Map, 
 func newCounters() (*os.File, error) {
 	fd, err := unix.MemfdCreate("unwinder", unix.MFD_CLOEXEC|unix.MFD_ALLOW_SEALING)
 	if err != nil {
-		return nil, fmt.Errorf("creating the file of counters: %w", err)
+		return nil, fmt.Errorf("creating the counter file: %w", err)
 	}
 	f := os.NewFile(uintptr(fd), "counters")
 	if err := f.Truncate(8 * wire.CounterCount); err != nil {
 		f.Close()
-		return nil, fmt.Errorf("creating the file of counters: %w", err)
+		return nil, fmt.Errorf("creating the counter file: %w", err)
 	}
 	if _, err := unix.FcntlInt(f.Fd(), unix.F_ADD_SEALS, unix.F_SEAL_SHRINK|unix.F_SEAL_GROW|unix.F_SEAL_SEAL); err != nil {
 		f.Close()
-		return nil, fmt.Errorf("sealing the file of counters: %w", err)
+		return nil, fmt.Errorf("sealing the counter file: %w", err)
 	}
 	return f, nil
 }
@@ -261,7 +261,7 @@ func reasonOf(err error, log *logWriter) string {
 	last := log.last()
 	switch {
 	case err == nil:
-		return "it ended by itself" + last
+		return "it exited by itself" + last
 	case errors.As(err, &exit):
 		if st, ok := exit.Sys().(syscall.WaitStatus); ok && st.Signaled() {
 			return "it was killed by the signal " + unix.SignalName(st.Signal()) + last

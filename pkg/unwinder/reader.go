@@ -75,11 +75,11 @@ type readerRun struct {
 
 // NewReader returns a Reader that logs to log. It calls ended, if not nil, each time that its process exits unexpectedly.
 func NewReader(log Log, ended func()) *Reader {
-	const lacks = "functions of programs have no names"
+	const lacks = "user functions have no names"
 	memory := min(readerMost, max(readerLeast, groupLimit()/4))
 	return &Reader{
 		runs: newRuns(log, ended, "names", lacks, memory), facts: newRuns(log, ended, "build IDs", lacks, readerLeast),
-		lines: newRuns(log, ended, "source lines", "functions of programs have no lines (source_lines)", memory),
+		lines: newRuns(log, ended, "source lines", "user functions have no lines (source_lines)", memory),
 	}
 }
 
@@ -137,7 +137,7 @@ func pause(ctx context.Context, wait time.Duration) {
 }
 
 var (
-	errLeftOut = fmt.Errorf("%w: reading it ended the program %s twice", symtab.ErrMalformed, Program)
+	errLeftOut = fmt.Errorf("%w: reading it made the program %s exit twice", symtab.ErrMalformed, Program)
 	errClosed  = fmt.Errorf("%w: it was closed", symtab.ErrReader)
 	errLater   = fmt.Errorf("%w: it is restarting", symtab.ErrReader)
 )
@@ -243,7 +243,7 @@ func (r *runs) lose(said string) {
 		r.backoff = r.firstBackoff
 	}
 	r.next = time.Now().Add(r.backoff)
-	r.log.Warnf("restarting the reader of files in %v, no %s are read until then: %s%s", r.backoff, r.reads, run.reason(), said)
+	r.log.Warnf("restarting the file reader in %v, and no %s are read until then: %s%s", r.backoff, r.reads, run.reason(), said)
 	if r.ended != nil {
 		r.ended()
 	}
@@ -269,14 +269,14 @@ func (r *runs) end() {
 // start starts the process. The caller holds mu.
 func (r *runs) start() error {
 	if r.hung = slices.DeleteFunc(r.hung, (*readerRun).gone); len(r.hung) >= maxHung {
-		return fmt.Errorf("%w: %d of its runs are blocked by file systems that do not answer (find them with mount | grep -e fuse -e nfs)", symtab.ErrReader, len(r.hung))
+		return fmt.Errorf("%w: %d of its processes are blocked by file systems that do not answer (find them with mount | grep -e fuse -e nfs)", symtab.ErrReader, len(r.hung))
 	}
 	path, err := r.path()
 	if err != nil {
 		r.warned.Do(func() { r.log.Warnf("%s: %v", r.lacks, err) })
 		return fmt.Errorf("%w: %w", symtab.ErrReader, err)
 	}
-	run, err := launchReader(path, r.memory, func(line string) { r.log.Debugf("reader of files: %s", line) })
+	run, err := launchReader(path, r.memory, func(line string) { r.log.Debugf("file reader: %s", line) })
 	if err != nil {
 		r.warned.Do(func() { r.log.Warnf("%s: %v", r.lacks, err) })
 		r.next = time.Now().Add(maxBackoff)

@@ -187,7 +187,7 @@ func TestReaderWrong(t *testing.T) {
 		s := symbols.NewStore(symbols.Options{Reader: r, Timeout: 100 * time.Millisecond})
 		require.Equal(t, symtab.Unreadable, stateOf(t, s, ownFile(t)))
 		require.EqualValues(t, 1, s.Stats().Lost)
-		require.Contains(t, l.String(), "restarting the reader of files")
+		require.Contains(t, l.String(), "restarting the file reader")
 		s.Close()
 	}
 }

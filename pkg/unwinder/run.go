@@ -107,7 +107,7 @@ func (b *Broker) once(path string, settings Settings, down time.Time) ending {
 			}
 			r.take(ev)
 			if ev.Flush != nil && !pace.AllowN(heard, 1) && why == "" {
-				why = fmt.Sprintf("it writes more than %d batches of samples a second, and may have been taken over by what it reads", flushRate)
+				why = fmt.Sprintf("it writes more than %d batches of samples a second, and might have been taken over by a file that it reads", flushRate)
 				p.destroy(b.endTime)
 			}
 		case err := <-broken:
@@ -158,7 +158,7 @@ func (b *Broker) once(path string, settings Settings, down time.Time) ending {
 			silent := time.Since(heard) > b.silence
 			switch {
 			case blocked > b.unanswered:
-				why = fmt.Sprintf("reading the files of the process %d made no progress for %v: their file system may not answer. Samples of that process are skipped from now on", reading.pid, blocked.Round(b.unanswered/10))
+				why = fmt.Sprintf("reading the files of the process %d made no progress for %v: their file system might not answer. Samples of that process are skipped from now on", reading.pid, blocked.Round(b.unanswered/10))
 				b.leaveAlone(reading.pid)
 			case spent > b.silence:
 				why = fmt.Sprintf("one read of the files of the process %d took %v of CPU time: the files may be malicious. Samples of that process are skipped from now on", reading.pid, spent.Round(b.silence/6))
@@ -177,7 +177,7 @@ func (b *Broker) once(path string, settings Settings, down time.Time) ending {
 			b.totals.Memory = memory
 			b.mu.Unlock()
 			if memory > p.bound && why == "" {
-				why = fmt.Sprintf("it uses %d MiB of memory; the limit is %d MiB, which is 1 GiB or half of its control group's limit", memory>>20, p.bound>>20)
+				why = fmt.Sprintf("it uses %d MiB of memory; the limit is %d MiB, which is 1 GiB or half of its cgroup's limit", memory>>20, p.bound>>20)
 				p.destroy(b.endTime)
 			}
 		}

@@ -128,7 +128,7 @@ func testContext(t *testing.T, unwind string) {
 			require.Subset(t, before, services)
 		}
 	}
-	require.NotContains(t, r.log, "restarting the reader of files")
+	require.NotContains(t, r.log, "restarting the file reader")
 	require.NotContains(t, r.log, "reading a row failed")
 }
 

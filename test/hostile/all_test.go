@@ -157,7 +157,7 @@ func startLinks(t *testing.T, dir, attack string) {
 // interval has the samples of a program in an exporter's interval.
 type interval struct{ all, right int64 }
 
-var endedLine = regexp.MustCompile(`restarting the (unwinder|reader of files)[^\n]*`)
+var endedLine = regexp.MustCompile(`restarting the (unwinder|file reader)[^\n]*`)
 
 // TestAllAtOnce runs all attackers at once, beside ig in a control group of 512 MiB, for HOSTILE_DURATION. ig survives, and
 // programs beside them keep their names, whole stacks and services.

@@ -78,10 +78,10 @@ func New(o Options) (*Client, error) {
 	for i, text := range o.URLs {
 		u, err := url.Parse(text)
 		if err != nil { // not wrapped: the error has the URL, which may hold a password
-			return nil, fmt.Errorf("debuginfod server %d of %d: want a URL like https://debuginfod.example.org", i+1, len(o.URLs))
+			return nil, fmt.Errorf("debuginfod server %d of %d: must be a URL such as https://debuginfod.example.org", i+1, len(o.URLs))
 		}
 		if u.Scheme != "http" && u.Scheme != "https" || u.Host == "" {
-			return nil, fmt.Errorf("debuginfod server %q: want a URL like https://debuginfod.example.org", withoutSecrets(u))
+			return nil, fmt.Errorf("debuginfod server %q: must be a URL such as https://debuginfod.example.org", withoutSecrets(u))
 		}
 		c.servers = append(c.servers, upstream{url: strings.TrimRight(text, "/"), name: withoutSecrets(u)})
 	}
@@ -252,7 +252,7 @@ func (c *Client) makeRoom(size int64) error {
 		sum -= f.Size()
 	}
 	if sum > c.options.DirBytes {
-		return fmt.Errorf("%w: the server's file does not fit into %d bytes for all files", ErrNotFound, c.options.DirBytes)
+		return fmt.Errorf("%w: the server's file does not fit into the cache of %d bytes", ErrNotFound, c.options.DirBytes)
 	}
 	return nil
 }

@@ -11,7 +11,7 @@ import (
 )
 
 // ErrCodec is the error for an invalid encoded Table.
-var ErrCodec = errors.New("the reader of files has sent invalid data")
+var ErrCodec = errors.New("the file reader has sent invalid data")
 
 // Coder either writes or reads: its methods encode their argument or decode into it. After an error they do nothing.
 type Coder struct {

@@ -64,7 +64,7 @@ func (t *Task) Brief() bool { return t.Kind == ReadFact }
 type GoRange struct{ Number, Size uint32 }
 
 // ErrReader is the error if the reader ended without a sign that the file is at fault.
-var ErrReader = errors.New("the reader of files ended")
+var ErrReader = errors.New("the file reader exited")
 
 // DebugFiles opens candidates for a file's debug file.
 type DebugFiles interface {

@@ -39,7 +39,7 @@ func (i *instance) add(pid uint32) {
 		i.refused = now
 		if !i.warned.processes {
 			i.warned.processes = true
-			i.log.Warnf("%s: %d processes have probes, which is the limit; others wait until one ends: choose fewer processes", Name, mostProcesses)
+			i.log.Warnf("%s: %d processes have probes, which is the limit; others wait until one exits: choose fewer processes", Name, mostProcesses)
 		}
 		return
 	}

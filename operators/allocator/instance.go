@@ -121,7 +121,7 @@ func (i *instance) begin(gadgetCtx operators.GadgetContext) error {
 	}
 	i.counts, i.known = found["allocator_counts"], found["allocator_processes"]
 	if i.counts.MaxEntries() < uint32(len(i.slots)) {
-		return fmt.Errorf("operator %s: the gadget's map allocator_counts has %d entries and needs %d: it was built for another version", Name, i.counts.MaxEntries(), len(i.slots))
+		return fmt.Errorf("operator %s: the gadget's map allocator_counts has %d entries and needs %d: the gadget was built for another version", Name, i.counts.MaxEntries(), len(i.slots))
 	}
 	if i.loaded, err = load(found["allocator_programs"]); err != nil {
 		return err
@@ -291,7 +291,7 @@ func (i *instance) step(now time.Time) error {
 	used := i.usage()
 	switch i.pacer.next(now, used, i.live) {
 	case tooDear:
-		return fmt.Errorf("--live must not miss an allocation, and the probes take %s, more than --%s=%.0f percent of a CPU: choose fewer processes, or leave out --live",
+		return fmt.Errorf("--live must not miss an allocation, and the probes cost %s, more than --%s=%.0f percent of a CPU: choose fewer processes, or leave out --live",
 			i.pacer.now(), ParamMaxCost, 100*i.maxCost)
 	case pause:
 		if i.pacer.plan.period == 0 {

@@ -59,7 +59,7 @@ func (operator) InstanceParams() api.Params {
 	return api.Params{
 		{
 			Key: ParamMaxCost, DefaultValue: "5", TypeHint: api.TypeUint32,
-			Description: "Limit for the probes in percent of one CPU. Above it, the most expensive processes have probes only in random stretches of time, and values are scaled up; with --live the run ends instead",
+			Description: "Limit for the probes in percent of one CPU. Above it, the most expensive processes have probes only during random periods, and values are scaled up; with --live, the run ends instead",
 		},
 		{
 			Key: ParamEverywhere, DefaultValue: "false", TypeHint: api.TypeBool,

@@ -38,7 +38,7 @@ const mostInner = 256
 func newClassifier(gadgetCtx operators.GadgetContext, metadata *viper.Viper) (classifier, error) {
 	j := classifier{inner: metadata.GetStringSlice("inner")}
 	if len(j.inner) > mostInner {
-		return j, fmt.Errorf("inner: %d functions, the limit is %d", len(j.inner), mostInner)
+		return j, fmt.Errorf("inner: %d functions exceed the limit of %d", len(j.inner), mostInner)
 	}
 	if !metadata.IsSet("kinds") {
 		return j, nil

@@ -146,7 +146,7 @@ func TestMetadataWrong(t *testing.T) {
 		{"source: allocations", "source: [1, 2]", "the gadget has no data source"},
 		{"sums: [bytes, calls]", "sums: [bytes, none]", `my_value has no member "none" of 8 bytes`},
 		{"sums: [bytes, calls]", "sums: {bytes: calls}", ""},
-		{"sums: [bytes, calls]", "sums: [" + strings.Repeat("bytes,", 100) + "bytes]", "101 sums, the limit is"},
+		{"sums: [bytes, calls]", "sums: [" + strings.Repeat("bytes,", 100) + "bytes]", "101 sums exceed the limit of"},
 		{"step: sample_bytes", "step: none", ""},
 		{"step: sample_bytes", "step: {a: b}", ""},
 		{"step: sample_bytes", "kinds: 1", "kinds: not a section"},

@@ -82,7 +82,7 @@ func layoutOf(rows *ebpf.MapSpec, sums []string, kind string) (layout, error) {
 		}
 	}
 	if len(sums) > mostMembers {
-		return layout{}, fmt.Errorf("%d sums, the limit is %d", len(sums), mostMembers)
+		return layout{}, fmt.Errorf("%d sums exceed the limit of %d", len(sums), mostMembers)
 	}
 	for _, name := range sums {
 		at, err := unwinder.Member(value, name, 8)

@@ -103,9 +103,9 @@ func TestLayoutWrong(t *testing.T) {
 		change func(rows *ebpf.MapSpec, key, value *btf.Struct)
 		want   string
 	}{
-		{"no types", func(rows *ebpf.MapSpec, _, _ *btf.Struct) { rows.Key = nil }, `the map "rows" needs structs with multiples of 8 bytes`},
-		{"a number as key", func(rows *ebpf.MapSpec, _, _ *btf.Struct) { rows.Key = &btf.Int{Size: 8} }, "needs structs"},
-		{"a size of its own", func(_ *ebpf.MapSpec, key, _ *btf.Struct) { key.Size++ }, "needs structs with multiples of 8 bytes"},
+		{"no types", func(rows *ebpf.MapSpec, _, _ *btf.Struct) { rows.Key = nil }, `the key and the value of the map "rows" must be structs whose sizes are multiples of 8 bytes`},
+		{"a number as key", func(rows *ebpf.MapSpec, _, _ *btf.Struct) { rows.Key = &btf.Int{Size: 8} }, "must be structs"},
+		{"a size of its own", func(_ *ebpf.MapSpec, key, _ *btf.Struct) { key.Size++ }, "must be structs whose sizes are multiples of 8 bytes"},
 		{"too large", func(_ *ebpf.MapSpec, key, _ *btf.Struct) { key.Size = 1 << 31 }, "larger than"},
 		{"too large a value", func(_ *ebpf.MapSpec, _, value *btf.Struct) { value.Size = 1 << 31 }, "larger than"},
 		{"no stack key", func(_ *ebpf.MapSpec, key, _ *btf.Struct) { key.Members[1].Name = "x" }, `my_key has no member "user_stack_key" of 8 bytes`},

@@ -94,7 +94,7 @@ func (l *live) take(maps map[string]*ebpf.Map, metadata *viper.Viper) error {
 		return fmt.Errorf("operator %s: the map %q is not a hash table of allocations: see struct allocation and struct allocated of profile_alloc", Name, inUse)
 	}
 	if l.execs != nil && (l.execs.KeySize() != 4 || l.execs.ValueSize() != 8) {
-		return fmt.Errorf("operator %s: the map %q has no times by PID", Name, execs)
+		return fmt.Errorf("operator %s: the map %q must have keys of 4 bytes (PIDs) and values of 8 bytes (times)", Name, execs)
 	}
 	return nil
 }

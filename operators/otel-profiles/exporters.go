@@ -226,7 +226,7 @@ func parseInterval(text string, remote bool) (time.Duration, error) {
 	case d <= 0:
 		return 0, fmt.Errorf("parameter %q: %q must be positive", ParamInterval, text)
 	case remote && d < config.MinInterval:
-		return 0, fmt.Errorf("parameter %q: %q is too short: a daemon takes %v or more", ParamInterval, text, config.MinInterval)
+		return 0, fmt.Errorf("parameter %q: %q is too short: a daemon requires at least %v", ParamInterval, text, config.MinInterval)
 	case d < minInterval:
 		return 0, fmt.Errorf("parameter %q: %q is too short: at least %v", ParamInterval, text, minInterval)
 	case d > config.MaxInterval:

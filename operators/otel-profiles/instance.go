@@ -81,7 +81,7 @@ func (i *instance) PreStart(gadgetCtx operators.GadgetContext) error {
 	if i.targets.empty() {
 		for _, key := range localParams {
 			if i.values[key] != "" {
-				gadgetCtx.Logger().Warnf("%s: --%s has no effect without --%s: nothing is exported; for a receiver without configuration write --%s=%s", Name, key, ParamExporter, ParamExporter, config.BuiltIn)
+				gadgetCtx.Logger().Warnf("%s: --%s has no effect without --%s, so nothing is exported: to export without a configured exporter, set --%s=%s", Name, key, ParamExporter, ParamExporter, config.BuiltIn)
 			}
 		}
 		return nil

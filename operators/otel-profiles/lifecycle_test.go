@@ -122,6 +122,6 @@ func TestShutdownWhileAGadgetCloses(t *testing.T) {
 	<-sent
 	ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
 	defer cancel()
-	require.ErrorContains(t, op.Shutdown(ctx), "has not ended")
+	require.ErrorContains(t, op.Shutdown(ctx), "has not stopped")
 	require.NoError(t, <-done)
 }

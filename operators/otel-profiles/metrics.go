@@ -62,7 +62,7 @@ var theInstruments = sync.OnceValue(func() *instruments {
 		return instrument{func(n int64, attrs ...attribute.KeyValue) { change(c, n, attrs...) }, value}
 	}
 	duration, _ := metrics.Float64Histogram("ig_otel_profiles_request_duration", metric.WithUnit("s"),
-		metric.WithDescription("Time from sending a request to its answer"))
+		metric.WithDescription("Time from sending a request to receiving its response"))
 	return &instruments{
 		ofExporter: []instrument{
 			counting(counter("exporter_sent_profile_samples", "{sample}", "Samples in requests that the receiver accepted"), func(f figures) int64 { return f.SentSamples }),
@@ -71,7 +71,7 @@ var theInstruments = sync.OnceValue(func() *instruments {
 			counting(counter("request_bytes", "By", "Bytes of requests sent, before compression"), func(f figures) int64 { return f.RequestBytes }),
 			counting(counter("request_wire_bytes", "By", "Bytes of requests sent, after compression"), func(f figures) int64 { return f.WireBytes }),
 			counting(counter("request_retries", "{request}", "Requests sent again after a failure"), func(f figures) int64 { return f.Retries }),
-			counting(counter("exporter_corrupt_files", "{file}", "Files of the storage folder without usable content"), func(f figures) int64 { return f.CorruptFiles }),
+			counting(counter("exporter_corrupt_files", "{file}", "Files in the storage folder without usable content"), func(f figures) int64 { return f.CorruptFiles }),
 			changing(upDown("exporter_queue_size", "By", "Bytes in the queue"), func(f figures) int64 { return f.QueueBytes }),
 			changing(upDown("exporter_queue_capacity", "By", "Capacity of the queue in bytes"), func(f figures) int64 { return f.QueueCapacity }),
 			changing(upDown("exporter_queue_requests", "{request}", "Requests in the queue"), func(f figures) int64 { return f.QueueMessages }),
@@ -79,7 +79,7 @@ var theInstruments = sync.OnceValue(func() *instruments {
 			changing(upDown("exporter_not_stored", "{exporter}", "Exporters whose last write to the storage folder failed: a restart would lose their queue"), func(f figures) int64 { return one(f.NotStored) }),
 			changing(upDown("exporter_waiting", "{exporter}", "Exporters that are not ready, because a file or folder is missing"), func(f figures) int64 { return one(f.Waiting) }),
 		},
-		requests:      counter("requests", "{request}", "Requests sent, repeated ones included"),
+		requests:      counter("requests", "{request}", "Requests sent, including retries"),
 		rowsDelivered: counter("rows_delivered", "{row}", "Rows in requests that the receiver accepted"),
 		rowsPartial:   counter("rows_partial", "{row}", "Rows in requests that the receiver accepted only partly"),
 		rowsRead:      counter("rows_read", "{row}", "Rows read from gadgets"),
@@ -92,7 +92,7 @@ var theInstruments = sync.OnceValue(func() *instruments {
 			profile.Truncated:  counter("rows_stack_truncated", "{row}", "Rows whose stack is truncated: too deep, or not unwound further"),
 			profile.Incomplete: counter("rows_stack_incomplete", "{row}", "Rows whose stack does not end at a known entry point"),
 		},
-		failed:      upDown("gadgets_failed", "{gadget}", "Detached runs with an exporter that did not start or have failed"),
+		failed:      upDown("gadgets_failed", "{gadget}", "Detached exporting runs that did not start or have failed"),
 		mistakes:    upDown("exporter_mistakes", "{mistake}", "Current mistakes in exporter settings; the log names each"),
 		dataSources: upDown("data_sources", "{data_source}", "Data sources that are being exported, counted once per exporter"),
 		duration:    duration,

@@ -48,7 +48,7 @@ func (p *pipeline) absent(c Counts) string {
 		case stack.Refused:
 			why = append(why, "the kernel could not record them")
 		case stack.NoneThere:
-			why = append(why, "there were none: kernel threads have no user stack, and programs in user mode no kernel stack")
+			why = append(why, "there were none: kernel threads have no user stack, and programs in user mode have no kernel stack")
 		case stack.NoText:
 			why = append(why, "their text fields are empty")
 		}

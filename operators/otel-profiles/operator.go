@@ -127,7 +127,7 @@ func Serve(ctx context.Context, drain time.Duration, run func() error) (failure 
 	case failure = <-failed:
 	case <-ctx.Done():
 	}
-	log.Infof("stopping: up to %s to deliver the last profiles", drain)
+	log.Infof("stopping: delivering the last profiles for at most %s", drain)
 	// ctx may have ended, so the remaining work gets its own time limit. After a failed service, gadgets may still run.
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), drain)
 	defer cancel()
@@ -263,7 +263,7 @@ func extraParams() api.Params {
 		param(ParamInsecure, "", "Send in plain text: true or false"),
 		param(ParamHeaders, "", "Headers of each request: key=value,..."),
 		param(ParamCompression, "", "Compression: gzip, zstd or none"),
-		param(ParamCheck, "", "For scripts: with true, exit with an error if no row was delivered, or nearly none with a stack"),
+		param(ParamCheck, "", "For scripts: if true, exit with an error if no row was delivered, or if nearly all rows lack a stack"),
 	}
 }
 
@@ -297,7 +297,7 @@ func (o *Operator) InstantiateDataOperator(gadgetCtx operators.GadgetContext, va
 	}
 	if check := values[ParamCheck]; check != "" {
 		if inst.mustDeliver, err = strconv.ParseBool(strings.TrimSpace(check)); err != nil {
-			return nil, fmt.Errorf("parameter %q: got %q, takes true or false", ParamCheck, check)
+			return nil, fmt.Errorf("parameter %q: got %q, must be true or false", ParamCheck, check)
 		}
 	}
 	return inst, nil
@@ -329,7 +329,7 @@ func withoutImageDefaults(gadgetCtx operators.GadgetContext, values api.ParamVal
 				// The image does not know the receiver's limits.
 				may = fmt.Sprintf("an image may set 1s to 1h: %v", err)
 			}
-			gadgetCtx.Logger().Warnf("%s: the gadget's image sets parameter %q to %q by paramDefaults: ignored, %s; to use this value, write it with a trailing space, --%s='… '",
+			gadgetCtx.Logger().Warnf("%s: the gadget's image sets parameter %q to %q by paramDefaults: ignored, because %s. To use this value, set it with a trailing space: --%s='… '",
 				Name, k, def, may, k)
 			delete(out, k)
 		}
@@ -365,7 +365,7 @@ func (o *Operator) Shutdown(ctx context.Context) error {
 		case <-ending.Done():
 			// Send its sums so far.
 			inst.flush()
-			errs = append(errs, fmt.Errorf("gadget %q has not ended: %w", inst.gadget, ending.Err()))
+			errs = append(errs, fmt.Errorf("gadget %q has not stopped: %w", inst.gadget, ending.Err()))
 		}
 	}
 	errs = append(errs, o.exporters.shutdown(ctx))

@@ -259,7 +259,7 @@ func TestShutdownEndsRunningGadgets(t *testing.T) {
 			err := op.Shutdown(ctx)
 			require.Equal(t, c.want, leaves(t, r))
 			if !c.ends {
-				require.ErrorContains(t, err, "has not ended")
+				require.ErrorContains(t, err, "has not stopped")
 				close(release)
 			} else {
 				require.NoError(t, err)

@@ -295,7 +295,7 @@ func (p *pipeline) flush(now time.Time) {
 				p.once("denied", "no access to %d processes so far: their frames have no names; grant CAP_SYS_PTRACE, with CAP_CHECKPOINT_RESTORE or CAP_SYS_ADMIN", read.Denied)
 			}
 			if read.DeniedFiles > 0 {
-				p.once("denied files", "no access to %d files so far: their frames have no names; grant CAP_SYS_PTRACE, with CAP_CHECKPOINT_RESTORE or CAP_SYS_ADMIN, and CAP_DAC_READ_SEARCH for files that only their owner may read", read.DeniedFiles)
+				p.once("denied files", "no access to %d files so far: their frames have no names; grant CAP_SYS_PTRACE, with CAP_CHECKPOINT_RESTORE or CAP_SYS_ADMIN, and CAP_DAC_READ_SEARCH for files that only their owner can read", read.DeniedFiles)
 			}
 		}
 	}

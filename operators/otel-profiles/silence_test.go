@@ -18,7 +18,7 @@ func TestNothingIsSilent(t *testing.T) {
 
 	g := &gadgettest.Gadget{Start: ends}
 	require.NoError(t, g.Make(t.Context(), op).Run(gadgettest.Params("", otelprofiles.ParamEndpoint, "http://127.0.0.1:1")))
-	require.Contains(t, g.Log.String(), "--otel-profiles-endpoint has no effect without --otel-profiles-exporter: nothing is exported")
+	require.Contains(t, g.Log.String(), "--otel-profiles-endpoint has no effect without --otel-profiles-exporter, so nothing is exported")
 
 	g = &gadgettest.Gadget{Start: ends}
 	require.NoError(t, g.Make(t.Context(), op).Run(gadgettest.Params("mine")))
@@ -40,7 +40,7 @@ func TestNothingIsSilent(t *testing.T) {
 	require.ErrorContains(t, op.Failed(), "none of 1 rows was delivered")
 	require.Contains(t, g.Log.String(), "none of 1 rows was delivered")
 	require.ErrorContains(t, (&gadgettest.Gadget{}).Make(t.Context(), op).Run(gadgettest.Params("mine", otelprofiles.ParamCheck, "yes")),
-		`parameter "otel-profiles-check": got "yes", takes true or false`)
+		`parameter "otel-profiles-check": got "yes", must be true or false`)
 }
 
 // A run whose rows have no stack logs a warning while it runs. With ParamCheck it fails.

@@ -26,7 +26,7 @@ func (i *instance) collectStacks(gadgetCtx operators.GadgetContext) {
 		}
 	}
 	if flags := tune.CollectStacks(gadgetCtx, kernel, user); len(flags) > 0 {
-		i.log.Infof("%s: the gadget collects stacks for the export, as with %s; to collect them only with these flags, set collect_stacks: off", Name, strings.Join(flags, " and "))
+		i.log.Infof("%s: the gadget collects stacks for the exporter, as if you had set %s; with collect_stacks: off, it collects them only if you set these flags", Name, strings.Join(flags, " and "))
 	}
 	i.uncollected = tune.Uncollected(gadgetCtx)
 }

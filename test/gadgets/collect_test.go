@@ -38,7 +38,7 @@ func TestCollectStacks(t *testing.T) {
 			samples := r.of("opens")
 			require.NotEmpty(t, samples)
 			t.Logf("%d rows, %d without stack", r.accounts.read, r.accounts.noStack)
-			const line = "the gadget collects stacks for the export, as with --collect-ustack"
+			const line = "the gadget collects stacks for the exporter, as if you had set --collect-ustack"
 			if tc.collected {
 				require.Contains(t, string(r.log), line)
 				require.Positive(t, igtest.Total(igtest.Through(samples, "open_present")))

@@ -42,9 +42,9 @@ func unseenWhy(t wire.FrameType) string {
 	case wire.FrameBEAM:
 		return "The unwinder supports OTP 27 and 28, if beam.smp has a symbol table"
 	case wire.FrameDotnet:
-		return "The unwinder supports .NET 6 to 10, if the folder of the runtime has the name of its version. It does not support self-contained programs"
+		return "The unwinder supports .NET 6 to 10, if the runtime's folder is named after its version. It does not support self-contained programs"
 	}
-	return "The unwinder may not know its version, or its library has no symbols"
+	return "The unwinder might not support the runtime's version, or the runtime's library has no symbols"
 }
 
 func language(t wire.FrameType) string {

@@ -25,7 +25,7 @@ func unwindParams() api.Params {
 	return api.Params{
 		{
 			Key: ParamLanguages, DefaultValue: "all",
-			Description: "Languages to unwind besides native code: all, or a list of beam, dotnet, go, java, lua, native, node, perl, php, python, ruby",
+			Description: "Languages to unwind: all, or a list of beam, dotnet, go, java, lua, native, node, perl, php, python, ruby; native code is always unwound",
 		},
 		{
 			Key: ParamScale, DefaultValue: "0", TypeHint: api.TypeUint32,
@@ -33,7 +33,7 @@ func unwindParams() api.Params {
 		},
 		{
 			Key: ParamSpans, DefaultValue: "false", TypeHint: api.TypeBool,
-			Description: "Distinguish events by span, if the program publishes it (Go: the pprof labels trace_id and span_id)",
+			Description: "Distinguish events by span, if the program publishes its spans (Go: the pprof labels trace_id and span_id)",
 		},
 		{
 			Key:         ParamLabels,
@@ -41,7 +41,7 @@ func unwindParams() api.Params {
 		},
 		{
 			Key: ParamNames, DefaultValue: "true", TypeHint: api.TypeBool,
-			Description: "Find the names of native functions: false leaves file, build ID and address, for a backend that has symbols",
+			Description: "Find the names of native functions: with false, frames have only file, build ID and address, for a backend that has symbols",
 		},
 	}
 }

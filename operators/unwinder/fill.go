@@ -24,7 +24,7 @@ func Fill(ds datasource.DataSource, keySize, valueSize int, rows func(add func(k
 	for _, f := range ds.Fields() {
 		// Readers of a field rely on its offset.
 		if size, ok := sizes[f.PayloadIndex]; ok && uint64(f.Offs)+uint64(f.Size) > uint64(size) {
-			return fmt.Errorf("the field %q of the data source %q is not at its offset in the map", f.FullName, ds.Name())
+			return fmt.Errorf("the field %q of the data source %q extends past the end of the map's key or value", f.FullName, ds.Name())
 		}
 	}
 	err := ds.SubscribeArray(func(_ datasource.DataSource, array datasource.DataArray) error {

@@ -64,7 +64,7 @@ func RowTypes(rows *ebpf.MapSpec) (key, value *btf.Struct, err error) {
 	key, okKey := rows.Key.(*btf.Struct)
 	value, okValue := rows.Value.(*btf.Struct)
 	if !okKey || !okValue || key.Size%8 != 0 || value.Size%8 != 0 {
-		return nil, nil, fmt.Errorf("the map %q needs structs with multiples of 8 bytes as key and value", rows.Name)
+		return nil, nil, fmt.Errorf("the key and the value of the map %q must be structs whose sizes are multiples of 8 bytes", rows.Name)
 	}
 	if key.Size > maxRowSize || value.Size > maxRowSize {
 		return nil, nil, fmt.Errorf("the key or the value of the map %q is larger than %d bytes", rows.Name, maxRowSize)

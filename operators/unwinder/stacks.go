@@ -48,7 +48,7 @@ type Stacks struct {
 func UnwindParam() *api.Param {
 	return &api.Param{
 		Key: ParamUnwind, DefaultValue: unwindAuto, PossibleValues: []string{unwindAuto, unwindWhole, unwindFramePointers},
-		Description: "How to collect stacks: whole, in all languages that the unwinder supports; frame-pointers, which costs less; auto: whole if this machine allows it",
+		Description: "How to collect stacks: whole (all languages that the unwinder supports), frame-pointers (cheaper), or auto (whole if this machine allows it)",
 	}
 }
 
@@ -117,7 +117,7 @@ func (s *Stacks) choose(gadgetCtx operators.GadgetContext, prepare func() error)
 }
 
 // errUnasked is the error for runs whose flags leave nothing to unwind.
-var errUnasked = errors.New("the run's flags turn off stacks of programs")
+var errUnasked = errors.New("the run's flags turn off user stacks")
 
 // goes counts the run in the metric by the kind of its stacks; "": not at all.
 func (s *Stacks) goes(way string) {
@@ -278,7 +278,7 @@ func (s *Stacks) end() {
 		return
 	}
 	if err := s.over.Put(uint32(0), uint32(1)); err != nil {
-		s.log.Warnf("%s: stacks at the end of the run are by frame pointers: %v", UnwindName, err)
+		s.log.Warnf("%s: stacks at the end of the run are collected with frame pointers: %v", UnwindName, err)
 	}
 }
 

@@ -23,8 +23,8 @@ func TestUnseen(t *testing.T) {
 	count(&now, wire.FramePython, 400, 399)        // one sample has a frame
 	count(&now, wire.FrameJVM, enough-1, enough-1) // too few to tell
 	require.Equal(t, []string{
-		"30 samples of processes that run Ruby have no frames of that language, so functions are missing. The unwinder may not know its version, or its library has no symbols",
-		"400 samples of processes that run .NET have no frames of that language, so functions are missing. The unwinder supports .NET 6 to 10, if the folder of the runtime has the name of its version. It does not support self-contained programs",
+		"30 samples of processes that run Ruby have no frames of that language, so functions are missing. The unwinder might not support the runtime's version, or the runtime's library has no symbols",
+		"400 samples of processes that run .NET have no frames of that language, so functions are missing. The unwinder supports .NET 6 to 10, if the runtime's folder is named after its version. It does not support self-contained programs",
 		"20 samples of processes that run BEAM have no frames of that language, so functions are missing. The unwinder supports OTP 27 and 28, if beam.smp has a symbol table",
 	}, unseen(before, now, unwinder.Settings{Languages: "all"}))
 	require.Empty(t, unseen(now, now, unwinder.Settings{Languages: "all"}))

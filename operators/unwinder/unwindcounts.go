@@ -68,7 +68,7 @@ var unwindInstruments = sync.OnceValue(func() (m struct{ events, value metric.In
 	m.events, _ = metrics.Int64Counter("ig_otel_profiles_unwinder_events", metric.WithUnit("{event}"),
 		metric.WithDescription("Events that needed a stack, by result"))
 	m.value, _ = metrics.Int64Counter("ig_otel_profiles_unwinder_events_value",
-		metric.WithDescription("Time or bytes that these events stand for, by result and unit"))
+		metric.WithDescription("Time or bytes that these events represent, by result and unit"))
 	return m
 })
 

@@ -50,7 +50,7 @@ func burn(stdin io.Reader) error {
 		select {
 		case err := <-ended:
 			if err != nil {
-				return fmt.Errorf("waiting for the end: %w", err)
+				return fmt.Errorf("waiting for the end of standard input: %w", err)
 			}
 			return nil
 		default:

@@ -88,7 +88,7 @@ func startBusy(ctx context.Context, dir string, out io.Writer) (programs []runni
 			_ = p.cmd.Wait() // killed, so it returns an error
 		}
 		if err := errors.Join(errs...); err != nil {
-			return fmt.Errorf("ending the busy programs: %w", err)
+			return fmt.Errorf("stopping the busy programs: %w", err)
 		}
 		return nil
 	}

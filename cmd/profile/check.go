@@ -22,11 +22,11 @@ how much the program varies by itself. It takes the same inputs as profile diff.
 
 A rule of --fail-on is [PROGRAM:]WHAT>+N, with N in percentage points (pp) or in percent of the share before (%). WHAT is
   share or self   a function's own share
-  total           its share with the functions that it calls
+  total           its share, including the functions that it calls
   service         the share of a program, or of a container's service, in all samples
-A regression is a growth that exceeds the rule and that chance does not explain, corrected for the number of functions (Holm). In a simulation,
-1 of 100 comparisons of an unchanged program with 50 functions fails, and up to 2 of 100 with ten functions and three runs for each
-side. On a busy machine more fail, because samples there are not independent: give three or more runs for each side.
+A regression is an increase in a share that exceeds the rule and that chance does not explain. The test corrects for the number of
+functions (Holm). In a simulation, 1 of 100 comparisons of an unchanged program with 50 functions fails, and up to 2 of 100 with ten functions
+and three runs for each side. On a busy machine more fail, because samples there are not independent: give three or more runs for each side.
 
 Exit code: 0 no regression, 1 a regression, 2 anything else, such as a file that cannot be read.
 
@@ -141,10 +141,10 @@ func check(args []string, out io.Writer) error {
 	}
 	write := formats[*format]
 	if write == nil {
-		return meant(fmt.Errorf("--format %s: takes text, json or markdown", *format), *format, []string{"text", "json", "markdown"})
+		return meant(fmt.Errorf("--format %s: must be text, json or markdown", *format), *format, []string{"text", "json", "markdown"})
 	}
 	if c.rows < 1 {
-		return fmt.Errorf("--rows %d: takes 1 or more", c.rows)
+		return fmt.Errorf("--rows %d: must be 1 or more", c.rows)
 	}
 	if c.rules, err = parseRules(*failOn); err != nil {
 		return err
@@ -229,7 +229,7 @@ func (c checked) tooFine() (lines []string) {
 			least *= reference
 		}
 		if found := c.verdict.Detectable(reference); least > 0 && found > least {
-			lines = append(lines, fmt.Sprintf("%s: the share of a function with %.0f %% must grow by %.1f points to be detected: for this rule, take %.0f times as many samples",
+			lines = append(lines, fmt.Sprintf("%s: for a share of %.0f %%, only an increase of %.1f points or more is detected: this rule requires %.0f times as many samples",
 				r.text, 100*reference, 100*found, max(2, (found/least)*(found/least))))
 		}
 	}

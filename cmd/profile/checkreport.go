@@ -28,10 +28,10 @@ func (c checked) head() []string {
 	}
 	found := func(share float64) string {
 		d := v.Detectable(share)
-		return fmt.Sprintf("of %.0f %% by %.1f points (%.0f %%)", 100*share, 100*d, 100*d/share)
+		return fmt.Sprintf("%.1f points (%.0f %%) for a share of %.0f %%", 100*d, 100*d/share, 100*share)
 	}
 	return append(lines,
-		fmt.Sprintf("%s tested; growth that is detected in 9 of 10 cases: %s, or %s", plural(int64(v.Tested), "share"), found(reference), found(reference/10)))
+		fmt.Sprintf("%s tested; increase that is detected in 9 of 10 cases: %s, or %s", plural(int64(v.Tested), "share"), found(reference), found(reference/10)))
 }
 
 // conclusion returns the last line of the output.
@@ -87,7 +87,7 @@ func (c checked) table() [][]string {
 	return table
 }
 
-const checkLegend = "± is the sampling error of a change in points, in 19 of 20 cases. More and less are beyond chance, corrected for the number of tests. Kernel functions come in bursts, so they are tested only with several runs."
+const checkLegend = "± is the sampling error of a change in points, in 19 of 20 cases. \"more\" and \"less\" are beyond chance, corrected for the number of tests. Kernel functions run in bursts, so they are tested only with several runs."
 
 func (c checked) text(w io.Writer) error {
 	var text strings.Builder

@@ -16,7 +16,7 @@ import (
 )
 
 const demoUsage = `profile demo runs busy programs in several languages and samples this machine. It prints the measured shares
-of their functions next to the real ones.
+of their functions next to the actual shares.
 
 `
 

@@ -15,7 +15,7 @@ import (
 )
 
 const diffUsage = `profile diff shows what has changed from one result to another, by function. Amounts are per second
-of the run, because runs can differ in length. With --work, they are per unit of work. Memory in use is the value at the end.
+of the run, because runs can differ in length. With --work, amounts are per unit of work. Memory in use is the value at the end.
 Points are the change of a function's share in percentage points. profile check judges such changes, also over several runs.
 A result is a folder of this program, OTLP profiles in a file or in a folder of the file exporter, or a pprof profile.
 
@@ -29,7 +29,7 @@ A result is a folder of this program, OTLP profiles in a file or in a folder of 
 func runDiff(args []string, out io.Writer) error {
 	flags := newFlags("diff", diffUsage)
 	rows := flags.Int("rows", 15, "number of functions to list")
-	work := flags.Float64Slice("work", nil, "work of each run, as two `numbers`: amounts are then per unit of work")
+	work := flags.Float64Slice("work", nil, "work that each run did, as two `numbers`; amounts are then per unit of work")
 	page := flags.StringP("output", "o", "", "`file` for a picture of the difference, or none; by default next to the later result")
 	interpreters := false
 	addInterpreters(flags, &interpreters)
@@ -42,10 +42,10 @@ func runDiff(args []string, out io.Writer) error {
 		return fmt.Errorf("diff takes two results, not %d: profile diff BEFORE AFTER", flags.NArg())
 	}
 	if *rows < 1 {
-		return fmt.Errorf("--rows %d: takes 1 or more", *rows)
+		return fmt.Errorf("--rows %d: must be 1 or more", *rows)
 	}
 	if len(*work) != 0 && (len(*work) != 2 || (*work)[0] <= 0 || (*work)[1] <= 0) {
-		return errors.New("--work takes two numbers above 0, as in --work 12000,15000")
+		return errors.New("--work must be two numbers above 0, such as --work 12000,15000")
 	}
 	kind, infos, runs, err := loadAlike(flags.Args(), p.load)
 	if err != nil {
@@ -60,7 +60,7 @@ func runDiff(args []string, out io.Writer) error {
 		case isState(kind):
 			sides[i].Scale = 1
 		case infos[i].Seconds <= 0:
-			return fmt.Errorf("%s has no duration: %s is missing, and its profiles have none; compare per unit of work, with --work", flags.Arg(i), runFile)
+			return fmt.Errorf("%s has no duration: %s is missing, and no profile has a duration; compare per unit of work with --work", flags.Arg(i), runFile)
 		}
 	}
 	opts := report.Options{Own: byOwn(kind)}
@@ -113,7 +113,7 @@ func runDiff(args []string, out io.Writer) error {
 		drawn.Sides = append(drawn.Sides, flamepage.Side{Samples: side.Samples, Scale: side.Scale})
 	}
 	if err := writePage(*page, drawn); err != nil {
-		return fmt.Errorf("%w: name another file with -o, or -o none", err)
+		return fmt.Errorf("%w: name another file with -o, or use -o none", err)
 	}
 	fmt.Fprintf(out, "\nflame graph of the difference in %s: open it in a browser\n", *page)
 	return nil
@@ -160,7 +160,7 @@ func workHint(kind receiver.Type, sides [2]report.Side, given bool) string {
 	if low := min(amounts[0], amounts[1]); low > 0 && max(amounts[0], amounts[1])/low < 1+unlike {
 		return ""
 	}
-	return "the sums differ: if the program did more or less work than before, give the amounts with --work BEFORE,AFTER, such as served requests"
+	return "the sums differ: if the program did more or less work than before, set the amounts of work, such as served requests, with --work BEFORE,AFTER"
 }
 
 // oneRoot gives both sides the same program name if only one program was renamed, as from shop-1.2 to shop-1.3.

@@ -51,7 +51,7 @@ func (i *install) find() error {
 		i.ig = filepath.Join(bin, "ig")
 	}
 	if _, err := os.Stat(i.ig); err != nil {
-		return fmt.Errorf("finding the ig command: %w: build it with \"make build\", or name it with --ig", err)
+		return fmt.Errorf("finding the ig command: %w: build it with \"make build\", or set its path with --ig", err)
 	}
 	if i.gadgets != "" {
 		return nil
@@ -97,7 +97,7 @@ func (i *install) choose(asked string) (gadget, error) {
 func (i *install) own(name string) (gadget, error) {
 	file, there := i.archive(name)
 	if !there {
-		return gadget{}, fmt.Errorf("there is no image %s.tar in %q: build it with \"make gadgets\", or name its folder with --gadgets", name, i.gadgets)
+		return gadget{}, fmt.Errorf("there is no image %s.tar in %q: build it with \"make gadgets\", or set its folder with --gadgets", name, i.gadgets)
 	}
 	image, digest, err := readArchive(file)
 	if err != nil {
@@ -125,7 +125,7 @@ func (i *install) load(ctx context.Context, g gadget, out io.Writer) error {
 		return nil
 	}
 	if have != "" {
-		fmt.Fprintf(out, "ig's image %s (%.19s…) was from another build: replaced by %s (%.19s…)\n", g.image, have, g.archive, g.digest)
+		fmt.Fprintf(out, "ig's image %s (%.19s…) was from another build: replaced with %s (%.19s…)\n", g.image, have, g.archive, g.digest)
 	}
 	return i.importImage(ctx, g)
 }

@@ -25,7 +25,7 @@ import (
 	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/export/history"
 )
 
-const historyUsage = `profile history shows what this machine did at an earlier time. The service of the package records it, and so does an exporter
+const historyUsage = `profile history shows what this machine did at an earlier time. The package's service records this, and so does an exporter
 with "preset: history".
 
   profile history --since 1h
@@ -70,13 +70,13 @@ func runHistory(args []string, out io.Writer) error {
 	case flags.NArg() > 0:
 		return fmt.Errorf("unexpected argument %q: history takes flags, or list", flags.Arg(0))
 	case o.rows < 1:
-		return fmt.Errorf("--rows %d: takes 1 or more", o.rows)
+		return fmt.Errorf("--rows %d: must be 1 or more", o.rows)
 	case *at != "" && *since != 0:
-		return errors.New("--since and --at both set the start: write one of them")
+		return errors.New("--since and --at both set the start: use only one of them")
 	case *at == "" && *since <= 0:
 		return errors.New("history needs a time: --since 1h, or --at 14:05 --for 5m; \"profile history list\" shows the recorded times")
 	case *length <= 0:
-		return fmt.Errorf("--for %s: takes a time above 0, such as 5m", *length)
+		return fmt.Errorf("--for %s: must be a positive duration, such as 5m", *length)
 	case *at != "":
 		from, err := clockTime(*at, now)
 		if err != nil {
@@ -115,7 +115,7 @@ func clockTime(text string, now time.Time) (time.Time, error) {
 		}
 		return t, nil
 	}
-	return time.Time{}, fmt.Errorf("%s: takes a time such as 14:05, 14:05:30 or \"2026-11-24 14:05\"", text)
+	return time.Time{}, fmt.Errorf("%s: must be a time such as 14:05, 14:05:30 or \"2026-11-24 14:05\"", text)
 }
 
 // rangeText matches a range for profile diff.
@@ -167,9 +167,9 @@ func (p *past) read(q history.Query) (runInfo, history.Answer, error) {
 func (p *past) explain(err error) error {
 	switch {
 	case errors.Is(err, fs.ErrPermission):
-		return fmt.Errorf("reading the history: %w: only its writer can read it, usually root: run it with sudo", err)
+		return fmt.Errorf("reading the history: %w: only its writer, usually root, can read it: use sudo", err)
 	case errors.Is(err, fs.ErrNotExist):
-		return fmt.Errorf("there is no history in %s: start the service (systemctl enable --now ig-otel-profiles), or name the folder of an exporter with --from", p.folder)
+		return fmt.Errorf("there is no history in %s: start the service (systemctl enable --now ig-otel-profiles), or set an exporter's folder with --from", p.folder)
 	}
 	return fmt.Errorf("reading the history: %w", err)
 }
@@ -285,13 +285,13 @@ func notes(a history.Answer) []string {
 		lines = append(lines, fmt.Sprintf("nothing was recorded from %s to %s", shownTime(g.From), shownTime(g.To)))
 	}
 	if more := len(a.Gaps) - 5; more > 0 {
-		lines = append(lines, fmt.Sprintf("nothing was recorded in %d more time ranges either", more))
+		lines = append(lines, fmt.Sprintf("nothing was recorded in %d other time ranges either", more))
 	}
 	if a.Summary.End.After(time.Now().Add(time.Minute)) {
 		lines = append(lines, "some data is ahead of this machine's clock, which was set back")
 	}
 	for _, d := range a.Damaged {
-		lines = append(lines, d.Error()+": the rest of it is left out")
+		lines = append(lines, d.Error()+": the rest of the file is left out")
 	}
 	if a.Rare > 0 {
 		all := int64(0)
@@ -337,7 +337,7 @@ func (p *past) list(out io.Writer) error {
 		return err
 	}
 	if all.More {
-		fmt.Fprintln(out, "\nthere are too many services: [no service] has the data of the smaller ones")
+		fmt.Fprintln(out, "\nthere are too many services: [no service] contains the data of the smaller ones")
 	}
 	for _, s := range list {
 		if s.Err != nil {

@@ -112,8 +112,8 @@ func TestHistoryMistakes(t *testing.T) {
 	}{
 		{nil, "history needs a time: --since 1h"},
 		{[]string{"--since=1h", "--at=14:05"}, "--since and --at both set"},
-		{[]string{"--at=2pm"}, "--at 2pm: takes a time such as 14:05"},
-		{[]string{"--at=14:05", "--for=-1m"}, "--for -1m0s: takes a time above 0"},
+		{[]string{"--at=2pm"}, "--at 2pm: must be a time such as 14:05"},
+		{[]string{"--at=14:05", "--for=-1m"}, "--for -1m0s: must be a positive duration"},
 		{[]string{"lst"}, `unexpected argument "lst"`},
 		{[]string{"--since=1h", "--service=shpo"}, `the history has no service "shpo": did you mean shop?`},
 		{[]string{"--at=2020-01-01 12:00"}, "the history has no matching sample from Jan 1 12:00:00 to Jan 1 12:05:00: it covers"},

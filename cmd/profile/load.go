@@ -139,7 +139,7 @@ func inFolder(dir string) ([]string, error) {
 	case len(files) == 0:
 		return nil, fmt.Errorf("reading a result: there are no profiles in %s", dir)
 	case len(files) > maxFiles:
-		return nil, fmt.Errorf("reading a result: %s has %d files, more than %d: name fewer", dir, len(files), maxFiles)
+		return nil, fmt.Errorf("reading a result: %s has %d files, more than %d: name fewer files", dir, len(files), maxFiles)
 	}
 	return files, nil
 }
@@ -149,7 +149,7 @@ func exists(file string) bool {
 	return err == nil
 }
 
-var errFormat = errors.New("unknown format: it must be OTLP profiles in JSON, OTLP profiles in protobuf with lengths, or pprof")
+var errFormat = errors.New("unknown format: must be OTLP profiles in JSON, length-prefixed OTLP profiles in protobuf, or pprof")
 
 // read reads a file. Its first bytes tell whether it has OTLP requests or a pprof profile.
 func read(file string) ([]*collectorpb.ExportProfilesServiceRequest, *pprof.Profile, error) {

@@ -18,7 +18,7 @@ import (
 
 const usage = `profile shows which functions of programs take time, wait, or allocate memory.
 
-  profile [flags]       sample this machine, or one program of it, as root
+  profile [flags]       sample this machine, or one program on it, as root
   profile diff A B      show the difference between two results
   profile check A B     fail if a program has become slower
   profile open DIR      show a result in a browser
@@ -30,7 +30,7 @@ const usage = `profile shows which functions of programs take time, wait, or all
   sudo profile --pid 1234 --children --seconds 2m
   sudo profile --comm postgres --gadget offcpu
   sudo profile --container shop -o before
-  sudo profile --pid 1234 --gadget alloc -- --live    # flags of the gadget come last
+  sudo profile --pid 1234 --gadget alloc -- --live    # the gadget's flags come last
 
 `
 

@@ -89,7 +89,7 @@ func gadgetName(asked string) (string, error) {
 		}
 	}
 	if !strings.Contains(asked, "_") {
-		return "", fmt.Errorf("--gadget %s: takes %s, or a gadget's image, such as trace_open:latest", asked, strings.Join(names, ", "))
+		return "", fmt.Errorf("--gadget %s: must be %s, or a gadget's image, such as trace_open:latest", asked, strings.Join(names, ", "))
 	}
 	return asked, nil
 }

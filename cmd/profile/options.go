@@ -43,7 +43,7 @@ func (o *options) hertz(g gadget) (int, error) {
 	own := slices.ContainsFunc(o.igFlags, func(f string) bool { return f == "--frequency" || strings.HasPrefix(f, "--frequency=") })
 	switch {
 	case o.frequency > 0 && own:
-		return 0, errors.New("--frequency is given twice: once after \"--\"")
+		return 0, errors.New("--frequency is set twice: once after \"--\"")
 	case o.frequency > 0 && !samples && ownName(g.name):
 		return 0, fmt.Errorf("--frequency is for the gadget cpu, which samples CPU time; %s counts events", g.name)
 	case o.frequency == 0 && (own || !samples || o.time > shortLook):
@@ -66,7 +66,7 @@ func ownName(name string) bool {
 	return slices.Contains(slices.Collect(maps.Values(ownGadgets)), name)
 }
 
-var errNotRoot = errors.New("loading eBPF programs needs root: run it with sudo")
+var errNotRoot = errors.New("loading eBPF programs requires root: use sudo")
 
 // options has the parsed command line.
 type options struct {
@@ -87,9 +87,9 @@ type options struct {
 }
 
 func (o *options) addFlags(flags *pflag.FlagSet, seconds int) (asked *string) {
-	asked = flags.String("seconds", strconv.Itoa(seconds), "how long to sample: a number of seconds, or a time such as 2m")
+	asked = flags.String("seconds", strconv.Itoa(seconds), "how long to sample: a number of seconds, or a duration such as 2m")
 	flags.StringVarP(&o.dir, "output", "o", "", "`folder` to write into; a new one by default")
-	flags.IntVar(&o.frequency, "frequency", 0, "samples per second of CPU time, for gadgets that sample it; by default more for short runs")
+	flags.IntVar(&o.frequency, "frequency", 0, "samples per second of CPU time, for gadgets that sample CPU time; by default more for short runs")
 	flags.IntVar(&o.rows, "rows", 15, "number of functions to list")
 	addInterpreters(flags, &o.interpreters)
 	flags.StringVar(&o.install.ig, "ig", "", "`path` of the ig command; by default next to this program")
@@ -98,7 +98,7 @@ func (o *options) addFlags(flags *pflag.FlagSet, seconds int) (asked *string) {
 }
 
 func addInterpreters(flags *pflag.FlagSet, to *bool) {
-	flags.BoolVar(to, "interpreters", false, "also show an interpreter's own frames; by default their time counts for the function that it executes")
+	flags.BoolVar(to, "interpreters", false, "also show an interpreter's own frames; by default their time counts for the function that the interpreter executes")
 }
 
 // fold returns a function that selects the frames to leave out of views.
@@ -115,10 +115,10 @@ func (o *options) check(seconds string) error {
 		return err
 	}
 	if o.rows < 1 {
-		return fmt.Errorf("--rows %d: takes 1 or more", o.rows)
+		return fmt.Errorf("--rows %d: must be 1 or more", o.rows)
 	}
 	if o.frequency < 0 || o.frequency > maxFrequency {
-		return fmt.Errorf("--frequency %d: takes 1 to %d", o.frequency, maxFrequency)
+		return fmt.Errorf("--frequency %d: must be 1 to %d", o.frequency, maxFrequency)
 	}
 	return nil
 }
@@ -130,7 +130,7 @@ func duration(text string) (time.Duration, error) {
 		d, err = time.Duration(min(max(n, 0), 2*maxSeconds))*time.Second, nil
 	}
 	if err != nil || d < time.Second || d > maxSeconds*time.Second || d%time.Second != 0 {
-		return 0, fmt.Errorf("--seconds %s: takes 1 to %d, or a time in whole seconds such as 90s or 2m", text, maxSeconds)
+		return 0, fmt.Errorf("--seconds %s: must be 1 to %d, or a duration in whole seconds such as 90s or 2m", text, maxSeconds)
 	}
 	return d, nil
 }
@@ -141,7 +141,7 @@ func processes(text string) ([]int, error) {
 	for word := range strings.SplitSeq(text, ",") {
 		pid, err := strconv.Atoi(strings.TrimSpace(word))
 		if err != nil || pid <= 0 {
-			return nil, fmt.Errorf("--pid %s: takes the number of a process, or several such as 12,34; --comm takes a name", text)
+			return nil, fmt.Errorf("--pid %s: must be the number of a process, or several such as 12,34; for a name, use --comm", text)
 		}
 		if !slices.Contains(pids, pid) {
 			pids = append(pids, pid)
@@ -154,9 +154,9 @@ func parseProfile(args []string) (options, error) {
 	var o options
 	flags := newFlags("profile", usage)
 	pids := flags.String("pid", "", "sample the process with this `number`, or several, separated by commas")
-	children := flags.Bool("children", false, "with --pid, also sample its child processes that exist at the start, and none that start later")
-	flags.StringVar(&o.target.comm, "comm", "", "sample the programs, or threads, of this `name`")
-	flags.StringVar(&o.target.container, "container", "", "sample the container of this `name`")
+	children := flags.Bool("children", false, "with --pid, also sample the child processes that exist at the start, but none that start later")
+	flags.StringVar(&o.target.comm, "comm", "", "sample the programs, or threads, with this `name`")
+	flags.StringVar(&o.target.container, "container", "", "sample the container with this `name`")
 	flags.StringVar(&o.gadget, "gadget", "", "the gadget: alloc, cpu, lock, offcpu, pagefault, or a gadget's `image`; by default cpu")
 	seconds := o.addFlags(flags, defaultSeconds)
 	if err := parse(flags, args); err != nil {
@@ -177,7 +177,7 @@ func parseProfile(args []string) (options, error) {
 	}
 	if *children {
 		if len(o.target.list) == 0 {
-			return options{}, errors.New("--children adds the child processes of --pid: give --pid")
+			return options{}, errors.New("--children adds the child processes of --pid: set --pid")
 		}
 		o.target.list = withChildren(o.target.list, parents())
 	}
@@ -185,13 +185,13 @@ func parseProfile(args []string) (options, error) {
 		return options{}, err
 	}
 	if o.gadget == "alloc" && len(o.target.list) > 1 {
-		return options{}, errors.New("--gadget alloc takes one process with --pid: use --comm for all processes of one name")
+		return options{}, errors.New("--gadget alloc takes one process with --pid: use --comm for all processes with one name")
 	}
 	if err := o.check(*seconds); err != nil {
 		return options{}, err
 	}
 	if o.gadget == "alloc" && o.target.all() && len(o.igFlags) == 0 { // flags for ig can choose processes, too
-		return options{}, errors.New("--gadget alloc slows allocations down, so it needs chosen processes: use --pid, --comm or --container")
+		return options{}, errors.New("--gadget alloc slows allocations down, so you must choose processes: use --pid, --comm or --container")
 	}
 	return o, o.target.check()
 }
@@ -224,7 +224,7 @@ func runProfile(ctx context.Context, args []string, out io.Writer) error {
 func newDir(what string, now time.Time) (string, error) {
 	name := "profile-" + what + now.Format("-20060102-150405")
 	if _, err := os.Lstat(name); err == nil {
-		return "", fmt.Errorf("%s exists already: name another folder with -o", name)
+		return "", fmt.Errorf("%s already exists: name another folder with -o", name)
 	}
 	return name, nil
 }

@@ -17,9 +17,9 @@ import (
 	otlp "github.com/ig-otel-profiles/ig-otel-profiles/pkg/pprof"
 )
 
-const pgoUsage = `profile pgo makes a profile for Go's compiler from the CPU time of a Go program. The compiler then inlines hot calls, and makes hot
-interface calls direct. The profile can have runs of many hosts and builds. An input is a folder of this program, OTLP profiles in a file or in a
-folder of the file exporter, or a pprof profile, also one of runtime/pprof.
+const pgoUsage = `profile pgo makes a profile for Go's compiler from the CPU time of a Go program. The compiler then inlines hot calls, and
+devirtualizes hot interface calls. The profile can combine runs from many hosts and builds. An input is a result folder of this program, OTLP
+profiles in a file or in a folder of the file exporter, or a pprof profile, including one from runtime/pprof.
 
   profile pgo -o default.pgo profile-1234-20261121-173000
   profile pgo -o default.pgo --program shop /var/lib/profiles/host-*
@@ -36,7 +36,7 @@ func runPGO(args []string, out io.Writer) error {
 		return err
 	}
 	if flags.NArg() == 0 {
-		return errors.New("pgo takes one input or more: profile pgo -o default.pgo INPUT…")
+		return errors.New("pgo takes at least one input: profile pgo -o default.pgo INPUT…")
 	}
 	m := newPGOMerger()
 	for _, name := range flags.Args() {
@@ -62,12 +62,12 @@ func runPGO(args []string, out io.Writer) error {
 	fmt.Fprintf(out, "%s: %s (%.1f s of CPU time) of %s, from %s\n", *output, plural(sum.samples, "sample"), time.Duration(sum.cpu).Seconds(),
 		report.Shown(sum.label(), 160), plural(int64(m.profiles), "profile"))
 	if left := m.samples - sum.samples; left > 0 {
-		fmt.Fprintf(out, "  left out: %s of other programs and of the kernel only\n", plural(left, "sample"))
+		fmt.Fprintf(out, "  left out: %s from other programs, or with kernel frames only\n", plural(left, "sample"))
 	}
 	calls, agree := pgoAgreement(merged)
 	fmt.Fprintf(out, "  %s with 99 %% of the weight; two halves of the samples agree in %.0f %% of it: ", plural(int64(calls), "hot call"), 100*agree)
 	if agree < pgoEnough {
-		fmt.Fprintf(out, "not enough, at least %.0f %% is necessary\n  sample for longer, or add runs of more hosts\n", 100*pgoEnough)
+		fmt.Fprintf(out, "not enough, at least %.0f %% is required\n  sample for longer, or add runs from more hosts\n", 100*pgoEnough)
 		return nil
 	}
 	fmt.Fprintf(out, "enough\n  go build -pgo=%s\n", *output)
@@ -254,9 +254,9 @@ func (m *pgoMerger) choose(asked string) ([]*pgoBuild, error) {
 	case m.profiles == 0:
 		return nil, errors.New("the inputs have no CPU time: use profiles of --gadget cpu")
 	case len(sums) == 0:
-		return nil, errors.New("the inputs have no Go program with the start lines of its functions: build it with Go 1.20 or later, and sample its CPU time with this release")
+		return nil, errors.New("the inputs have no Go program whose functions have start lines: build it with Go 1.20 or later, and sample its CPU time with this release")
 	case asked != "" && len(matching) == 0:
-		return nil, fmt.Errorf("--program %s: the inputs do not have this Go program; they have:%s", asked, list.String())
+		return nil, fmt.Errorf("--program %s: the inputs do not contain this Go program; they contain:%s", asked, list.String())
 	case asked != "":
 		return matching, nil
 	case len(sums) > 1:

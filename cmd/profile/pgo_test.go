@@ -126,7 +126,7 @@ func takenByGo(t *testing.T, file string) map[pgoCall]int64 {
 // The output warns about too few samples.
 func TestPGOTooFew(t *testing.T) {
 	said, _ := mergePGO(t, goProgram(t, "/usr/bin/shop", "", "example.com/shop", 1))
-	require.Contains(t, said, ": not enough, at least 90 % is necessary\n  sample for longer, or add runs of more hosts\n")
+	require.Contains(t, said, ": not enough, at least 90 % is required\n  sample for longer, or add runs from more hosts\n")
 }
 
 func TestPGOOfSeveralPrograms(t *testing.T) {
@@ -141,7 +141,7 @@ func TestPGOOfSeveralPrograms(t *testing.T) {
 		require.Contains(t, said, ": "+samples+" (", program)
 		require.Equal(t, samples != "3000 samples", strings.Contains(said, "left out:"), program)
 	}
-	require.ErrorContains(t, runPGO(append(inputs, "--program", "example.com/sho"), os.Stdout), "--program example.com/sho: the inputs do not have this Go program; they have:\n  server")
+	require.ErrorContains(t, runPGO(append(inputs, "--program", "example.com/sho"), os.Stdout), "--program example.com/sho: the inputs do not contain this Go program; they contain:\n  server")
 }
 
 // Sums of a hostile profile's values do not overflow.
@@ -164,14 +164,14 @@ func TestPGOMistakes(t *testing.T) {
 		p.SampleType[0].Type, p.SampleType[1].Type, p.PeriodType.Type = "off_cpu", "delay", "off_cpu"
 	})
 	for want, args := range map[string][]string{
-		"takes one input or more":                  nil,
-		"no such file":                             {filepath.Join(t.TempDir(), "none")},
-		"build it with Go 1.20 or later":           {noStart},
-		"the inputs have no CPU time":              {waits},
-		"did you mean --program?":                  {"--programm", "a", noStart},
-		"unknown format: it must be OTLP profiles": {"pgo_test.go"},
-		"name another file with -o":                {"-o", filepath.Join(t.TempDir(), "none", "a"), goProgram(t, "/usr/bin/shop", "", "example.com/shop", 1)},
-		"there are no profiles in ":                {t.TempDir()},
+		"takes at least one input":              nil,
+		"no such file":                          {filepath.Join(t.TempDir(), "none")},
+		"build it with Go 1.20 or later":        {noStart},
+		"the inputs have no CPU time":           {waits},
+		"did you mean --program?":               {"--programm", "a", noStart},
+		"unknown format: must be OTLP profiles": {"pgo_test.go"},
+		"name another file with -o":             {"-o", filepath.Join(t.TempDir(), "none", "a"), goProgram(t, "/usr/bin/shop", "", "example.com/shop", 1)},
+		"there are no profiles in ":             {t.TempDir()},
 	} {
 		require.ErrorContains(t, runPGO(args, os.Stdout), want)
 	}

@@ -38,10 +38,10 @@ func TestFlagsThatAreRefused(t *testing.T) {
 	tests := []struct{ args, want string }{
 		{"1234", `unexpected argument "1234": choose a program with --pid`},
 		{"--pid 1 extra", `unexpected argument "extra"`},
-		{"--pid 0", "--pid 0: takes the number of a process"},
-		{"--pid abc", "--pid abc: takes the number of a process, or several such as 12,34; --comm takes a name"},
+		{"--pid 0", "--pid 0: must be the number of a process"},
+		{"--pid abc", "--pid abc: must be the number of a process, or several such as 12,34; for a name, use --comm"},
 		{"--pid 1,,2", "--pid 1,,2: takes"},
-		{"--children", "give --pid"},
+		{"--children", "set --pid"},
 		{"--pid 1,2 --gadget alloc", "takes one process"},
 		{"--gadget off-cpu", "--gadget off-cpu: there is no such gadget: did you mean offcpu?"},
 		{"--gadget offcu", "did you mean offcpu?"},
@@ -50,13 +50,13 @@ func TestFlagsThatAreRefused(t *testing.T) {
 		{"--gadget memory --pid 1", "did you mean alloc?"},
 		{"--gadget nonsense", "takes alloc, cpu, lock, offcpu, pagefault, or a gadget's image"},
 		{"--secnds 3", "unknown flag: --secnds: did you mean --seconds?"},
-		{"--frequency 20000", "--frequency 20000: takes 1 to 10000"},
-		{"--seconds 1.5s", "--seconds 1.5s: takes 1 to"},
+		{"--frequency 20000", "--frequency 20000: must be 1 to 10000"},
+		{"--seconds 1.5s", "--seconds 1.5s: must be 1 to"},
 		{"--seconds soon", "such as 90s or 2m"},
 		{"--pid 1 --comm x", "cannot be used together"},
 		{"--comm x --container y", "cannot be used together"},
 		{"--comm a-name-that-is-too-long", `use "a-name-that-is-"`},
-		{"--seconds 0", "--seconds 0: takes 1 to"},
+		{"--seconds 0", "--seconds 0: must be 1 to"},
 		{"--rows 0", "--rows 0"},
 		{"--nonsense", "unknown flag"},
 		{"--gadget alloc", "use --pid, --comm or --container"},
@@ -72,7 +72,7 @@ func TestFlagsThatAreRefused(t *testing.T) {
 	require.ErrorContains(t, runDiff([]string{"--rws", "3"}, &out), "did you mean --rows?")
 	require.ErrorContains(t, runDiff([]string{"a"}, &out), "two results, not 1")
 	require.ErrorContains(t, runDiff([]string{"a", "b", "c"}, &out), "two results, not 3")
-	require.ErrorContains(t, runDiff([]string{"a", "b", "--work", "1"}, &out), "--work takes two numbers")
+	require.ErrorContains(t, runDiff([]string{"a", "b", "--work", "1"}, &out), "--work must be two numbers")
 	require.ErrorContains(t, runOpen(context.Background(), []string{"a", "b"}, &out), "takes one result, not 2")
 	require.ErrorContains(t, runOpen(context.Background(), []string{t.TempDir()}, &out), "there are no profiles in")
 	require.ErrorContains(t, runDemo(context.Background(), []string{"x"}, &out), `unexpected argument "x"`)
@@ -242,7 +242,7 @@ func TestWhyThereIsNothing(t *testing.T) {
 	r.cpu = 20 * time.Millisecond
 	require.ErrorContains(t, r.nothing(), "0.02 s of CPU time in these 5 s: sample for longer")
 	r.gone = true
-	require.ErrorContains(t, r.nothing(), "has ended")
+	require.ErrorContains(t, r.nothing(), "has exited")
 	require.ErrorContains(t, of(target{comm: "nobody-has-this"}, "profile_cpu").nothing(), "no program or thread is called")
 	require.ErrorContains(t, of(target{container: "x"}, "profile_cpu").nothing(), "list-containers")
 	require.ErrorContains(t, of(target{container: "x"}, "profile_cpu").nothing(), "container-collection")
@@ -270,7 +270,7 @@ func TestWhyThereIsNothing(t *testing.T) {
 	r.early = true
 	require.ErrorContains(t, r.nothing(), "of them was still in use")
 	r.log += "level=error msg=\"allocator: the run ends: too dear\"\n"
-	require.ErrorContains(t, r.nothing(), "ig ended early: allocator: the run ends: too dear")
+	require.ErrorContains(t, r.nothing(), "ig exited early: allocator: the run ends: too dear")
 }
 
 // ig refuses an import while another program changes its images, so the import is repeated.
@@ -391,11 +391,11 @@ func TestDiff(t *testing.T) {
 	here, err := os.ReadDir(".")
 	require.NoError(t, err)
 	require.Empty(t, here)
-	require.NotContains(t, out.String(), "give the amounts with --work", "it was said")
+	require.NotContains(t, out.String(), "set the amounts of work", "it was said")
 
 	out.Reset()
 	require.NoError(t, runDiff([]string{before, after, "-o", "none"}, &out))
-	require.Contains(t, out.String(), "give the amounts with --work BEFORE,AFTER")
+	require.Contains(t, out.String(), "set the amounts of work, such as served requests, with --work BEFORE,AFTER")
 	require.NotContains(t, out.String(), "drawn")
 
 	out.Reset()
@@ -588,7 +588,7 @@ func TestRemarks(t *testing.T) {
 	for unwound, want := range map[string][]string{
 		"99.0 % of the samples), 1 without an unwinder (1.0 % of the samples)": nil, "100.0 % of the samples)": nil,
 		"75.0 % of the samples), 1 without an unwinder (5.0 % of the samples), 4 of others (20.0 % of the samples); 1 stacks not read in time": {
-			"25 % have stacks by frame pointers, which can lack callers: 1 without an unwinder (5.0 % of the samples), 4 of others (20.0 % of the samples)"},
+			"25 % have stacks collected with frame pointers, which can lack callers: 1 without an unwinder (5.0 % of the samples), 4 of others (20.0 % of the samples)"},
 	} {
 		r.log = "level=info msg=\"unwind: stacks are whole\"\nlevel=info msg=\"unwind: 20 events sampled, 15 unwound (" + unwound + "\"\n"
 		require.Equal(t, want, r.remarks([]receiver.Sample{sample(5, native, native)}))
@@ -612,9 +612,9 @@ func TestRemarks(t *testing.T) {
 	r.early, r.run.Seconds = true, 3
 	r.log = "level=info msg=\"fine\"\ntime=\"x\" level=error msg=\"with --live no \\\"call\\\" may be missed: the run ends\"\nlevel=warning msg=\"later\"\n"
 	lines = r.remarks([]receiver.Sample{sample(5, native, native)})
-	require.Equal(t, []string{`ig ended after 3 s: with --live no "call" may be missed: the run ends`}, lines)
+	require.Equal(t, []string{`ig exited after 3 s: with --live no "call" may be missed: the run ends`}, lines)
 	r.log = "level=error msg=fine\n"
-	require.Equal(t, []string{"ig ended after 3 s"}, r.remarks(nil))
+	require.Equal(t, []string{"ig exited after 3 s"}, r.remarks(nil))
 	r.early = false
 	full := sample(5, receiver.Frame{Name: "[no stack]"})
 	full.Attributes = map[string]string{"thread.name": "[captures full]"}
@@ -635,7 +635,7 @@ func TestRemarkOnBriefProcesses(t *testing.T) {
 	known.Resource = map[string]string{"process.executable.name": "cc1"}
 	r := &result{gadget: gadget{name: "profile_cpu"}}
 	samples := []receiver.Sample{known, sample(2, brief, work, main), sample(2, brief, kernel)}
-	require.Equal(t, []string{"20 % are of processes that ended before their program was read: they have their thread's name as program, and the service host"}, r.remarks(samples),
+	require.Equal(t, []string{"20 % come from processes that exited before their program was read: they have their thread's name as program, and the service host"}, r.remarks(samples),
 		"threads of the kernel run no program")
 	require.Empty(t, r.remarks(append(samples, known, known, known)), "little of the whole")
 	samples[1].Resource = map[string]string{"container.id": "0123"}
@@ -703,7 +703,7 @@ func TestUnseenLeads(t *testing.T) {
 	r.gadget.name = "profile_alloc"
 	var out bytes.Buffer
 	require.NoError(t, r.report(&out))
-	require.Regexp(t, `(?s)note: Python's objects.*bytes allocated of.*take`, out.String())
+	require.Regexp(t, `(?s)note: Python takes objects.*bytes allocated of.*take`, out.String())
 	require.Contains(t, out.String(), "flame graph of bytes allocated: open it in a browser")
 }
 
@@ -724,9 +724,9 @@ func TestTableWithoutPage(t *testing.T) {
 func TestProgress(t *testing.T) {
 	at := func(seconds int64) time.Time { return time.Unix(100+seconds, 0) }
 	require.Equal(t, "starting the gadget", progress(at(2), at(0), time.Time{}, 10*time.Second))
-	require.Equal(t, "starting the gadget for more than 20 s: the kernel checks its programs", progress(at(28), at(0), time.Time{}, 10*time.Second))
+	require.Equal(t, "starting the gadget for more than 20 s: the kernel is checking its programs", progress(at(28), at(0), time.Time{}, 10*time.Second))
 	require.Equal(t, "2 of 10 s", progress(at(22), at(0), at(20), 10*time.Second))
-	require.Equal(t, "ending the gadget", progress(at(31), at(0), at(20), 10*time.Second))
+	require.Equal(t, "stopping the gadget", progress(at(31), at(0), at(20), 10*time.Second))
 	log := newLog()
 	fmt.Fprint(log, "level=info msg=\"unwind: stacks are whole\"\n")
 	require.True(t, log.gadgetStarted().IsZero())

@@ -61,7 +61,7 @@ var unseen = map[string]map[string]string{
 	ownGadgets["alloc"]: {
 		"go":      "Go's objects come from Go's own runtime, and only objects of C code are shown. Go's own heap profile shows them: /debug/pprof/allocs of net/http/pprof",
 		"jvm":     "objects of the Java heap are not shown, only memory of the JVM and of native code: JFR (jdk.ObjectAllocationSample) or async-profiler (-e alloc) shows them",
-		"cpython": "Python's objects of up to 512 bytes come from blocks of its own and are not shown: tracemalloc or memray shows them",
+		"cpython": "Python takes objects of up to 512 bytes from its own blocks, so they are not shown: tracemalloc or memray shows them",
 		"v8js":    "objects of V8's heap are not shown, only buffers and native code: node --heap-prof shows them",
 	},
 	ownGadgets["offcpu"]: {
@@ -112,7 +112,7 @@ var plainUnits = strings.NewReplacer("(0.0 %", "(<0.1 %", " of the nanoseconds)"
 func (r *result) remarks(samples []receiver.Sample) []string {
 	var lines []string
 	if r.early {
-		line := fmt.Sprintf("ig ended after %.0f s", r.run.Seconds)
+		line := fmt.Sprintf("ig exited after %.0f s", r.run.Seconds)
 		if why := lastFailure(r.log); why != "" {
 			line += ": " + report.Shown(why, 512)
 		}
@@ -160,21 +160,21 @@ func (r *result) remarks(samples []receiver.Sample) []string {
 		lines = append(lines, plural(int64(all), "sample")+": too few for shares. Sample for longer, or more often with --frequency; --gadget offcpu shows what threads wait for")
 	}
 	if unkept/all >= remarkable {
-		lines = append(lines, fmt.Sprintf("%.0f %% arrived when the gadget's tables were full, and their program is not known: %s", 100*unkept/all, r.lookAtLess()))
+		lines = append(lines, fmt.Sprintf("%.0f %% of the events arrived when the gadget's tables were full, so their program is not known: %s", 100*unkept/all, r.lookAtLess()))
 	}
 	whole, _ := unwound(r.log)
 	if whole && cut/all >= remarkable {
-		lines = append(lines, fmt.Sprintf("%.0f %% of the stacks could not be unwound: the unwinder reads a program in its first seconds, or later on a busy machine: sample for longer, or again", 100*cut/all))
+		lines = append(lines, fmt.Sprintf("%.0f %% of the stacks could not be unwound: the unwinder reads a program during the first seconds, or later on a busy machine. Sample for longer, or again", 100*cut/all))
 	}
 	if share, which := notUnwound(r.log); share >= remarkable {
 		of := ""
 		if len(r.opts.target.list) > 1 { // several PIDs filter only the gadget's rows, so its counts include all processes
 			of = " of all events on this machine"
 		}
-		lines = append(lines, fmt.Sprintf("%.0f %%%s have stacks by frame pointers, which can lack callers: %s", 100*share, of, report.Shown(plainUnits.Replace(which), 1024)))
+		lines = append(lines, fmt.Sprintf("%.0f %%%s have stacks collected with frame pointers, which can lack callers: %s", 100*share, of, report.Shown(plainUnits.Replace(which), 1024)))
 	}
 	if brief/all >= remarkable && ownName(r.gadget.name) {
-		lines = append(lines, fmt.Sprintf("%.0f %% are of processes that ended before their program was read: they have their thread's name as program, and the service %s",
+		lines = append(lines, fmt.Sprintf("%.0f %% come from processes that exited before their program was read: they have their thread's name as program, and the service %s",
 			100*brief/all, report.Shown(service, 64)))
 	}
 	if user == 0 {
@@ -193,7 +193,7 @@ func (r *result) remarks(samples []receiver.Sample) []string {
 		lines = append(lines, fmt.Sprintf("%.0f %% of the stacks end after one function: %s", 100*lone/user, why))
 	}
 	if paused := 100 * stretches / all; paused > 0 {
-		lines = append(lines, fmt.Sprintf("the gadget's probes would have cost more than --max-cost, so they were attached for short stretches only: %.0f %% of the amounts are estimates from these; \"-- --max-cost=1000\" keeps them attached, and makes the program slower", paused))
+		lines = append(lines, fmt.Sprintf("the gadget's probes would have cost more than --max-cost, so they were attached for short periods only: %.0f %% of the amounts are estimates from these periods; \"-- --max-cost=1000\" keeps the probes attached, but makes the program slower", paused))
 	}
 	if nameless/user >= remarkable {
 		worst, most := "", 0.0

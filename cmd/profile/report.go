@@ -67,7 +67,7 @@ func (r *result) report(out io.Writer) (err error) {
 	fmt.Fprintf(out, "to your own OpenTelemetry Collector:\n  %s\n", shellLine(next))
 
 	if findings := r.rcv.Findings(); len(findings) > 0 {
-		return fmt.Errorf("ig sent profiles that break the protocol, please report this: %w", errors.Join(findings...))
+		return fmt.Errorf("ig sent profiles that violate the protocol; please report this: %w", errors.Join(findings...))
 	}
 	return nil
 }
@@ -190,7 +190,7 @@ func (r *result) table(out io.Writer, t receiver.Type, samples []receiver.Sample
 		shown += r.SelfShare
 	}
 	if shown < 1-remarkable {
-		fmt.Fprintf(out, "\n  these rows have %.0f %% of the sum: --rows lists more, and the flame graph shows all\n", 100*shown)
+		fmt.Fprintf(out, "\n  these rows cover %.0f %% of the sum: --rows lists more, and the flame graph shows all\n", 100*shown)
 	}
 	if lines := explained(rows); len(lines) > 0 {
 		fmt.Fprintf(out, "\n  %s\n", strings.Join(lines, "\n  "))
@@ -202,7 +202,7 @@ func (r *result) table(out io.Writer, t receiver.Type, samples []receiver.Sample
 	}
 	switch {
 	case isState(t):
-		fmt.Fprintf(out, "\n  %d in all at the end, since the start %.0f s before\n", total, r.run.Seconds)
+		fmt.Fprintf(out, "\n  %d in all at the end, counted since the start of the run %.0f s earlier\n", total, r.run.Seconds)
 	case seconds > 0:
 		counted := ""
 		if t.Unit == "count" {
@@ -254,7 +254,7 @@ func explained(rows []report.Row) []string {
 		}
 	}
 	if len(files) > 0 {
-		lines = append(lines, strings.Join(files, ", ")+": functions of a file of this name; no symbols were found, or they were read too late")
+		lines = append(lines, strings.Join(files, ", ")+": functions in a file with this name; no symbols were found, or they were read too late")
 	}
 	for _, r := range rows {
 		if r.Function != report.NotOwn || len(ends) >= 6 {
@@ -268,7 +268,7 @@ func explained(rows []report.Row) []string {
 		}
 	}
 	if len(ends) > 0 {
-		lines = append(lines, fmt.Sprintf("%s: these stacks end in %s. They belong to a runtime's threads without work for the program, or their callers were not found", report.NotOwn, strings.Join(ends, ", ")))
+		lines = append(lines, fmt.Sprintf("%s: these stacks end in %s. They belong to a runtime's threads that do no work for the program, or their callers were not found", report.NotOwn, strings.Join(ends, ", ")))
 	}
 	return lines
 }

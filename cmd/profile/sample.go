@@ -83,7 +83,7 @@ func profile(ctx context.Context, opts options, out io.Writer) (res *result, err
 	res = &result{opts: opts, gadget: g, rcv: rcv}
 	often := ""
 	if opts.frequency > 0 {
-		often = fmt.Sprintf(", %d times for each second of CPU time", opts.frequency)
+		often = fmt.Sprintf(", %d times per second of CPU time", opts.frequency)
 	}
 	fmt.Fprintf(out, "sampling %s for %d s with %s%s\n", opts.target, int(opts.time.Seconds()), g.image, often)
 	started := time.Now()
@@ -228,13 +228,13 @@ func progress(now, started, began time.Time, look time.Duration) string {
 	switch {
 	case began.IsZero():
 		if tens := int(now.Sub(started).Seconds()) / 10 * 10; tens > 0 {
-			return fmt.Sprintf("starting the gadget for more than %d s: the kernel checks its programs", tens)
+			return fmt.Sprintf("starting the gadget for more than %d s: the kernel is checking its programs", tens)
 		}
 		return "starting the gadget"
 	case now.Sub(began) < look:
 		return fmt.Sprintf("%d of %d s", int(now.Sub(began).Seconds()), int(look.Seconds()))
 	}
-	return "ending the gadget"
+	return "stopping the gadget"
 }
 
 // nothing returns an error that explains why there is no sample.
@@ -244,9 +244,9 @@ func (r *result) nothing() error {
 	var why string
 	switch {
 	case r.gone:
-		why = "process " + t.numbers(8) + " has ended"
+		why = "process " + t.numbers(8) + " has exited"
 	case r.early && lastFailure(r.log) != "":
-		return fmt.Errorf("no sample of %s: ig ended early: %s", t, report.Shown(lastFailure(r.log), 512))
+		return fmt.Errorf("no sample of %s: ig exited early: %s", t, report.Shown(lastFailure(r.log), 512))
 	case r.below > r.cpu:
 		why = r.others()
 	case t.comm != "" && named(t.comm) == 0:
@@ -258,7 +258,7 @@ func (r *result) nothing() error {
 	case r.gadget.name == ownGadgets["lock"] && t.container == "":
 		why = "no wait for a lock has ended in this time: --gadget offcpu shows all waits"
 	case r.gadget.name == ownGadgets["alloc"] && counted(sampledEvents, r.log) > 0:
-		why = fmt.Sprintf("%d of its allocations were sampled, and none of them was still in use when the gadget read them: without --live it shows all allocations", counted(sampledEvents, r.log))
+		why = fmt.Sprintf("%d of its allocations were sampled, and none of them was still in use when the gadget read them: without --live, the gadget shows all allocations", counted(sampledEvents, r.log))
 	case len(t.list) > 0 && !waits && r.cpu == 0:
 		why = fmt.Sprintf("it used no CPU time in these %d s: --gadget offcpu shows its waits", seconds)
 	case !waits && len(r.unseen(nil)) > 0:
@@ -268,9 +268,9 @@ func (r *result) nothing() error {
 	case len(t.list) > 0 && !waits:
 		why = fmt.Sprintf("it used %.2f s of CPU time in these %d s: sample for longer", r.cpu.Seconds(), seconds)
 	case t.comm != "" && !waits:
-		why = "the programs and threads of that name use no CPU time: --gadget offcpu shows their waits"
+		why = "the programs and threads with that name use no CPU time: --gadget offcpu shows their waits"
 	case t.container != "":
-		why = "the gadget recorded no events in a container of that name; \"ig list-containers\" lists the containers that ig knows"
+		why = "the gadget recorded no events in a container with that name; \"ig list-containers\" lists the containers that ig knows"
 	case waits:
 		why = "a wait counts when it ends, and none has ended in this time: sample for longer"
 	case t.all():

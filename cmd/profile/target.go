@@ -34,7 +34,7 @@ func (t target) check() error {
 		}
 	}
 	if given > 1 {
-		return errors.New("--pid, --comm and --container cannot be used together: use one")
+		return errors.New("--pid, --comm and --container cannot be used together: use only one")
 	}
 	if len(t.comm) > commLength {
 		return fmt.Errorf("--comm %q: the kernel keeps the first %d bytes of a name: use %q", t.comm, commLength, t.comm[:commLength])
@@ -193,7 +193,7 @@ func (t target) exists(igFlags []string) error {
 func processExists(pid int) error {
 	status, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", pid))
 	if errors.Is(err, fs.ErrNotExist) {
-		return fmt.Errorf("there is no process %d: it has ended, or the number is from another PID namespace, such as a container's; ps -e lists the processes of this namespace", pid)
+		return fmt.Errorf("there is no process %d: it has exited, or the number is from another PID namespace, such as a container's; ps -e lists the processes of this namespace", pid)
 	}
 	if err != nil {
 		return fmt.Errorf("looking for process %d: %w", pid, err)

@@ -243,9 +243,9 @@ func TestTableOfMany(t *testing.T) {
 		r.opts.rows = rows
 		var out bytes.Buffer
 		require.NoError(t, r.report(&out))
-		require.Equal(t, want, strings.Contains(out.String(), "\n  these rows have 25 % of the sum: --rows lists more, and the flame graph shows all\n"), out.String())
-		require.Equal(t, want, strings.Contains(out.String(), "these rows have"))
-		require.Contains(t, out.String(), "\n  [cc1]: functions of a file of this name; no symbols were found")
+		require.Equal(t, want, strings.Contains(out.String(), "\n  these rows cover 25 % of the sum: --rows lists more, and the flame graph shows all\n"), out.String())
+		require.Equal(t, want, strings.Contains(out.String(), "these rows cover"))
+		require.Contains(t, out.String(), "\n  [cc1]: functions in a file with this name; no symbols were found")
 	}
 	r := sampled(t, options{}, request(timed(9, receiver.Frame{Name: "[cc1]", Type: "native"})))
 	var out bytes.Buffer

@@ -278,7 +278,7 @@ func TestWalk(t *testing.T) {
 			step{question: "offcpu", picture: true},
 			// Its callers also wait for the GIL.
 			step{question: "lock", flags: []string{"--", "--all-futex"}, note: "Python's GIL"},
-			step{question: "alloc", note: "Python's objects of up to 512 bytes"})},
+			step{question: "alloc", note: "Python takes objects of up to 512 bytes"})},
 	}
 	for _, of := range shops {
 		t.Run(of.language, func(t *testing.T) {

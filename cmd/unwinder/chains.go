@@ -43,7 +43,7 @@ func checkVersion(info *debug.BuildInfo) error {
 			m = m.Replace
 		}
 		if m.Version != want {
-			return fmt.Errorf("the entry programs were compiled for %s %s, and this program was built with %s: run make unwinder-bpf and build it again", profilerModule, want, m.Version)
+			return fmt.Errorf("the entry programs were compiled for %s %s, and this program was built with %s: run make unwinder-bpf and rebuild this program", profilerModule, want, m.Version)
 		}
 		return nil
 	}
@@ -299,7 +299,7 @@ func constants(spec *ebpf.CollectionSpec, name string, m *ebpf.MapSpec) error {
 	}
 	content, ok := m.Contents[0].Value.([]byte)
 	if !ok {
-		return fmt.Errorf("the map %s has a content of the type %T", name, m.Contents[0].Value)
+		return fmt.Errorf("the content of the map %s has the type %T", name, m.Contents[0].Value)
 	}
 	content = slices.Clone(content)
 	for _, v := range spec.Variables {

@@ -36,18 +36,18 @@ func missing(c config) string {
 		}
 	}
 	if err := liftMemlock(); err != nil {
-		lacks = append(lacks, "the right to install a seccomp filter, or CAP_SYS_RESOURCE ("+err.Error()+")")
+		lacks = append(lacks, "permission to install a seccomp filter, or CAP_SYS_RESOURCE ("+err.Error()+")")
 	}
 	if _, err := os.Stat("/sys/kernel/btf/vmlinux"); err != nil {
 		lacks = append(lacks, "the kernel's type information /sys/kernel/btf/vmlinux (a kernel built with CONFIG_DEBUG_INFO_BTF; in a container, /sys of the host)")
 	}
 	if major, minor, err := kernelVersion(); err == nil && (major < needMajor || major == needMajor && minor < needMinor) {
-		lacks = append(lacks, fmt.Sprintf("a kernel from %d.%d on (this is %d.%d)", needMajor, needMinor, major, minor))
+		lacks = append(lacks, fmt.Sprintf("a kernel of version %d.%d or later (this is %d.%d)", needMajor, needMinor, major, minor))
 	}
 	if len(lacks) == 0 {
 		return ""
 	}
-	return "it lacks " + strings.Join(lacks, "; ") + ". Stacks by frame pointers do not need this (--unwind=frame-pointers)"
+	return "it lacks " + strings.Join(lacks, "; ") + ". Stacks collected with frame pointers do not need this (--unwind=frame-pointers)"
 }
 
 // needs returns the missing capabilities. addresses is the error of kernelAddresses.
@@ -95,7 +95,7 @@ func kernelAddresses(path string) error {
 	if err := lines.Err(); err != nil {
 		return fmt.Errorf("reading the kernel's symbols: %w", err)
 	}
-	return fmt.Errorf("%s hides their addresses, see the sysctl kernel.kptr_restrict", path)
+	return fmt.Errorf("%s hides kernel addresses: see the sysctl kernel.kptr_restrict", path)
 }
 
 // effective returns the effective capabilities of this process.

@@ -45,12 +45,12 @@ func watchExits() (e *exits, err error) {
 		}
 	}()
 	if e.m, err = ebpf.NewMap(&ebpf.MapSpec{Name: "unwinder_exits", Type: ebpf.LRUHash, KeySize: 4, ValueSize: 24, MaxEntries: maxExits}); err != nil {
-		return e, fmt.Errorf("making a map for processes that end: %w", err)
+		return e, fmt.Errorf("creating the map for exited processes: %w", err)
 	}
 	if e.prog, err = ebpf.NewProgram(&ebpf.ProgramSpec{
 		Name: "unwinder_exits", Type: ebpf.RawTracepoint, License: "GPL", Instructions: o.program(e.m),
 	}); err != nil {
-		return e, fmt.Errorf("loading the program for processes that end: %w", err)
+		return e, fmt.Errorf("loading the program for process exits: %w", err)
 	}
 	if e.link, err = link.AttachRawTracepoint(link.RawTracepointOptions{Name: "sched_process_exit", Program: e.prog}); err != nil {
 		return e, fmt.Errorf("attaching to sched_process_exit: %w", err)

@@ -42,7 +42,7 @@ func (i identity) fileID() libpf.FileID {
 }
 
 // errExchanged makes the profiler try again later.
-var errExchanged = fmt.Errorf("another file is mapped there now, or it was written to: %w", os.ErrNotExist)
+var errExchanged = fmt.Errorf("another file is mapped there now, or the file was written to: %w", os.ErrNotExist)
 
 // open opens a mapped file of a process. The profiler opens a mapping several times, and the process can map another file there
 // in between. So open returns an error if the file has changed.
@@ -68,7 +68,7 @@ func (w watched) open(m *process.RawMapping) (process.ReadAtCloser, identity, er
 func identify(f process.ReadAtCloser) (identity, error) {
 	file, ok := f.(*os.File)
 	if !ok {
-		return identity{}, fmt.Errorf("a mapped file is a %T", f)
+		return identity{}, fmt.Errorf("a mapped file has the type %T", f)
 	}
 	info, err := file.Stat()
 	if err != nil {

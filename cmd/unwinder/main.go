@@ -42,12 +42,12 @@ func main() {
 func run() error {
 	var c config
 	flag.StringVar(&c.languages, "languages", "all", "languages to unwind")
-	flag.IntVar(&c.scale, "map-scale", 0, "the eBPF maps are 2^N times as large")
+	flag.IntVar(&c.scale, "map-scale", 0, "make the eBPF maps 2^N times as large")
 	chains := flag.String("chains", "", "unwind stacks for gadget programs of these kinds from the start: a comma-separated list of kprobe, raw_tp, perf, tracepoint, otel_kprobe, otel_perf")
-	flag.BoolVar(&c.spans, "spans", false, "keep the span IDs of programs")
-	labels := flag.String("labels", "", "labels of programs to keep, comma-separated")
-	avoid := flag.String("leave-alone", "", "processes whose files are not read: a comma-separated list of PID:START, in nanoseconds since boot")
-	read := flag.Bool("read", false, "take no samples; read the received files, without rights")
+	flag.BoolVar(&c.spans, "spans", false, "keep the span IDs that programs publish")
+	labels := flag.String("labels", "", "comma-separated program labels to keep")
+	avoid := flag.String("leave-alone", "", "processes whose files are not read: a comma-separated list of PID:START, with START in nanoseconds since boot")
+	read := flag.Bool("read", false, "take no samples; read the received files, unprivileged")
 	memory := flag.Uint64("memory", 256<<20, "memory limit of -read, in bytes")
 	verbose := flag.Bool("verbose", false, "log more")
 	flag.Parse()

@@ -15,7 +15,7 @@ func liftMemlock() error {
 		return nil
 	}
 	if err := answerMemlock(); err != nil {
-		return fmt.Errorf("filtering the system call for the limit of locked memory: %w", err)
+		return fmt.Errorf("filtering the system call that limits locked memory: %w", err)
 	}
 	return raiseMemlock()
 }

@@ -29,7 +29,7 @@ func readFiles(memory uint64, logger *slog.Logger) error {
 	defer conn.Close()
 	signal.Ignore(unix.SIGINT, unix.SIGHUP, unix.SIGPIPE)
 	if err := confine(memory); err != nil {
-		return fmt.Errorf("dropping rights before reading files of workloads: %w", err)
+		return fmt.Errorf("dropping privileges before reading workload files: %w", err)
 	}
 	logger.Debug("reading files", "memory", memory)
 	return parse.Here{}.Serve(conn, int64(memory/3*2), decodeContext)

@@ -81,7 +81,7 @@ func (c config) interpreters() (interpreterconfig.Config, error) {
 				known = append(known, k)
 			}
 			slices.Sort(known)
-			return i, fmt.Errorf("language %q: write all, or a list of %s", name, strings.Join(known, ", "))
+			return i, fmt.Errorf("language %q: must be all, or a list of %s", name, strings.Join(known, ", "))
 		}
 		set()
 	}
@@ -129,21 +129,21 @@ func start(ctx context.Context, c config, s *sampler, logger *slog.Logger) (*run
 	go r.reader.run(tracing)
 	if err := t.AttachSchedMonitor(); err != nil {
 		r.close()
-		return nil, fmt.Errorf("watching for ends of processes: %w", err)
+		return nil, fmt.Errorf("watching for process exits: %w", err)
 	}
 	if r.chains, err = serveGadgets(tracing, t, c, languages); err != nil {
 		r.close()
 		return nil, err
 	}
 	if err := t.AttachPrctlMonitor(); err != nil {
-		logger.Debug("changes of process contexts are found later", "error", err)
+		logger.Debug("changes of process contexts are detected late", "error", err)
 	}
 	if err := t.StartMapMonitors(tracing, r.traces); err != nil {
 		r.close()
 		return nil, fmt.Errorf("reading the samples: %w", err)
 	}
 	if r.exits, err = watchExits(); err != nil {
-		logger.Warn("processes that end within a quarter of a second cannot be distinguished", "error", err)
+		logger.Warn("processes that exit within a quarter of a second cannot be distinguished", "error", err)
 	}
 	s.procs.exits = r.exits
 	go serveMore(ctx, entriesSocket, r.chains.load, logger)

@@ -54,7 +54,7 @@ func (b *builder) gather(ctx context.Context, arch string) ([]entry, error) {
 		default:
 			source = cmp.Or(b.inputs[f.Input], f.Default)
 			if source == "" {
-				err = fmt.Errorf("the manifest's input %s has no file: give -file %s=PATH", f.Input, f.Input)
+				err = fmt.Errorf("the manifest's input %s has no file: set -file %s=PATH", f.Input, f.Input)
 			}
 		}
 		if err != nil {

@@ -216,9 +216,9 @@ func TestWrongArguments(t *testing.T) {
 		{[]string{"-list"}, "-manifest is required"},
 		{[]string{"-manifest", "m"}, "nothing to do"},
 		{[]string{"-manifest", "m", "-arch", "amd64,arm64", "-rootfs", "r"}, "one architecture"},
-		{[]string{"-manifest", "m", "-push"}, "give -ref"},
+		{[]string{"-manifest", "m", "-push"}, "set -ref"},
 		{[]string{"-manifest", "m", "-list", "more"}, `unexpected argument "more"`},
-		{[]string{"-manifest", "m", "-list", "-file", "a"}, "want NAME=PATH"},
+		{[]string{"-manifest", "m", "-list", "-file", "a"}, "must be NAME=PATH"},
 		{exampleArgs(t, "-list", "-file", "other=x"), "has no input other"},
 	} {
 		require.ErrorContains(t, run(t.Context(), tt.args), tt.want)
@@ -233,9 +233,9 @@ func TestWrongManifests(t *testing.T) {
 		{"files: [{path: /a/../b, input: x}]", "clean absolute path"},
 		{"files: [{path: /a}]", "one of go, module and input"},
 		{"files: [{path: /a, go: x, input: y}]", "one of go, module and input"},
-		{"files: [{path: /a, module: x}]", "must be given together"},
-		{"files: [{path: /a, go: x, default: y}]", "default needs input"},
-		{"files: [{path: /a, input: x, in: y}]", "in needs go"},
+		{"files: [{path: /a, module: x}]", "must be set together"},
+		{"files: [{path: /a, go: x, default: y}]", "default requires input"},
+		{"files: [{path: /a, input: x, in: y}]", "in requires go"},
 		{"files: [{path: /a, input: x}, {path: /a, input: y}]", "listed twice"},
 		{"files: [{path: /a, input: x, mode: 04755}]", "permission bits"},
 		{"files: [{path: /a, input: x}]\nfolders: [b]", `folder "b"`},
@@ -251,7 +251,7 @@ func TestWrongManifests(t *testing.T) {
 func TestMissingInputIsNamed(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "m.yaml")
 	require.NoError(t, os.WriteFile(path, []byte("files: [{path: /a, input: secret}]"), 0o600))
-	require.ErrorContains(t, run(t.Context(), []string{"-manifest", path, "-list"}), "give -file secret=PATH")
+	require.ErrorContains(t, run(t.Context(), []string{"-manifest", path, "-list"}), "set -file secret=PATH")
 }
 
 // TestDockerfileAgrees compares the daemon's Dockerfile with its manifest: all files come from imagebuild, and the image config

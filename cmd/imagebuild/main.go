@@ -63,11 +63,11 @@ func parse(args []string) (options, error) {
 	flags.StringVar(&opts.rootfs, "rootfs", "", "write the files of one architecture into this `folder`")
 	flags.BoolVar(&opts.push, "push", false, "push the image with all architectures to the registry that -ref names; prints name@digest")
 	flags.BoolVar(&opts.insecure, "insecure", false, "push over plain HTTP")
-	flags.BoolVar(&opts.list, "list", false, "print path, mode, size and digest of every file of the image, built for the first architecture")
-	flags.Func("file", "`NAME=PATH` gives the manifest's \"input: NAME\" its file; may be repeated", func(s string) error {
+	flags.BoolVar(&opts.list, "list", false, "print the path, mode, size and digest of each file in the image for the first architecture")
+	flags.Func("file", "`NAME=PATH`: the file PATH for the manifest's \"input: NAME\"; can be repeated", func(s string) error {
 		name, path, ok := strings.Cut(s, "=")
 		if !ok || name == "" || path == "" {
-			return errors.New("want NAME=PATH")
+			return errors.New("must be NAME=PATH")
 		}
 		opts.files[name] = path
 		return nil
@@ -82,11 +82,11 @@ func parse(args []string) (options, error) {
 	case opts.manifest == "":
 		return options{}, errors.New("flag -manifest is required")
 	case (opts.archive != "" || opts.rootfs != "") && len(opts.arches) != 1:
-		return options{}, errors.New("-archive and -rootfs hold one architecture: give one with -arch")
+		return options{}, errors.New("-archive and -rootfs hold one architecture: set one with -arch")
 	case (opts.archive != "" || opts.push) && opts.ref == "":
-		return options{}, errors.New("-archive and -push need the image's name: give -ref")
+		return options{}, errors.New("-archive and -push need the image's name: set -ref")
 	case opts.layout == "" && opts.archive == "" && opts.rootfs == "" && !opts.push && !opts.list:
-		return options{}, errors.New("nothing to do: give -layout, -archive, -rootfs, -push or -list")
+		return options{}, errors.New("nothing to do: set -layout, -archive, -rootfs, -push or -list")
 	}
 	return opts, nil
 }

@@ -92,16 +92,16 @@ func (f *file) validate() error {
 	}
 	sources := slices.DeleteFunc([]string{f.Go, f.Module, f.Input}, func(s string) bool { return s == "" })
 	if len(sources) != 1 {
-		return errors.New("give one of go, module and input")
+		return errors.New("must have exactly one of go, module and input")
 	}
 	if (f.Module != "") != (f.Source != "") {
-		return errors.New("module and source must be given together")
+		return errors.New("module and source must be set together")
 	}
 	if f.In != "" && f.Go == "" {
-		return errors.New("in needs go")
+		return errors.New("in requires go")
 	}
 	if f.Default != "" && f.Input == "" {
-		return errors.New("default needs input")
+		return errors.New("default requires input")
 	}
 	if f.Mode == 0 {
 		f.Mode = 0o644
@@ -110,7 +110,7 @@ func (f *file) validate() error {
 		}
 	}
 	if f.Mode&^os.ModePerm != 0 {
-		return fmt.Errorf("mode %#o: want permission bits only", f.Mode)
+		return fmt.Errorf("mode %#o: must have permission bits only", f.Mode)
 	}
 	return nil
 }

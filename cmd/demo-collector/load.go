@@ -140,7 +140,7 @@ func (l *load) stop() error {
 	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
 	defer cancel()
 	if err := l.exporter.Shutdown(ctx); err != nil {
-		return fmt.Errorf("ending the load: %w", err)
+		return fmt.Errorf("stopping the load: %w", err)
 	}
 	return nil
 }

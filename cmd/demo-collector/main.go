@@ -41,7 +41,7 @@ const (
 // compressions has the exporter's compressions.
 var compressions = []string{"gzip", "zstd", "none"}
 
-var errNotRoot = errors.New("loading eBPF programs needs root: run it with sudo")
+var errNotRoot = errors.New("loading eBPF programs requires root: use sudo")
 
 type options struct {
 	ig, collector  string
@@ -77,7 +77,7 @@ func run(ctx context.Context, args []string) error {
 	}
 	for _, c := range []string{opts.before, opts.after} {
 		if !slices.Contains(compressions, c) {
-			return fmt.Errorf("unknown compression %q: takes one of %s", c, strings.Join(compressions, ", "))
+			return fmt.Errorf("unknown compression %q: must be one of %s", c, strings.Join(compressions, ", "))
 		}
 	}
 	if os.Geteuid() != 0 {

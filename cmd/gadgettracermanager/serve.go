@@ -99,9 +99,9 @@ func newService() (*gadgetservice.Service, error) {
 	}
 	namespace := cfg.GetString(gadgettracermanagerconfig.GadgetNamespace)
 	if namespace == "" {
-		return nil, fmt.Errorf("config key %s: must name the namespace of the daemon", gadgettracermanagerconfig.GadgetNamespace)
+		return nil, fmt.Errorf("config key %s: must name the daemon's namespace", gadgettracermanagerconfig.GadgetNamespace)
 	}
-	log.Infof("namespace %q, %d events buffered for a client", namespace, length)
+	log.Infof("namespace %q, %d events buffered per client", namespace, length)
 
 	service := gadgetservice.NewService(log.StandardLogger())
 	service.SetEventBufferLength(length)
@@ -111,7 +111,7 @@ func newService() (*gadgetservice.Service, error) {
 	}
 	store, err := k8sconfigmapstore.New(manager, namespace)
 	if err != nil {
-		return nil, fmt.Errorf("creating the store of gadget instances: %w", err)
+		return nil, fmt.Errorf("creating the gadget instance store: %w", err)
 	}
 	service.SetStore(otelprofiles.NewStore(store, manager))
 	service.SetInstanceManager(manager)

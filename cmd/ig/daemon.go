@@ -30,7 +30,7 @@ import (
 // drainTimeout limits how long the exporters deliver their queues when the daemon stops. systemd kills it after 90 s.
 const drainTimeout = 30 * time.Second
 
-var errNotRoot = errors.New("the daemon loads eBPF programs: run it as root")
+var errNotRoot = errors.New("the daemon loads eBPF programs: run the daemon as root")
 
 // daemonFlags has Inspektor Gadget's flags of "ig daemon".
 type daemonFlags struct {
@@ -56,10 +56,10 @@ func newDaemonCommand(runtime runtime.Runtime) *cobra.Command {
 	set.StringVarP(&flags.socket, "host", "H", api.DefaultDaemonPath,
 		"`address` to listen on: unix:///path/to/socket or tcp://127.0.0.1:1234")
 	set.Uint64Var(&flags.bufferLength, "events-buffer-length", 16384,
-		"events to keep for a client that reads slowly; further events are lost")
+		"number of events to buffer for a slow client; further events are lost")
 	set.StringVar(&flags.keyFile, "tls-key-file", "", "`file` with the private key for TLS")
 	set.StringVar(&flags.certFile, "tls-cert-file", "", "`file` with the certificate for TLS")
-	set.StringVar(&flags.clientCAFile, "tls-client-ca-file", "", "`file` with the authorities that sign the certificates of clients")
+	set.StringVar(&flags.clientCAFile, "tls-client-ca-file", "", "`file` with the CA certificates for verifying clients")
 	set.BoolVar(&flags.insecure, "tls-insecure", false, "listen on TCP without TLS; everyone who can reach the address can connect")
 
 	service := gadgetservice.NewService(log.StandardLogger())
@@ -104,7 +104,7 @@ func (f *daemonFlags) serve(ctx context.Context, service *gadgetservice.Service,
 	}
 	store, err := filestore.New(manager)
 	if err != nil {
-		return fmt.Errorf("creating the store of gadget instances: %w", err)
+		return fmt.Errorf("creating the gadget instance store: %w", err)
 	}
 	service.SetEventBufferLength(f.bufferLength)
 	service.SetInstanceManager(manager)

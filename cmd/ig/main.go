@@ -52,18 +52,18 @@ func run(args []string) error {
 		return err
 	}
 	if experimental.Enabled() {
-		log.Info("experimental features are on")
+		log.Info("experimental features are enabled")
 	}
 
 	root := &cobra.Command{
 		Use:   "ig",
-		Short: "Inspektor Gadget for a single host, exporting profiles over OTLP",
+		Short: "Run Inspektor Gadget on a single host and export profiles over OTLP",
 	}
 	common.AddConfigFlag(root)
 	common.AddVerboseFlag(root)
 	host.AddFlags(root)
 	pprofAddr := root.PersistentFlags().String("pprof-addr", "",
-		"`address` for Go profiles of ig itself, for example localhost:6060; empty: none")
+		"`address` that serves Go profiles of ig itself, such as localhost:6060; none by default")
 	root.AddCommand(containers.NewListContainersCmd(), newVersionCommand())
 
 	// The next steps depend on these flags, and add more. So flags are parsed twice. The config file may set only the root's
@@ -78,7 +78,7 @@ func run(args []string) error {
 
 	runtime := local.New()
 	if err := common.SetFlagsForParams(root, runtime.GlobalParamDescs().ToParams(), config.RuntimeKey); err != nil {
-		return fmt.Errorf("reading the runtime's settings in the config: %w", err)
+		return fmt.Errorf("reading the runtime's settings from the config: %w", err)
 	}
 	operators.RegisterDataOperator(ocihandler.OciHandler)
 	if err := otelprofiles.Registered(); err != nil {

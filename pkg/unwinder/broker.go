@@ -135,7 +135,7 @@ func (b *Broker) supervise(path string, running chan struct{}) {
 		b.totals.Restarts++
 		n := b.totals.Restarts
 		b.mu.Unlock()
-		b.log.Warnf("restarting the unwinder in %v (restart %d), using stacks by frame pointers until then: %s", backoff, n, end.reason)
+		b.log.Warnf("restarting the unwinder in %v (restart %d), using frame pointers until then: %s", backoff, n, end.reason)
 		b.sleep(backoff)
 		backoff = min(2*backoff, maxBackoff)
 	}

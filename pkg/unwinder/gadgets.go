@@ -325,7 +325,7 @@ func (b *Broker) serve(p *process) error {
 			return err
 		}
 		if err := b.add(p, entries, sent.Refused); err != nil {
-			b.log.Warnf("gadgets get stacks by frame pointers only: %v", err)
+			b.log.Warnf("gadgets only get stacks collected with frame pointers: %v", err)
 		}
 	}
 }

@@ -208,7 +208,7 @@ func TestLaterEntries(t *testing.T) {
 	require.NoError(t, s.Serve(wire.ChainRawTracepoint, entry))
 	require.NoError(t, s.Serve(wire.ChainTracepoint, array(t)))
 	first := inArray(entry)
-	const refused = "warning: gadgets get stacks by frame pointers only: the kernel refused the unwinder's programs for tracepoint: invalid argument"
+	const refused = "warning: gadgets only get stacks collected with frame pointers: the kernel refused the unwinder's programs for tracepoint: invalid argument"
 	require.NotContains(t, l.String(), refused)
 	require.NoError(t, process.Kill())
 	require.Eventually(t, func() bool { return inArray(entry) != 0 && inArray(entry) != first }, time.Minute, time.Millisecond)

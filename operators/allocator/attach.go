@@ -216,7 +216,7 @@ func (i *instance) attach(p *process, id symtab.FileID) {
 		return
 	}
 	if f.unwatched(i.live) {
-		i.warn(fmt.Errorf("allocations of process %d by C++'s operator new are not recorded: its return instructions are unknown, and return probes would crash the program at an exception", p.pid))
+		i.warn(fmt.Errorf("allocations of process %d by C++'s operator new are not recorded: the function's return instructions are unknown, and return probes would crash the program at an exception", p.pid))
 	}
 	p.files[id] = attached
 	i.probes += len(attached.links)

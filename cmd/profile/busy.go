@@ -119,7 +119,7 @@ func startBusy(ctx context.Context, dir string, out io.Writer) (programs []runni
 		programs = append(programs, running{b, cmd, stdin})
 	}
 	if len(absent) > 0 {
-		fmt.Fprintf(out, "not installed on this machine, so not part of the demo: %s\n", strings.Join(absent, ", "))
+		fmt.Fprintf(out, "the demo leaves out languages whose tools are not installed: %s\n", strings.Join(absent, ", "))
 	}
 	return programs, stop, nil
 }

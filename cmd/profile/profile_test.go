@@ -620,7 +620,7 @@ func TestRemarks(t *testing.T) {
 	full.Attributes = map[string]string{"thread.name": "[captures full]"}
 	lines = r.remarks([]receiver.Sample{sample(5, native, native), full})
 	require.Len(t, lines, 1, "they are no stacks of one function")
-	require.Contains(t, lines[0], "50 % arrived when the gadget's tables were full")
+	require.Contains(t, lines[0], "50 % of the sum comes from events that arrived when the gadget's tables were full")
 	require.Contains(t, lines[0], "--sample-bytes=524288")
 }
 

@@ -250,7 +250,7 @@ func TestTableOfMany(t *testing.T) {
 	r := sampled(t, options{}, request(timed(9, receiver.Frame{Name: "[cc1]", Type: "native"})))
 	var out bytes.Buffer
 	require.NoError(t, r.report(&out))
-	require.NotContains(t, out.String(), "[cc1]: functions of a file", "a workload can call a function so")
+	require.NotContains(t, out.String(), "[cc1]: functions in a file", "a workload can call a function so")
 }
 
 // TestFewSamples: with few samples, the output says so, and suggests a gadget that shows more.

@@ -9,17 +9,17 @@ import (
 // again is the minimum time between two reads of a perf map.
 const again = time.Second
 
-// perfRest is the pause after a read of a perf map, as a multiple of the read's cost.
+// perfRest is the pause after a perf map is read, as a multiple of the read's CPU time.
 const perfRest = 10
 
-// After a failed read for more functions, a file is not read again for retryFirst. The wait then doubles each time, up to
+// If a read fails, the Store waits retryFirst before it reads the file again. Each further failure doubles the wait, up to
 // retryMost.
 const (
 	retryFirst = 30 * time.Second
 	retryMost  = 8 * time.Minute
 )
 
-// failed sets when a file may be read again after a read that ended with err, which can be nil. The caller holds Store.mu.
+// failed sets when a file may be read again after a read returned err, which can be nil. The caller holds Store.mu.
 func (e *entry) failed(err error) {
 	e.retry = time.Time{}
 	if err == nil {
@@ -33,13 +33,13 @@ func (e *entry) failed(err error) {
 	e.later()
 }
 
-// later delays the next read of a file, twice as long as before. The caller holds Store.mu.
+// later delays the next read of a file. Each call doubles the delay. The caller holds Store.mu.
 func (e *entry) later() {
 	e.wait = min(max(2*e.wait, retryFirst), retryMost)
 	e.retry = e.read.Add(e.wait)
 }
 
-// lacksLines reports whether a file's table has no lines because their reader was missing or too slow. The caller holds Store.mu.
+// lacksLines reports whether a file's table has no lines because the Reader was missing or too slow. The caller holds Store.mu.
 func (e *entry) lacksLines() bool {
 	return e.table != nil && e.table.Cut && e.id.Process == 0 && !e.fetched
 }

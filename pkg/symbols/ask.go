@@ -14,18 +14,18 @@ import (
 // factTime limits the wait for a fact. Package procmap abandons a file after five seconds.
 const factTime = 2 * time.Second
 
-// Ask asks the reader of files for a fact about an open file, and returns the reader's CPU time. It stores the answer, decoded
-// from untrusted JSON, in into. An ErrReader is not the file's fault.
+// Ask asks the Reader for a fact about an open file, and returns the Reader's CPU time. It decodes the answer, which is untrusted
+// JSON, into into. ErrReader does not mean that the file is at fault.
 func (s *Store) Ask(ctx context.Context, f *os.File, fact string, into any) (time.Duration, error) {
 	return ask(ctx, s.options.Reader, f, fact, into)
 }
 
-// Info identifies an open file. It returns the CPU time and errors of Ask.
+// Info identifies an open file. It returns the same CPU time and errors as Ask.
 func (s *Store) Info(ctx context.Context, f *os.File) (buildid.Info, time.Duration, error) {
 	return Info(ctx, s.options.Reader, f)
 }
 
-// Info identifies an open file that r reads.
+// Info uses r to identify an open file.
 func Info(ctx context.Context, r symtab.Reader, f *os.File) (info buildid.Info, cpu time.Duration, err error) {
 	if cpu, err = ask(ctx, r, f, symtab.FactInfo, &info); err == nil {
 		err = info.Check()

@@ -15,14 +15,14 @@ import (
 // root is a folder in which debug files are searched.
 type root struct {
 	fd int
-	// host marks the host's root. A container's root can have file systems that one of its processes or a network serves.
+	// host marks the host's root. A container's root can contain FUSE and network file systems.
 	host bool
 }
 
-// openRoots opens the folders in which to search for the debug file of a request. file is the request's open file. The caller
-// closes the folders.
+// openRoots opens the folders in which to search for a request's debug file. file is the request's open file. The caller closes
+// the folders.
 //
-// In a container, it opens only the mount of the file, because that file system has already answered.
+// In a container, it opens only the file's mount, because that file system has already responded.
 func (s *Store) openRoots(r *Request, file *os.File) []root {
 	var roots []root
 	if r.Root != nil {
@@ -45,7 +45,7 @@ func (s *Store) openRoots(r *Request, file *os.File) []root {
 
 var errNotRegular = errors.New("not a regular file")
 
-// open opens a regular file by its path. Links cannot leave the root, or in a container the mount.
+// open opens a regular file by its path. Symbolic links cannot lead out of the root or, in a container, out of the mount.
 func (r root) open(name string) (*os.File, int64, error) {
 	how := unix.OpenHow{Flags: unix.O_PATH | unix.O_CLOEXEC, Resolve: unix.RESOLVE_IN_ROOT | unix.RESOLVE_NO_MAGICLINKS}
 	if !r.host {
@@ -67,9 +67,9 @@ func (r root) open(name string) (*os.File, int64, error) {
 	return f, st.Size, err
 }
 
-// finder opens candidates for the separate debug file of a file.
+// finder opens candidates for a file's separate debug file.
 type finder struct {
-	path  string // of the file in the first root
+	path  string // the file's path in the first root
 	roots []root
 }
 
@@ -94,7 +94,7 @@ func (d *finder) Candidate(by symtab.DebugKey, n int) (*os.File, int64, bool) {
 		} else {
 			dir := path.Dir(path.Clean("/" + d.path))
 			names = []string{path.Join(debugFolder, dir, by.Link), path.Join(dir, ".debug", by.Link), path.Join(dir, by.Link)}
-			if root.host { // d.path is a path in the container: on the host it counts only below debugFolder
+			if root.host { // d.path is a path in the container; on the host, it is valid only below debugFolder
 				names = names[:1]
 			}
 		}

@@ -9,7 +9,7 @@ import (
 	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/symbols/symtab"
 )
 
-// fetch gets the debug files of files without a symbol table, until ctx ends. It runs in its own goroutine.
+// fetch gets the debug files for files without a symbol table, until ctx ends. It runs in its own goroutine.
 func (s *Store) fetch(ctx context.Context) {
 	defer s.stopped.Done()
 	for {
@@ -43,7 +43,7 @@ func (s *Store) wantFetch(e *entry) {
 	}
 }
 
-// fetched stores a table that has an entry's debug file. Missing lines are read later.
+// fetched stores a table that includes the symbols of an entry's debug file. Missing lines are read later.
 func (s *Store) fetched(e *entry, t *symtab.Table, err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -68,8 +68,8 @@ func (s *Store) fetched(e *entry, t *symtab.Table, err error) {
 // errNotWanted is the error for a file that was forgotten before its debug file arrived.
 var errNotWanted = errors.New("no caller is waiting any longer")
 
-// fetchTable gets the debug file of old, and returns a table with both and the CPU time of the reader. If the file was fetched
-// before, it only reads lines.
+// fetchTable gets old's debug file. It returns a table that includes the debug file's symbols, and the Reader's CPU time. If the
+// debug file was fetched before, fetchTable only reads lines.
 func (s *Store) fetchTable(ctx context.Context, old *symtab.Table) (t *symtab.Table, used time.Duration, err error) {
 	defer func() {
 		if p := recover(); p != nil {

@@ -4,7 +4,7 @@ import (
 	"time"
 )
 
-// room is the size in bytes of the largest table that fits into Options.Bytes with its entry.
+// room is the size in bytes of the largest table that fits into Options.Bytes together with its entry.
 func (s *Store) room() int64 { return s.options.Bytes - entryBytes }
 
 // makeRoom forgets the least recently used files, except pending ones. The caller holds s.mu.
@@ -33,15 +33,15 @@ func (s *Store) forget(e *entry) {
 	s.stats.Forgotten++
 }
 
-// KeepFor makes the Store keep a file for at least d after its last use. The default is ten minutes. If room is short, files are
-// forgotten sooner. Files are not kept forever, because a machine that compiles runs many programs only once.
+// KeepFor makes the Store keep a file for at least d after its last use. The default is ten minutes. If memory is short, files
+// are forgotten sooner. Files are not kept forever, because a build machine runs many programs only once.
 func (s *Store) KeepFor(d time.Duration) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.keep = max(s.keep, d)
 }
 
-// forgetOld forgets files without recent uses.
+// forgetOld forgets files that were not used recently.
 func (s *Store) forgetOld(now time.Time) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

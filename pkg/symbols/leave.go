@@ -8,14 +8,14 @@ import (
 )
 
 const (
-	// patienceMore is how much longer than Options.Timeout, which ends a read, the Store waits before it abandons a file.
+	// patienceMore is the additional wait after Options.Timeout, which ends a read. After this wait, the Store abandons the file.
 	patienceMore = 5 * time.Second
-	// maxStuck limits the number of files that block at a time.
+	// maxStuck limits the number of reads that can be blocked at the same time.
 	maxStuck = 16
 )
 
-// readOrLeave reads a file and returns the CPU time. If the read does not end, it is abandoned, and its goroutine calls Stuck's
-// result and Release.
+// readOrLeave reads a file and returns the CPU time. If the read does not end, readOrLeave abandons it. The read's goroutine then
+// calls Stuck's result and Release.
 func (s *Store) readOrLeave(ctx context.Context, e *entry) (*symtab.Table, time.Duration, error) {
 	type result struct {
 		t    *symtab.Table

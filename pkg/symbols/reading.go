@@ -60,7 +60,7 @@ func (s *Store) run(ctx context.Context) {
 	}
 }
 
-// waiting has the entries to read, the oldest first. It is for one goroutine.
+// waiting holds the entries to read, the oldest first. Only one goroutine uses it.
 type waiting struct {
 	entries []*entry
 	turn    int
@@ -78,8 +78,9 @@ func (w *waiting) take(queue <-chan *entry, bound int) {
 	}
 }
 
-// next removes and returns the entry to read: three times the most urgent one, then the oldest one. So the file with the most
-// frames comes first, small programs do not wait for all large ones, and no file waits forever. The caller holds Store.mu.
+// next removes and returns the entry to read. It chooses the most urgent entry three times, and then the oldest entry once. So
+// the file with the most frames comes first, small programs do not wait for all large ones, and no file waits forever. The caller
+// holds Store.mu.
 func (w *waiting) next() *entry {
 	at := 0
 	if w.turn++; w.turn%4 != 0 {
@@ -95,11 +96,11 @@ func (w *waiting) next() *entry {
 	return e
 }
 
-// urgency returns the number of look-ups waiting for a file, divided by the bytes that reading it may take. The caller holds
+// urgency returns the number of lookups that wait for a file, divided by the expected cost of the read in bytes. The caller holds
 // Store.mu.
 func (e *entry) urgency() float64 {
 	const (
-		least = 1 << 20 // the cost of opening a file, as bytes
+		least = 1 << 20 // the cost of opening a file, in bytes
 		pace  = 1 << 30 // bytes of a program per second of CPU time
 	)
 	size := int64(least)
@@ -129,7 +130,7 @@ func (s *Store) finish(e *entry, t *symtab.Table, err error, took, cost time.Dur
 		t, err = nil, fmt.Errorf("%w: a table of %d bytes", symtab.ErrTooLarge, t.Bytes())
 	}
 	if err == nil && t.Cut && e.id.Process == 0 {
-		e.later() // for the lines
+		e.later() // to read the lines
 	} else {
 		e.failed(err)
 	}
@@ -162,7 +163,7 @@ func (s *Store) finish(e *entry, t *symtab.Table, err error, took, cost time.Dur
 	s.makeRoom()
 }
 
-// stateOf returns the State for an error of reading a file.
+// stateOf returns the State for a read error.
 func stateOf(err error) symtab.State {
 	switch {
 	case errors.Is(err, symtab.ErrNotELF):
@@ -182,7 +183,7 @@ func stateOf(err error) symtab.State {
 	}
 }
 
-// read opens a file and has the Reader read it. It also returns the reader's CPU time. A panic becomes an error for this file
+// read opens a file and makes the Reader read it. It also returns the Reader's CPU time. A panic becomes an error for this file
 // only.
 func (s *Store) read(ctx context.Context, e *entry) (t *symtab.Table, used time.Duration, err error) {
 	defer func() {
@@ -220,7 +221,7 @@ func (s *Store) read(ctx context.Context, e *entry) (t *symtab.Table, used time.
 	task := symtab.Task{Reading: s.reading(), ID: r.ID, Opened: f, Size: size, Old: old, Room: s.room()}
 	defer func() {
 		if errors.Is(err, symtab.ErrReader) && errors.Is(err, os.ErrDeadlineExceeded) && r.Stuck != nil {
-			r.Stuck()() // the file system did not answer in time, and nobody waits any more
+			r.Stuck()() // the file system did not answer in time, and nobody waits any longer
 		}
 	}()
 	if r.ID.Process != 0 {
@@ -243,8 +244,8 @@ func (s *Store) read(ctx context.Context, e *entry) (t *symtab.Table, used time.
 			used += more
 		}
 		var late addresses
-		if ctx.Err() == nil { // otherwise the read may be abandoned, and e belong to another goroutine
-			s.mu.Lock() // take addresses that were requested meanwhile
+		if ctx.Err() == nil { // otherwise, the read may be abandoned, and e may belong to another goroutine
+			s.mu.Lock() // take the addresses that were requested meanwhile
 			late, e.wanted = e.wanted, nil
 			s.mu.Unlock()
 		}
@@ -264,8 +265,8 @@ func (s *Store) read(ctx context.Context, e *entry) (t *symtab.Table, used time.
 	return t, used + more, err
 }
 
-// withLines adds a file's debug information to a copy of t. It is read in a separate task: if that ends the reader, the names
-// stay. The table stays Cut if the lines may be read later, because a missing or slow reader says nothing about the file.
+// withLines adds a file's debug information to a copy of t. A separate task reads it, so that the names stay if the Reader
+// crashes. A missing or slow Reader says nothing about the file. Then the table stays Cut, and the lines may be read later.
 func (s *Store) withLines(ctx context.Context, task symtab.Task, t *symtab.Table) (*symtab.Table, time.Duration) {
 	task.Kind, task.Base = symtab.ReadLines, t.Base()
 	lines, used, err := s.options.Reader.Read(ctx, &task)
@@ -282,7 +283,7 @@ func (s *Store) withLines(ctx context.Context, task symtab.Task, t *symtab.Table
 	return &with, used
 }
 
-// changedTimeOnly reports whether a file has the same content as the requested one, by its IDs, and only its ctime differs.
+// changedTimeOnly reports whether a file differs from the requested file only in its ctime. It compares the content by its IDs.
 func (s *Store) changedTimeOnly(ctx context.Context, r *Request, f *os.File, id symtab.FileID) bool {
 	id.CtimeNS = r.ID.CtimeNS
 	if id != r.ID || r.Info.HTLHash == "" {

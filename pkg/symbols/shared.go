@@ -2,8 +2,8 @@ package symbols
 
 import "github.com/ig-otel-profiles/ig-otel-profiles/pkg/refcount"
 
-// Shared is one Store for all parts of a process that name functions. So they share its bounds of memory and reading pace. Its
-// methods are safe for concurrent use.
+// Shared is a Store that all parts of a process share. So the Store's limits for memory and CPU time apply to the whole process.
+// The methods are safe for concurrent use.
 type Shared struct {
 	options func() Options
 	store   refcount.Value[*Store]

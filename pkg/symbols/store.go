@@ -1,11 +1,12 @@
-// Package symbols turns an address in a file into the name of its function, with file and line if known, or says why it cannot.
+// Package symbols finds the function at an address in a file, with source file and line if known. If it finds no name, it returns
+// the reason.
 //
 // It handles files and addresses only. Package procmap finds the files that a process has mapped.
 //
 // # Addresses
 //
 // An address is an ELF virtual address, as in the file's symbol tables, not an address in a process. For frames other than the
-// innermost, it is the return address, which can belong to the next function. Look up the address minus one.
+// innermost, the address is a return address, which can belong to the next function. Look up that address minus one.
 //
 // # Correct or unknown
 //
@@ -13,13 +14,13 @@
 //
 // # Trust
 //
-// Programs control their own files, so files are hostile. They are read with pread and never mapped to memory, because truncating
-// a mapped file kills the process. Every read is bounded in bytes, entries and time (Limits). A panic affects only the current
-// file.
+// Programs control their own files, so files are hostile. They are read with pread and never mapped to memory, because the
+// truncation of a mapped file kills the process. Every read is bounded in bytes, entries and time (Limits). A panic affects only
+// the current file.
 //
-// A process without rights reads them (Options.Reader). This package opens a file and sends it over a socket (Conn), and the
-// process returns a Table, which is checked. A hostile Table can only have wrong names. Package parse reads the files; nothing
-// here imports it.
+// An unprivileged process reads the files with package parse (Options.Reader). This package opens a file and sends it over a
+// socket (Conn). The process returns a Table, which this package checks. A hostile Table can only contain wrong names. This
+// package does not import package parse.
 package symbols
 
 import (
@@ -40,47 +41,48 @@ import (
 type Options struct {
 	// Bytes bounds the total size of all tables; 0 means 64 MiB. A larger table is not kept.
 	Bytes int64
-	// Limits bounds the reading of one file; the zero value means DefaultLimits.
+	// Limits bounds the resources for reading one file; the zero value means DefaultLimits.
 	Limits symtab.Limits
-	// Timeout bounds the time of reading one file; 0 means ten seconds.
+	// Timeout bounds the time to read one file; 0 means ten seconds.
 	Timeout time.Duration
-	// Inlined requests Symbol.Callers, with the inlined function as the Symbol.
+	// Inlined requests Symbol.Callers. The Symbol is then the inlined function.
 	Inlined bool
-	// Lines requests lines, and with Inlined inlined functions, from .debug_info. This costs time and memory. Go programs have
-	// them anyway.
+	// Lines requests lines from .debug_info and, if Inlined is set, inlined functions. This costs time and memory. Go programs do
+	// not need this setting.
 	Lines bool
 	// Reader reads the files. The Store closes it.
 	Reader symtab.Reader
-	// Fetch gets a debug file by build ID, see debuginfod.Client.Fetch. It is called for files without a symbol table, one at a
-	// time, in its own goroutine, so it may be slow. If it is nil, nothing is fetched.
+	// Fetch gets a debug file by build ID, see debuginfod.Client.Fetch. The Store calls it for files without a symbol table, one
+	// at a time. It may be slow, because it runs in its own goroutine. If it is nil, nothing is fetched.
 	Fetch func(ctx context.Context, buildID string) (*os.File, error)
-	// patience limits the wait for one file, for tests; 0 means patienceMore longer than Timeout.
+	// patience limits the wait for one file, for tests; 0 means Timeout plus patienceMore.
 	patience time.Duration
 	// HostRoot is the root folder in which to search for the host's debug files; "" means /.
 	HostRoot string
 }
 
-// Request requests the reading of a file. The Store calls Open and Root of one request at a time. So only use regular files on
-// local file systems, because a file system that hangs blocks all others.
+// Request describes a file to read. The Store calls Open and Root of one request at a time. Use only regular files on local file
+// systems, because a file system that hangs blocks all requests.
 type Request struct {
 	// ID is the identity of the file that Open opens. The Store checks it.
 	ID symtab.FileID
-	// Info identifies the file's content. With it, the file's CtimeNS may have changed: renaming, linking or changing the mode of
-	// a file keeps its content. The zero value is valid.
+	// Info identifies the file's content. If it is set, the file's CtimeNS may have changed. Renaming, linking or changing the
+	// mode of a file changes its ctime but not its content. The zero value is valid.
 	Info buildid.Info
-	// Path is the path of the file in Root, for messages and for the folder of its debug link. It may be empty.
+	// Path is the file's path in Root. Messages contain it, and the debug link is relative to its folder. It may be empty.
 	Path string
 	// Open opens the file. The Store closes it.
 	Open func() (*os.File, error)
-	// Address is an address that will be looked up. Its function is read with the file. It may be 0.
+	// Address is an address that will be looked up. The Store reads its function together with the file. It may be 0.
 	Address uint64
-	// Root opens the root folder of the process that has mapped the file (O_PATH suffices). Debug files are searched there, if
-	// they are on the mount of the file. The Store closes it. It may be nil.
+	// Root opens the root folder of the process that has mapped the file (O_PATH suffices). The Store searches there for debug
+	// files on the file's mount, and closes the folder. Root may be nil.
 	Root func() (*os.File, error)
 	// Release is called exactly once, from any goroutine, after the last call of Open and Root, even if this request does not
 	// read the file. It may be nil.
 	Release func()
-	// Stuck is called if a read of the opened file does not end, and ended if it ends later. Stuck does not block. It may be nil.
+	// The Store calls Stuck if a read of the opened file does not end. It calls ended if the read ends later. Stuck must not
+	// block. It may be nil.
 	Stuck func() (ended func())
 }
 
@@ -96,17 +98,17 @@ const maxWaiting = 256 // how many queued files are compared to choose the next 
 
 const entryBytes = 512 // memory of an entry besides its table
 
-// burst and slowdown bound the CPU time of reading: burst is available at once, and one second more every slowdown seconds. So a
-// workload that keeps making files uses at most a quarter of a CPU.
+// burst and slowdown limit the CPU time for reading. burst is available at once. One more second becomes available every slowdown
+// seconds. So a workload that keeps creating files uses at most a quarter of a CPU.
 const (
 	burst    = 4 * time.Second
 	slowdown = 4
 )
 
-// errChanged is the error if a file is not the requested one.
+// errChanged means that a file is not the requested file.
 var errChanged = errors.New("the file is not the one that was mapped")
 
-// Store has the tables of files. Its methods are safe for concurrent use. Only Wait and Close block. Its goroutines run until
+// Store holds the tables of files. Its methods are safe for concurrent use. Only Wait and Close block. Its goroutines run until
 // Close.
 type Store struct {
 	options Options
@@ -128,14 +130,14 @@ type Store struct {
 	stopped sync.WaitGroup
 }
 
-// Stats has counters since the Store was made, and its current content.
+// Stats holds counters since the Store was created, and the Store's current content.
 type Stats struct {
 	Files, Bytes    int64                   // held now
 	Read, Forgotten uint64                  // files; each read counts
 	Failed          [symtab.NumStates]int64 // reads of files without a table, by State
 	Fetched         uint64                  // debug files that Options.Fetch found
 	Stuck           uint64                  // files whose reading was abandoned
-	Lost            uint64                  // files that were not read because Options.Reader was missing or ended
+	Lost            uint64                  // files that were not read because Options.Reader was missing or exited
 	NotFetched      uint64                  // debug files that were not found or were useless
 	// Last is the error of the last file that could not be read, or nil. Files without symbols do not count.
 	Last error
@@ -144,7 +146,7 @@ type Stats struct {
 // addresses are ELF virtual addresses of a file.
 type addresses map[uint64]struct{}
 
-// entry is what the Store knows of a file. Store.mu guards it.
+// entry is what the Store knows about a file. Store.mu guards it.
 type entry struct {
 	id      symtab.FileID
 	state   symtab.State // Pending, Named (it has a table), or why it has none
@@ -155,7 +157,7 @@ type entry struct {
 	queued  bool          // to be read or read again
 	wanted  addresses     // requested addresses without a known function
 	asked   int           // number of requests since it was queued
-	retry   time.Time     // after a failed read: not read before this time; zero without a table: never
+	retry   time.Time     // after a failed read: earliest time of the next read; zero without a table: never
 	wait    time.Duration // time between that read and retry
 	why     symtab.State  // why that read failed
 	fetched bool          // its debug file is being fetched
@@ -193,8 +195,8 @@ func NewStore(o Options) *Store {
 	return s
 }
 
-// Close stops the Store and waits up to two seconds for its goroutines. A goroutine blocked by a file system stays until that
-// answers or is unmounted. Afterwards, Lookup still uses the existing tables.
+// Close stops the Store and waits up to two seconds for its goroutines. A goroutine that a file system blocks stays until the
+// file system responds or is unmounted. After Close, Lookup still uses the existing tables.
 func (s *Store) Close() {
 	s.mu.Lock()
 	s.closed = true
@@ -204,8 +206,8 @@ func (s *Store) Close() {
 	s.options.Reader.Close()
 }
 
-// Lookup returns the function at an ELF virtual address of a file, or at a process address for a perf map. With the State
-// Unknown, it returns the function if only its lines must be requested.
+// Lookup returns the function at an ELF virtual address of a file, or at a process address for a perf map. If only the lines must
+// be requested, Lookup returns the function and the State Unknown.
 func (s *Store) Lookup(id symtab.FileID, addr uint64) (symtab.Symbol, symtab.State) {
 	t, state, more := s.table(id, addr)
 	if t == nil {
@@ -252,7 +254,7 @@ func (s *Store) want(id symtab.FileID, addr uint64) symtab.State {
 func (e *entry) want(addr uint64) {
 	e.asked++
 	if len(e.wanted) >= symtab.MaxWanted {
-		return // the next look-up records it again
+		return // the next lookup records it again
 	}
 	if e.wanted == nil {
 		e.wanted = addresses{}
@@ -260,8 +262,8 @@ func (e *entry) want(addr uint64) {
 	e.wanted[addr] = struct{}{}
 }
 
-// table returns the table of a file. more says that the file will be read again, or its debug file fetched. If the file has no
-// table yet and will be read, table records addr as wanted.
+// table returns the table of a file. more reports whether the file will be read again or its debug file is being fetched. If the
+// file has no table yet and will be read, table records addr as wanted.
 func (s *Store) table(id symtab.FileID, addr uint64) (t *symtab.Table, state symtab.State, more bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -275,7 +277,7 @@ func (s *Store) table(id symtab.FileID, addr uint64) (t *symtab.Table, state sym
 		case e.queued:
 			e.want(addr)
 		case !e.retry.IsZero() && !now.Before(e.retry):
-			return nil, symtab.Unknown, false // so that the caller requests it from a running process
+			return nil, symtab.Unknown, false // so that the caller requests the file through a running process
 		}
 	}
 	if e.lacksLines() && !e.queued && !now.Before(e.retry) {
@@ -284,15 +286,15 @@ func (s *Store) table(id symtab.FileID, addr uint64) (t *symtab.Table, state sym
 	return e.table, e.state, e.queued || e.fetched
 }
 
-// Request requests the reading of a file, unless it was requested. It returns Named if there is a table, Pending if the file is
-// being read or waits, and Busy if too many others wait. Otherwise it returns why there is no table.
+// Request queues a file for reading, unless the file is already queued or read. It returns Named if there is a table, Pending if
+// the file is queued, and Busy if too many files wait. Otherwise, it returns the reason why there is no table.
 //
-// A later Request reads a missing or unreadable file again: after half a minute at first, and then less often. Until then, Lookup
-// returns the reason; afterwards Unknown.
+// A later Request reads a missing or unreadable file again. The wait before this is half a minute at first, and then longer.
+// During the wait, Lookup returns the reason. After the wait, it returns Unknown.
 //
 // If only lines are missing, the state stays Named while they are read.
 //
-// For a perf map, which grows, Request reads the new part unless it was just read.
+// Perf maps grow, so Request reads the new part of a perf map unless the map was just read.
 func (s *Store) Request(r Request) symtab.State {
 	state, taken := s.request(r)
 	if !taken && r.Release != nil {
@@ -301,7 +303,7 @@ func (s *Store) Request(r Request) symtab.State {
 	return state
 }
 
-// request is Request without Release. taken says that the Store keeps r and will call Release.
+// request is Request without Release. taken reports whether the Store keeps r and will call Release.
 func (s *Store) request(r Request) (state symtab.State, taken bool) {
 	if r.ID == symtab.VDSO {
 		r.Open, r.Root, r.Stuck = openVDSO, nil, nil
@@ -323,7 +325,7 @@ func (s *Store) request(r Request) (state symtab.State, taken bool) {
 		if !e.more(now) {
 			return e.state, false
 		}
-		if e.table != nil && e.table.Fetched() { // the debug file has its lines
+		if e.table != nil && e.table.Fetched() { // the debug file contains the lines
 			s.wantFetch(e)
 			return e.state, false
 		}
@@ -335,7 +337,7 @@ func (s *Store) request(r Request) (state symtab.State, taken bool) {
 	if isNew {
 		e = &entry{id: r.ID, state: symtab.Pending, size: entryBytes}
 	}
-	// No lock is needed: nobody else knows e until it is sent, and its reader takes s.mu first.
+	// No lock is needed. No other goroutine knows e before it is sent, and the receiver locks s.mu first.
 	e.request, e.done, e.queued, e.asked = r, make(chan struct{}), true, 0
 	if r.Address != 0 {
 		e.want(r.Address)
@@ -359,7 +361,8 @@ func (s *Store) request(r Request) (state symtab.State, taken bool) {
 	return symtab.Pending, true
 }
 
-// ReadSince reports whether the last read of a file began after t, so that it includes all that the file had at t.
+// ReadSince reports whether the last read of a file began after t. If so, the table includes everything that the file contained
+// at t.
 func (s *Store) ReadSince(id symtab.FileID, t time.Time) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()

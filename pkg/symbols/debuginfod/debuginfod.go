@@ -1,8 +1,8 @@
 // Package debuginfod downloads debug files by build ID from debuginfod servers (https://sourceware.org/elfutils/Debuginfod.html),
 // and keeps them on disk.
 //
-// The operator chooses the servers, but workloads choose which build IDs are requested. So answers are bounded in bytes and time,
-// and a missing file is not requested again for a while. A file with another build ID is discarded.
+// The administrator chooses the servers, but workloads choose the requested build IDs. So the Client limits the size and the time
+// of responses. It does not request a missing file again for a while. It discards a file with another build ID.
 package debuginfod
 
 import (
@@ -25,15 +25,15 @@ import (
 	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/buildid"
 )
 
-// ErrNotFound is the error if no server has the file.
+// ErrNotFound means that no server has the file.
 var ErrNotFound = errors.New("no debuginfod server has the file")
 
 // Options are the settings of a Client.
 type Options struct {
-	// URLs are the servers, in the order of requests, for example https://debuginfod.debian.net.
+	// URLs lists the servers in the order in which they are tried, for example https://debuginfod.debian.net.
 	URLs []string
-	// Dir is the folder for the files. The Client makes it. Clients in several processes can share it, but nothing else may use
-	// it.
+	// Dir is the folder for the files. The Client creates it. Clients in several processes can share it, but other programs must
+	// not use it.
 	Dir string
 	// DirBytes bounds the total size of the files in Dir; 0 means 1 GiB. The least recently used files are removed.
 	DirBytes int64
@@ -41,10 +41,10 @@ type Options struct {
 	FileBytes int64
 	// Timeout bounds one request including its answer; 0 means 60 seconds.
 	Timeout time.Duration
-	// Retry is how long a missing file is not requested again; 0 means one hour. A server that does not answer is not used for a
-	// tenth of that time.
+	// Retry is the time before a missing file is requested again; 0 means one hour. A server that did not respond is tried again
+	// after a tenth of that time.
 	Retry time.Duration
-	// Info identifies a downloaded file, which can be anything. Use symbols.Info.
+	// Info identifies a downloaded file, whose content is untrusted. Use symbols.Info.
 	Info func(ctx context.Context, f *os.File) (buildid.Info, time.Duration, error)
 	// HTTP sends the requests; nil means http.DefaultTransport without cookies.
 	HTTP http.RoundTripper
@@ -57,7 +57,7 @@ type Client struct {
 	http    http.Client
 
 	mu      sync.Mutex
-	missing map[string]time.Time // by build ID or server URL: not requested before that time
+	missing map[string]time.Time // earliest time of the next request, by build ID or server URL
 }
 
 // maxMissing bounds the entries of Client.missing.
@@ -101,7 +101,7 @@ func New(o Options) (*Client, error) {
 const (
 	partial = "partial-"
 	suffix  = ".debug"
-	// leftover is the age after which the partial file of an ended process is removed. It is at least twice the Timeout.
+	// leftover is the age after which the partial file of an exited process is removed. It is at least twice the Timeout.
 	leftover = time.Hour
 )
 
@@ -109,7 +109,7 @@ const (
 var buildID = regexp.MustCompile(`^[0-9a-f]{8,128}$`)
 
 // Fetch returns the debug file of a build ID, in lower-case hexadecimal, from the folder or a server. The caller closes the file.
-// If no server has the file, now or in a recent answer, the error is ErrNotFound.
+// The error is ErrNotFound if no server has the file, or if no server had it recently.
 func (c *Client) Fetch(ctx context.Context, id string) (*os.File, error) {
 	if !buildID.MatchString(id) {
 		return nil, fmt.Errorf("%w: %q is not a build ID", ErrNotFound, id)
@@ -117,7 +117,7 @@ func (c *Client) Fetch(ctx context.Context, id string) (*os.File, error) {
 	path := filepath.Join(c.options.Dir, id+suffix)
 	if f, err := os.Open(path); err == nil {
 		now := time.Now()
-		_ = os.Chtimes(path, now, now) // if it fails, the file is only removed sooner
+		_ = os.Chtimes(path, now, now) // if this fails, the file is only removed sooner
 		return f, nil
 	}
 	if c.isMissing(id) {
@@ -191,7 +191,7 @@ type upstream struct{ url, name string }
 // withoutSecrets returns a URL without user, password and query, which may be secret.
 func withoutSecrets(u *url.URL) string { return u.Scheme + "://" + u.Host + u.Path }
 
-// withoutURL removes the URL from an error of the HTTP client, because it may hold secrets.
+// withoutURL removes the URL from an error of the HTTP client, because it can contain secrets.
 func withoutURL(err error) error {
 	if e := (*url.Error)(nil); errors.As(err, &e) {
 		return e.Err
@@ -219,8 +219,8 @@ func (c *Client) take(ctx context.Context, f *os.File, body io.Reader, id, path 
 	return os.Rename(f.Name(), path)
 }
 
-// makeRoom removes the least recently used files until size more bytes fit into DirBytes. It also removes partial files of ended
-// processes. Other processes' partial files do not count.
+// makeRoom removes the least recently used files until size more bytes fit into DirBytes. It also removes partial files of exited
+// processes. It ignores partial files of running processes.
 func (c *Client) makeRoom(size int64) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -238,7 +238,7 @@ func (c *Client) makeRoom(size int64) error {
 			files = append(files, info)
 			sum += info.Size()
 		case strings.HasPrefix(e.Name(), partial) && time.Since(info.ModTime()) > max(leftover, 2*c.options.Timeout):
-			_ = os.Remove(filepath.Join(c.options.Dir, e.Name())) // nothing depends on its success
+			_ = os.Remove(filepath.Join(c.options.Dir, e.Name())) // nothing depends on success
 		}
 	}
 	slices.SortFunc(files, func(a, b fs.FileInfo) int { return a.ModTime().Compare(b.ModTime()) })

@@ -7,13 +7,15 @@ import (
 	"slices"
 )
 
-// aliasName is the compared length of names when one of several aliases is chosen.
+// aliasName is the number of bytes of a name that are compared to choose one of several aliases.
 const aliasName = 64
 
-// alias is one of several names of a function: its place in the list of symbols and in the string table.
+// alias is one of several names of a function. at is its index in the list of symbols, and name is its offset in the string
+// table.
 type alias struct {
 	at, name uint32
-	// Fewer leading underscores come first, then global before weak, then shorter names. C++ names count as without underscores.
+	// Names with fewer leading underscores come first, then global before weak names, then shorter names. The underscore of a
+	// mangled C++ name does not count.
 	underscores, rank, length uint8
 }
 
@@ -79,7 +81,7 @@ func preferPlain(f *elfFile, symbols []symbol, strings *section) error {
 // exported reports whether other files can call functions of a rank.
 func exported(rank uint8) bool { return rank == rankGlobal || rank == rankWeak }
 
-// describe rates a name, which ends at the first 0, or at the @ of a version.
+// describe rates a name, which ends at the first zero byte or at the @ of a symbol version.
 func (a *alias) describe(name []byte) {
 	if n := bytes.IndexAny(name, "\x00@"); n >= 0 {
 		name = name[:n]

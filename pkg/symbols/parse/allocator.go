@@ -17,7 +17,7 @@ import (
 	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/symbols/symtab"
 )
 
-// prefixes are those of allocators that are linked under their own names. _rjem_ is jemalloc in Rust programs.
+// prefixes are the allocators' prefixes of function names. Rust programs use the prefix _rjem_ for jemalloc.
 var prefixes = []string{"", "je_", "_rjem_", "tc_", "mi_"}
 
 // allocatorFunctions are the functions of all allocators.
@@ -31,7 +31,7 @@ var allocatorFunctions = map[string]allocators.Program{
 	"free": allocators.Address, "cfree": allocators.Address, "dallocx": allocators.Address, "sdallocx": allocators.Address,
 }
 
-// operatorsOf are the C++ operators of files with their own malloc. libstdc++'s operators call malloc.
+// operatorsOf are the C++ operators of files that define malloc. libstdc++'s operators are not needed, because they call malloc.
 var operatorsOf = map[string]allocators.Program{
 	"_Znwm": allocators.Throws, "_Znam": allocators.Throws, "_ZnwmRKSt9nothrow_t": allocators.SizeFirst, "_ZnamRKSt9nothrow_t": allocators.SizeFirst,
 	"_ZnwmSt11align_val_t": allocators.Throws, "_ZnamSt11align_val_t": allocators.Throws,
@@ -42,16 +42,17 @@ var operatorsOf = map[string]allocators.Program{
 	"_ZdlPvmSt11align_val_t": allocators.Address, "_ZdaPvmSt11align_val_t": allocators.Address,
 }
 
-// allocatorLimits bounds the reading of a file for its allocator's functions: mostly symbols and their names.
+// allocatorLimits limits the search for a file's allocator functions, which mostly reads symbols and their names.
 var allocatorLimits = symtab.Limits{Read: 1 << 30, Memory: 8 << 20}
 
 const (
-	// maxMeant limits the checked symbols with names of allocators' functions.
+	// maxMeant limits how many symbols with an allocator function's name are checked.
 	maxMeant   = 4096
 	symbolSize = 24
 )
 
-// machine is this process's architecture. Programs of other architectures can be mapped, and 32-bit ones use other registers.
+// machine is this process's architecture. A process can map files for other architectures. 32-bit programs pass arguments in
+// other registers.
 var machine = map[string]elf.Machine{"amd64": elf.EM_X86_64, "arm64": elf.EM_AARCH64}[runtime.GOARCH]
 
 // hottest are the most frequently called functions.
@@ -79,8 +80,8 @@ func readAllocator(ctx context.Context, r io.ReaderAt, size int64) (any, error) 
 	return all, err
 }
 
-// findAllocator returns the allocator's functions in a file, the hottest first. It also returns the exits of throwing functions,
-// see exits. It is not an error if there is no allocator.
+// findAllocator returns the allocator functions in a file, the most frequently called first. It also returns the exits of
+// throwing functions, see exits. A missing allocator is not an error.
 func findAllocator(ctx context.Context, r io.ReaderAt, size int64) (found []allocators.Function, ends map[uint64][]uint64, err error) {
 	f, err := openELF(newReader(ctx, r, size, symtab.Reading{Limits: allocatorLimits}))
 	if err != nil {
@@ -148,8 +149,8 @@ type allocatorSymbol struct {
 	name string
 }
 
-// allocatorSymbols returns the symbols with names of allocators' functions. It reads the symbols in pieces, because a program can
-// have millions. An inconsistent table counts as missing.
+// allocatorSymbols returns the symbols with an allocator function's name. It reads the symbols in chunks, because a program can
+// have millions. It treats an inconsistent table as missing.
 func (f *elfFile) allocatorSymbols() (out []allocatorSymbol, err error) {
 	for i := range f.sections {
 		s := &f.sections[i]
@@ -171,7 +172,7 @@ func (f *elfFile) allocatorSymbols() (out []allocatorSymbol, err error) {
 	return out, nil
 }
 
-// appendSymbols appends the functions of a table whose names are at the places.
+// appendSymbols appends the table's functions whose names begin at the offsets in places.
 func (f *elfFile) appendSymbols(out []allocatorSymbol, table *section, places map[uint32]string) ([]allocatorSymbol, error) {
 	entries := f.stream(table)
 	var b [symbolSize]byte
@@ -193,7 +194,7 @@ func (f *elfFile) appendSymbols(out []allocatorSymbol, table *section, places ma
 	return out, nil
 }
 
-// allocatorNames are the names of all allocators' functions. endings has the lengths of the names by their last byte.
+// allocatorNames are the names of all allocators' functions. endings holds the names' lengths by last byte.
 var allocatorNames, endings = func() (map[string]string, [256][]int) {
 	all, endings := map[string]string{}, [256][]int{}
 	for name := range operatorsOf {
@@ -213,7 +214,7 @@ var allocatorNames, endings = func() (map[string]string, [256][]int) {
 	return all, endings
 }()
 
-// placesOf returns the places of allocators' function names in a string table. A name can be the end of a longer one.
+// placesOf returns the offsets of allocator function names in a string table. A name can be the end of a longer string.
 func placesOf(r io.Reader) (map[uint32]string, error) {
 	places := map[uint32]string{}
 	text := bufio.NewReader(r)

@@ -26,7 +26,7 @@ var harmless = []struct {
 
 // withQuickEntries moves probes past harmless instructions to a place where they are cheap. Linux emulates a push, a jump and a
 // nop under a probe (arch/x86/kernel/uprobes.c). It single-steps most other instructions, which costs a second trap. glibc's free
-// begins with a test: its probe took 10 microseconds in a virtual machine instead of one.
+// begins with a test instruction. In a virtual machine, its probe took 10 microseconds instead of one.
 func withQuickEntries(r io.ReaderAt, found []allocators.Function, ends map[uint64][]uint64) {
 	for i := range found {
 		was := found[i].Offset
@@ -40,8 +40,8 @@ func withQuickEntries(r io.ReaderAt, found []allocators.Function, ends map[uint6
 	}
 }
 
-// quickEntry returns the distance from offset to a cheap place for the probe. It returns 0 if offset is cheap, or no place nearby
-// is.
+// quickEntry returns the distance from offset to a cheap place for the probe. It returns 0 if offset itself is cheap, or if no
+// place nearby is cheap.
 func quickEntry(r io.ReaderAt, offset uint64) uint64 {
 	if machine != elf.EM_X86_64 {
 		return 0
@@ -82,8 +82,8 @@ func quick(code []byte) bool {
 	return first == 0x90 || first == 0xe9 || first == 0xeb // nop, a jump
 }
 
-// isEmulated reports whether the kernel emulates the instruction at an offset. It knows the usual first instructions of
-// functions.
+// isEmulated reports whether the kernel emulates the instruction at an offset. It recognizes only the instructions with which
+// functions usually begin.
 func isEmulated(r io.ReaderAt, offset uint64) bool {
 	if machine != elf.EM_X86_64 {
 		_, ok := jump(r, offset) // simulate-insn.c of Linux's arch/arm64/kernel/probes
@@ -94,8 +94,9 @@ func isEmulated(r io.ReaderAt, offset uint64) bool {
 	return quick(code[:n])
 }
 
-// withoutJumps removes functions that only jump to another one, because the other one counts their calls. C++ operators jump to
-// another operator, or to malloc and free, also through the procedure linkage table. operators has their offsets.
+// withoutJumps removes functions that only jump to another function in found, because the probe there counts their calls. C++
+// operators jump to another operator or to malloc and free, possibly through the procedure linkage table. operators contains the
+// operators' offsets.
 func withoutJumps(r io.ReaderAt, found []allocators.Function, operators map[uint64]bool) []allocators.Function {
 	var out []allocators.Function
 	for _, fn := range found {
@@ -108,10 +109,11 @@ func withoutJumps(r io.ReaderAt, found []allocators.Function, operators map[uint
 	return out
 }
 
-// landing is the compiler's mark at the start of functions that can be called by address.
+// landing is the instruction that compilers put at the start of functions that can be called indirectly.
 var landing = map[elf.Machine][]byte{elf.EM_X86_64: []byte(endbr64), elf.EM_AARCH64: {0x5f, 0x24, 0x03, 0xd5}}[machine]
 
-// jump returns the target of the jump at an offset of a file for this machine, if there is a jump.
+// jump returns the target of the jump at a file offset, or false if there is no jump. It ignores a landing instruction before the
+// jump.
 func jump(r io.ReaderAt, offset uint64) (to uint64, ok bool) {
 	code := codeReader{r: r}
 	if bytes.HasPrefix(code.at(offset), landing) {

@@ -14,13 +14,14 @@ const (
 	mostRelocations = 1 << 20
 )
 
-// exits returns, by file offset, where throwing functions return to their caller, if that is known.
+// exits returns the file offsets of the return instructions of throwing functions, by the function's file offset. It omits
+// functions whose control flow is unknown.
 //
-// A return probe replaces the return address by one of the kernel. An exception cannot unwind through it and ends the program. So
-// throwing functions have probes at their return instructions.
+// A return probe replaces the return address with a kernel address. An exception cannot unwind through that address and
+// terminates the program. So throwing functions get probes at their return instructions.
 //
-// rest omits throwing functions that call another of the functions whose calls count: C++'s operators call malloc unless the
-// allocator has its own.
+// rest omits throwing functions that call another counted function. C++ operators call malloc unless the allocator defines its
+// own operators.
 func exits(f *elfFile, functions []allocators.Function, sizes map[uint64]uint64) (rest []allocators.Function, found map[uint64][]uint64) {
 	found = map[uint64][]uint64{}
 	w := way{code: codeReader{r: f.r}, slots: slots{f, mostRelocations}}
@@ -45,13 +46,13 @@ func exits(f *elfFile, functions []allocators.Function, sizes map[uint64]uint64)
 type way struct {
 	code  codeReader
 	slots slots
-	exits []uint64        // where it returns to its caller, also in functions to which it jumps
+	exits []uint64        // offsets of return instructions, also in functions to which it jumps
 	calls map[uint64]bool // the functions that it calls
 }
 
-// follow follows the code of a function from a file offset. Bytes after a call that does not return may belong to another
-// function. The surplus exits of that function do no harm. It returns false if the function's path is unknown, or if instructions
-// overlap: a probe inside an instruction would change the program.
+// follow follows the code of a function from a file offset. The bytes after a call that does not return can belong to another
+// function. The extra exits of that function do no harm. follow returns false if the control flow is unknown. It also returns
+// false if instructions overlap, because a probe inside an instruction would change the program.
 func (w *way) follow(offset, size uint64) bool {
 	w.exits, w.calls = w.exits[:0], map[uint64]bool{}
 	seen, within := map[uint64]bool{}, map[uint64]bool{}
@@ -123,15 +124,15 @@ func (w *way) decode(at uint64) instruction {
 	return in
 }
 
-// slots resolves places to which the dynamic linker writes addresses of functions. A function that continues in an exported one
-// jumps to the address in its slot.
+// slots resolves the slots into which the dynamic linker writes function addresses. A tail call to an exported function jumps to
+// the address in that function's slot.
 type slots struct {
 	f    *elfFile
 	left int // relocations that may be read
 }
 
-// target returns the offset of the function whose address the dynamic linker writes to an address, or 0 if it is in another file.
-// It returns false if the file does not describe the place.
+// target returns the file offset of the function whose address the dynamic linker writes into the slot at address. It returns 0
+// if the function is in another file, and false if the file does not describe the slot.
 func (s *slots) target(address uint64) (uint64, bool) {
 	for i := range s.f.sections {
 		table := &s.f.sections[i]

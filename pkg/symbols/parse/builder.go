@@ -19,8 +19,9 @@ type span struct {
 }
 
 // flatten turns symbols into spans that do not overlap. Both are sorted by address. If symbols overlap, the one that starts last
-// counts, and among equal starts the shortest with the lowest rank. So a symbol inside a function, as in assembly, names its
-// part, and the function names the rest. Spans are generated on demand, because nested symbols give twice as many.
+// counts. If several start at the same address, the shortest counts, then the lowest rank. So a symbol inside a function, as in
+// assembly, names its own bytes, and the function names the rest. Spans are generated on demand, because nested symbols produce
+// up to twice as many spans.
 func flatten(symbols []symbol) iter.Seq[span] {
 	return func(yield func(span) bool) {
 		var last span // the next span may extend it
@@ -37,9 +38,10 @@ func flatten(symbols []symbol) iter.Seq[span] {
 				last = span{start, end, symbol}
 			}
 		}
-		var open []uint32 // symbols that cover the address at: the last one names it, the others reach further
+		var open []uint32 // symbols that cover the address at; the last one names it, and the others end later
 		at := uint64(0)
-		// advance moves at to the address to and names the range in between, each part by the last open symbol that covers it.
+		// advance moves at to the address to. It names each part of the range in between after the last open symbol that covers
+		// the part.
 		advance := func(to uint64) {
 			for len(open) > 0 && at < to {
 				top := open[len(open)-1]
@@ -56,8 +58,8 @@ func flatten(symbols []symbol) iter.Seq[span] {
 		for i := 0; i < len(symbols) && more; {
 			s := &symbols[i]
 			advance(s.addr)
-			// Symbols that start together are sorted by falling size, so that the shortest is on top. Among those of one size,
-			// the lowest rank comes first.
+			// Symbols with the same start are sorted by descending size, so that the shortest is on top. Symbols of the same size
+			// are sorted by rank, the lowest first.
 			for j := i; j < len(symbols) && symbols[j].addr == s.addr; i, j = i+1, j+1 {
 				c := &symbols[j]
 				if c.size == 0 || c.addr+c.size < c.addr {
@@ -76,7 +78,7 @@ func flatten(symbols []symbol) iter.Seq[span] {
 	}
 }
 
-// addSymbols adds layers with the symbols, which are sorted by address. The section strings has their names.
+// addSymbols adds layers with the symbols, which are sorted by address. The section strings contains their names.
 func addSymbols(t *symtab.Table, f *elfFile, symbols []symbol, strings *section, source symtab.Source, limits symtab.Limits) error {
 	if err := preferPlain(f, symbols, strings); err != nil {
 		return err
@@ -87,7 +89,7 @@ func addSymbols(t *symtab.Table, f *elfFile, symbols []symbol, strings *section,
 		return err
 	}
 	count := 0
-	numbers := make([]uint32, len(symbols)) // by symbol: the number of its name from 1, or 0
+	numbers := make([]uint32, len(symbols)) // by symbol: the number of its name, from 1; 0: none
 	var order []uint32
 	for s := range flatten(symbols) {
 		if count%checkSymbols == 0 {
@@ -103,7 +105,8 @@ func addSymbols(t *symtab.Table, f *elfFile, symbols []symbol, strings *section,
 	if count == 0 {
 		return nil
 	}
-	// Names are read in file order. So the file is read once from front to end, and each name once for all its symbols.
+	// Names are read in file order. So the file is read once from front to end. A name that several symbols share is read only
+	// once.
 	slices.SortFunc(order, func(a, b uint32) int { return cmp.Compare(symbols[a].name, symbols[b].name) })
 	names := texts{b: make([]byte, 0, size)}
 	window := window{f: f, offset: strings.offset, size: strings.size}
@@ -158,7 +161,7 @@ func (t *texts) get(n uint32) []byte {
 	return t.b[t.ends[n-2]:t.ends[n-1]]
 }
 
-// addSpans adds layers with the named spans, which are sorted by address. count is the maximum number of spans. numbers has the
+// addSpans adds layers with the named spans, which are sorted by address. count is the maximum number of spans. numbers holds the
 // number of each symbol's name, or 0. Each name is stored once. A layer covers less than 4 GiB.
 func addSpans(t *symtab.Table, r *reader, spans iter.Seq[span], count int, source symtab.Source, all *texts, numbers []uint32) error {
 	const ahead = 2 * binary.MaxVarintLen16 // per text in names
@@ -225,8 +228,8 @@ func addSpans(t *symtab.Table, r *reader, spans iter.Seq[span], count int, sourc
 	return err
 }
 
-// window reads a part of a file in chunks. It is efficient if offsets rise, because a read outside of the current chunk replaces
-// it.
+// window reads a part of a file in chunks. It is efficient for increasing offsets, because a read outside the current chunk
+// replaces the chunk.
 type window struct {
 	f            *elfFile
 	offset, size uint64

@@ -12,10 +12,10 @@ import (
 // maxNotes limits the bytes of notes that are read from a file.
 const maxNotes = 64 << 10
 
-// infoLimits bounds the reading of a file for its identity.
+// infoLimits limits how much of a file is read to identify it.
 var infoLimits = symtab.Limits{Read: 16 << 20, Memory: 16 << 20}
 
-// ReadInfo identifies a file of size bytes. If the file is no ELF file or is damaged, only its hash is known.
+// ReadInfo identifies a file of size bytes. If the file is not an ELF file or is damaged, only its hash is known.
 func ReadInfo(ctx context.Context, r io.ReaderAt, size int64) (info buildid.Info, err error) {
 	if info.HTLHash, err = buildid.HTLHash(r, size); err != nil {
 		return buildid.Info{}, err
@@ -33,8 +33,8 @@ func ReadInfo(ctx context.Context, r io.ReaderAt, size int64) (info buildid.Info
 	return info, ctx.Err()
 }
 
-// addIDs adds the build IDs. They are in segments of type PT_NOTE, which files without section headers have, too. They are also
-// in sections of type SHT_NOTE, because Go's linker omits the GNU build ID from the segment. Damaged parts count as missing.
+// addIDs adds the build IDs. It reads segments of type PT_NOTE, which do not need section headers. It also reads sections of type
+// SHT_NOTE, because Go's linker omits the GNU build ID from the segment. It treats damaged parts as missing.
 func (f *elfFile) addIDs(info *buildid.Info) {
 	left := uint64(maxNotes)
 	add := func(is bool, offset, size, align uint64) {

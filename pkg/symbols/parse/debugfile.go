@@ -13,8 +13,9 @@ import (
 	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/symbols/symtab"
 )
 
-// findDebug opens the debug file of f, by the build ID id, or by the name and checksum in .gnu_debuglink. It returns its headers
-// and the open file, which the caller closes. Both are nil if there is none. The only error is a timeout.
+// findDebug opens f's debug file. It searches by the build ID id, or by the name and checksum in .gnu_debuglink. It returns the
+// debug file's headers and the open file, which the caller closes. Both are nil if there is no debug file. The only error is a
+// timeout.
 func (f *elfFile) findDebug(d symtab.DebugFiles, id string) (*elfFile, *os.File, error) {
 	if d == nil {
 		return nil, nil, nil
@@ -57,7 +58,7 @@ func (f *elfFile) tryDebug(d symtab.DebugFiles, by symtab.DebugKey, right func(i
 	return nil, nil, nil
 }
 
-// checksum returns the checksum of a whole file, or 0 if there is too much to read.
+// checksum returns the checksum of a whole file, or 0 if the file is too large.
 func (f *elfFile) checksum(r io.ReaderAt, size int64) uint32 {
 	in := &reader{ctx: f.ctx, r: r, size: size, left: f.left}
 	buf := make([]byte, symtab.Chunk)
@@ -72,7 +73,8 @@ func (f *elfFile) checksum(r io.ReaderAt, size int64) uint32 {
 	return sum
 }
 
-// debugLink reads .gnu_debuglink: a file name without folder, padded to four bytes, and a checksum.
+// debugLink reads .gnu_debuglink. The section contains a file name without folder, padded to a multiple of four bytes, and a
+// checksum.
 func (f *elfFile) debugLink() (name string, sum uint32) {
 	s := f.sectionNamed(".gnu_debuglink")
 	if s == nil || s.size > 4096 {
@@ -96,7 +98,7 @@ const (
 	maxXZWindow  = 16 << 20 // "xz -7"
 )
 
-// miniDebug decompresses .gnu_debugdata, an ELF file with symbols that .dynsym does not have
+// miniDebug decompresses .gnu_debugdata, an ELF file with symbols that .dynsym lacks
 // (https://sourceware.org/gdb/current/onlinedocs/gdb.html/MiniDebugInfo.html). It returns nil if the section is missing or
 // damaged.
 func (f *elfFile) miniDebug() (*elfFile, error) {

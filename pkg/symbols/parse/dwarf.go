@@ -17,7 +17,7 @@ import (
 )
 
 // dwarfReader reads the debug information of a file. Package dwarf does not bound the memory or the time of a call, so hostile
-// data can end the process.
+// data can crash the process.
 type dwarfReader struct {
 	*elfFile
 	data   *dwarf.Data
@@ -41,8 +41,8 @@ var debugSections = []string{
 	".debug_info", ".debug_abbrev", ".debug_line", ".debug_str", ".debug_line_str", ".debug_ranges", ".debug_rnglists", ".debug_addr", ".debug_str_offsets",
 }
 
-// readPositions reads the debug information. It returns nil if there is none or if it exceeds the limits. It omits everything
-// after damaged data or a timeout.
+// readPositions reads the debug information. It returns nil if there is no debug information or too much of it. It omits
+// everything after damaged data or a timeout.
 func (f *elfFile) readPositions(base uint64, limits symtab.Limits) (p *symtab.Positions) {
 	d := &dwarfReader{elfFile: f, limits: limits, fileNumbers: map[string]uint32{}, nameNumbers: map[dwarf.Offset]uint32{}}
 	d.out.Base = base
@@ -87,7 +87,7 @@ func (f *elfFile) readPositions(base uint64, limits symtab.Limits) (p *symtab.Po
 	return d.finish()
 }
 
-// maxZstdWindow is the largest window of zstd, as of its level 19.
+// maxZstdWindow is the largest accepted zstd window. Level 19 uses this size.
 const maxZstdWindow = 8 << 20
 
 // content returns a section's uncompressed content.
@@ -123,7 +123,7 @@ func (d *dwarfReader) content(s *section, limit int64) ([]byte, error) {
 	if err != nil && !errors.Is(err, io.EOF) && !errors.Is(err, io.ErrUnexpectedEOF) {
 		return nil, fmt.Errorf("%w: %s: %w", symtab.ErrMalformed, s.name, err)
 	}
-	return b[:n], nil // maybe less than the header says
+	return b[:n], nil // can be shorter than the header says
 }
 
 // unpack returns a decompressor for a section.
@@ -164,8 +164,8 @@ func (d *dwarfReader) late() bool {
 	return d.over
 }
 
-// keep accounts for n more bytes that stay until the end. They count three times, because growing lists leave garbage and are
-// copied at the end. Beyond the limit, late returns true.
+// keep accounts for n more bytes that stay in memory until the end. They count three times, because growing lists leave garbage
+// and are copied at the end. Beyond the limit, late returns true.
 func (d *dwarfReader) keep(n int) {
 	if !d.over && d.hold(3*int64(n)) != nil {
 		d.over = true

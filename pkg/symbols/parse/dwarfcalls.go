@@ -10,10 +10,10 @@ import (
 // maxNesting bounds the nesting of entries.
 const maxNesting = 512
 
-// attrMIPSLinkageName is the linkage name before DWARF 4.
+// attrMIPSLinkageName is the attribute of linkage names before DWARF 4.
 const attrMIPSLinkageName = dwarf.Attr(0x2007)
 
-// readEntries reads all entries: the lines and the inlined calls of each unit.
+// readEntries reads the lines and the inlined calls of all units.
 func (d *dwarfReader) readEntries() {
 	tables := map[int64]bool{} // tables that were read, by offset, because units can share one
 	names := d.data.Reader()
@@ -63,12 +63,12 @@ func (d *dwarfReader) readEntries() {
 	}
 }
 
-// takeCall adds an inlined call and returns its number. It returns parent if the call is useless or there are too many.
+// takeCall adds an inlined call and returns its number. It returns parent if the call is useless or if there are too many calls.
 func (d *dwarfReader) takeCall(e *dwarf.Entry, parent uint32, names *dwarf.Reader, files *unitFiles, depth int) uint32 {
 	o := &d.out
 	ranges, err := d.data.Ranges(e)
 	ranges = slices.DeleteFunc(ranges, func(r [2]uint64) bool {
-		return r[0] == 0 || r[0] < o.Base || r[1] <= r[0] || r[1]-o.Base > 1<<32-1 // the linker removed code at 0
+		return r[0] == 0 || r[0] < o.Base || r[1] <= r[0] || r[1]-o.Base > 1<<32-1 // code at 0 was removed by the linker
 	})
 	origin, ok := e.Val(dwarf.AttrAbstractOrigin).(dwarf.Offset)
 	if err != nil || !ok || len(ranges) == 0 || len(o.Inlined) >= d.limits.Symbols || len(d.found)+len(ranges) > d.limits.Symbols {
@@ -94,7 +94,7 @@ func (d *dwarfReader) takeCall(e *dwarf.Entry, parent uint32, names *dwarf.Reade
 	return number
 }
 
-// nameOf returns the number in d.names of the function whose entry is at an offset. ok is false if it has no name.
+// nameOf returns the number in d.names of the function whose entry is at an offset. ok is false if the function has no name.
 func (d *dwarfReader) nameOf(off dwarf.Offset, entries *dwarf.Reader) (uint32, bool) {
 	if n, ok := d.nameNumbers[off]; ok {
 		return n, n != symtab.NoCall
@@ -113,7 +113,7 @@ func (d *dwarfReader) nameOf(off dwarf.Offset, entries *dwarf.Reader) (uint32, b
 }
 
 // functionName returns the name of the function whose entry is at an offset. It follows references to other entries of the
-// function. It prefers the linkage name, because symbol tables have that one, too.
+// function. It prefers the linkage name, because symbol tables also contain linkage names.
 func functionName(off dwarf.Offset, entries *dwarf.Reader) (name string) {
 	for range 8 {
 		entries.Seek(off)

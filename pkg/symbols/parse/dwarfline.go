@@ -25,8 +25,8 @@ type unitFiles struct {
 	all    []*dwarf.LineFile
 }
 
-// path returns the path of a file. Package dwarf leaves paths of DWARF 5 relative to the unit's folder. It also prefixes the
-// folder to the path of the unit's own file, even if that is absolute, as clang writes it.
+// path returns a file's path. Package dwarf leaves DWARF 5 paths relative to the unit's folder. It also prepends the folder to
+// the path of the unit's own file, even if that path is absolute, as clang writes it.
 func (u *unitFiles) path(f *dwarf.LineFile) string {
 	switch {
 	case u.folder == "":
@@ -86,7 +86,7 @@ func (d *dwarfReader) readLines(table *dwarf.LineReader, files *unitFiles) {
 			file, number = e.File, d.fileNumber(e.File, files)
 		}
 		row := lineRow{addr: e.Address, file: number, line: int64(e.Line)}
-		// Among rows with one address, the last one counts. A row with the same line as the row before adds nothing.
+		// Of several rows with the same address, the last one counts. A row with the same line as the previous row adds nothing.
 		switch n := len(rows); {
 		case n > 0 && rows[n-1].addr == row.addr:
 			rows[n-1] = row
@@ -101,7 +101,7 @@ func (d *dwarfReader) readLines(table *dwarf.LineReader, files *unitFiles) {
 }
 
 // takeRows stores a sequence of rows, sorted by address, that ends before the address end. The linker leaves sequences of removed
-// functions at 0, or at other addresses without code. These are dropped.
+// functions at 0, or at other addresses without code. takeRows drops these sequences.
 func (d *dwarfReader) takeRows(rows []lineRow, end uint64) {
 	if len(rows) == 0 || rows[0].addr < d.out.Base || end <= rows[0].addr || end-d.out.Base > 1<<32-1 || !d.isCode(elf.SHN_LORESERVE, rows[0].addr) {
 		return
@@ -129,7 +129,7 @@ func (d *dwarfReader) takeRows(rows []lineRow, end uint64) {
 			o.Rows = binary.AppendVarint(o.Rows, r.line-before.line)
 			before = r
 		}
-		// In a piece with less than PieceRows rows, a distance beyond every address marks the end.
+		// In a piece with fewer than PieceRows rows, a distance beyond every address marks the end.
 		o.Rows = binary.AppendUvarint(o.Rows, 1<<40)
 	}
 }

@@ -6,10 +6,10 @@ import (
 	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/symbols/symtab"
 )
 
-// relocations has the values that the dynamic linker writes, and where.
+// relocations locates the entries that describe which values the dynamic linker writes to which addresses.
 type relocations struct {
 	f     *elfFile
-	parts []place // in the file; addr is their size in bytes here
+	parts []place // in the file; here, addr is the size in bytes
 }
 
 // relative returns the relocations of DT_RELA in the dynamic section.
@@ -63,8 +63,8 @@ func (f *elfFile) dynamic() (map[elf.DynTag]uint64, error) {
 	return tags, nil
 }
 
-// each calls visit for each relocation until it returns false. visit gets the place, the kind (lower half) with the symbol (upper
-// half), and the addend.
+// each calls visit for each relocation until visit returns false. at is the address that the dynamic linker changes. The lower
+// half of info is the kind, and the upper half is the symbol's index.
 func (r *relocations) each(visit func(at, info, addend uint64) bool) error {
 	const width = 24
 	largest := uint64(0)
@@ -89,7 +89,7 @@ func (r *relocations) each(visit func(at, info, addend uint64) bool) error {
 	return nil
 }
 
-// eachAddress is each for relative relocations only: their value is an address in this file.
+// eachAddress is like each, but visits only relative relocations, whose value is an address in this file.
 func (r *relocations) eachAddress(visit func(at, value uint64) bool) error {
 	var kind uint32
 	switch r.f.machine {
@@ -103,8 +103,8 @@ func (r *relocations) eachAddress(visit func(at, value uint64) bool) error {
 	return r.each(func(at, info, addend uint64) bool { return uint32(info) != kind || visit(at, addend) })
 }
 
-// dynamicSymbols returns the symbol table of the dynamic section and its strings, for a file without section headers. They are
-// nil if there are none.
+// dynamicSymbols returns the symbol table of the dynamic section and its strings, for a file without section headers. Both are
+// nil if there is no symbol table.
 func (f *elfFile) dynamicSymbols() (table, strings *section, err error) {
 	tags, err := f.dynamic()
 	if err != nil {
@@ -127,8 +127,8 @@ func (f *elfFile) dynamicSymbols() (table, strings *section, err error) {
 		&section{kind: elf.SHT_STRTAB, offset: text, size: min(textSize, tags[elf.DT_STRSZ])}, nil
 }
 
-// hashed returns the number of symbols, which only the hash tables have: DT_HASH in its second word, DT_GNU_HASH at the end of
-// its last chain (https://flapenguin.me/elf-dt-gnu-hash).
+// hashed returns the number of symbols, which only the hash tables show. The second word of DT_HASH is this number. The last
+// chain of DT_GNU_HASH ends with the last symbol (https://flapenguin.me/elf-dt-gnu-hash).
 func (f *elfFile) hashed(tags map[elf.DynTag]uint64) (uint64, error) {
 	if off, _, ok := f.fileRange(tags[elf.DT_HASH]); ok && tags[elf.DT_HASH] != 0 && f.machine != elf.EM_S390 {
 		var b [8]byte

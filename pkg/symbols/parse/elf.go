@@ -1,5 +1,5 @@
 // Package parse reads functions from workloads' files: ELF, debug information, Go's tables, perf maps, build IDs and allocators.
-// The files are hostile. So only a process without rights and with limited memory may use it, and no daemon imports it.
+// The files are hostile. So only an unprivileged process with limited memory may use this package, and no daemon imports it.
 package parse
 
 import (
@@ -27,7 +27,7 @@ type reader struct {
 	left *symtab.Budget // shared by all readers of one request
 }
 
-// hold accounts for n bytes of memory before they are used. n comes from the file, so it may be wrong.
+// hold accounts for n bytes of memory before they are used. n comes from the file, so it can be wrong.
 func (r *reader) hold(n int64) error {
 	if n < 0 || n > r.left.Memory {
 		return fmt.Errorf("%w: too much memory needed", symtab.ErrTooLarge)
@@ -36,7 +36,7 @@ func (r *reader) hold(n int64) error {
 	return nil
 }
 
-// ReadAt implements io.ReaderAt by at, for callers that read a part of the file sequentially.
+// ReadAt implements io.ReaderAt with at, for callers that read a part of the file sequentially.
 func (r *reader) ReadAt(b []byte, off int64) (int, error) {
 	if err := r.at(b, uint64(off)); err != nil {
 		return 0, err
@@ -74,7 +74,7 @@ func (r *reader) at(b []byte, off uint64) error {
 	return nil
 }
 
-// elfFile has the headers of an ELF file, and a reader for the rest.
+// elfFile holds the headers of an ELF file, and a reader for the rest.
 type elfFile struct {
 	*reader
 	order    binary.ByteOrder
@@ -145,7 +145,7 @@ func openELF(r *reader) (*elfFile, error) {
 	if err := f.readSegments(h.Phoff, h.Phnum, h.Phentsize); err != nil {
 		return nil, err
 	}
-	// A file without sections, or with damaged ones, can still run. Its segments lead to symbols.
+	// A program whose sections are missing or damaged can still run. Its symbols are then found through the segments.
 	if err := f.readSections(h.Shoff, h.Shnum, h.Shentsize, h.Shstrndx); err != nil && !errors.Is(err, symtab.ErrMalformed) {
 		return nil, err
 	}
@@ -212,7 +212,7 @@ func (f *elfFile) readSections(off uint64, count16, entry, names uint16) error {
 	}
 	zero := f.section(first)
 	count, nameSection := uint64(count16), uint32(names)
-	if count == 0 { // too many for the header: the first section header has the number
+	if count == 0 { // too many for the header; the first section header contains the number
 		count = zero.size
 	}
 	if nameSection == uint32(elf.SHN_XINDEX) {
@@ -281,7 +281,7 @@ func (f *elfFile) sectionOf(kind elf.SectionType) *section {
 	return nil
 }
 
-// sectionNamed returns the first section with a name that has content, or nil.
+// sectionNamed returns the first section that has the given name and content, or nil.
 func (f *elfFile) sectionNamed(name string) *section {
 	for i := range f.sections {
 		if s := &f.sections[i]; s.name == name && s.kind != elf.SHT_NOBITS {

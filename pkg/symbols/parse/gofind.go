@@ -13,8 +13,8 @@ type place struct{ offset, addr uint64 }
 
 // findGo returns the place of a Go program's function table, and its maximum size.
 //
-// External linkers (with cgo) can put the table among other read-only data, and strip can remove the section headers. Then findGo
-// searches for it.
+// External linkers (with cgo) can put the table among other read-only data, and strip can remove the section headers. In both
+// cases, findGo searches for the table.
 func (f *elfFile) findGo() (at place, size uint64, ok bool, err error) {
 	for _, name := range []string{".gopclntab", ".data.rel.ro.gopclntab"} {
 		if s := f.sectionNamed(name); s != nil {
@@ -22,14 +22,14 @@ func (f *elfFile) findGo() (at place, size uint64, ok bool, err error) {
 		}
 	}
 	if len(f.sections) > 0 && f.sectionNamed(".go.buildinfo") == nil {
-		// llvm-strip mixes up the section names of older Go programs, but keeps their Go build ID. A file without one is not a Go
-		// program.
+		// llvm-strip mixes up the section names of older Go programs, but keeps their Go build ID. A file without a Go build ID
+		// is not a Go program.
 		var info buildid.Info
 		if f.addIDs(&info); info.Go == "" {
 			return place{}, 0, false, f.expired()
 		}
 	}
-	// Segments without code come first: only old linkers put the table into one with code.
+	// Segments without code come first, because only old linkers put the table into a segment with code.
 	for _, code := range []bool{false, true} {
 		for _, s := range f.loads() {
 			if s.flags&elf.PF_X != 0 != code {
@@ -43,7 +43,7 @@ func (f *elfFile) findGo() (at place, size uint64, ok bool, err error) {
 	return place{}, 0, false, nil
 }
 
-// scanGo returns the offset in a segment of something like a function table's header.
+// scanGo searches a segment for a function table's header and returns its offset in the segment.
 func (f *elfFile) scanGo(s segment) (uint64, bool, error) {
 	// The pattern is bytes 1 to 5 of a little-endian table. Big-endian tables are not found.
 	pattern := []byte{0xff, 0xff, 0xff, 0, 0}
@@ -72,7 +72,7 @@ func (f *elfFile) scanGo(s segment) (uint64, bool, error) {
 // goModule is the needed part of runtime.firstmoduledata. Unknown values are 0.
 type goModule struct {
 	text uint64 // the address of the code, the base of functions' starts
-	data uint64 // the address of go:func.*, the base of offsets of inlining trees
+	data uint64 // the address of go:func.*, the base of the inlining trees' offsets
 }
 
 // inlined returns the file offset of the inlining trees, and their maximum size.
@@ -93,7 +93,7 @@ func (f *elfFile) fileRange(addr uint64) (offset, size uint64, ok bool) {
 	return 0, 0, false
 }
 
-// moduleWords is the number of words to read.
+// moduleWords is the number of words to read from runtime.firstmoduledata.
 const moduleWords = 41
 
 // findModule searches for runtime.firstmoduledata, which begins with the addresses of the function table and of the functions'
@@ -171,8 +171,8 @@ func (f *elfFile) findModule(table uint64, h symtab.GoHeader) (goModule, error) 
 	return goModule{}, nil
 }
 
-// module decodes the structure if its words match this function table. See type moduledata in src/runtime/symtab.go of each
-// release of Go.
+// module decodes words as runtime.firstmoduledata if they match this function table. See type moduledata in src/runtime/symtab.go
+// of each Go release.
 func (f *elfFile) module(words []uint64, table uint64, h symtab.GoHeader) (m goModule, ok bool) {
 	const (
 		funcNames = 1

@@ -10,24 +10,24 @@ import (
 	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/symbols/symtab"
 )
 
-// GoLeaves are the functions of a Go program without a stack frame, because they call nothing. Unwinding by frame pointers misses
-// their callers.
+// GoLeaves lists a Go program's functions that have no stack frame, because they call nothing. Unwinding with frame pointers
+// misses their callers.
 type GoLeaves struct {
 	Functions []GoLeaf
-	// Assembly is the index of a file in assembly in the file table.
+	// Assembly is the index of an assembly file in the file table.
 	Assembly uint32
 	Order    binary.ByteOrder
 }
 
 // GoLeaf is a function of GoLeaves.
 type GoLeaf struct {
-	// UnitAt is the file offset of four bytes in the function table. They hold the index in the file table at which the files of
-	// the function's compilation unit begin. File is the number there of the function's first file.
+	// UnitAt is the file offset of a four-byte number in the function table. This number is the file table's index at which the
+	// files of the function's compilation unit begin. File is the function's first file, counted from there.
 	UnitAt uint64
 	File   int32
 }
 
-// ReadGoLeaves reads a file of size bytes. It returns none if the file is no Go program, or has no assembly.
+// ReadGoLeaves reads a file of size bytes. It returns no leaves if the file is not a Go program or contains no assembly.
 func ReadGoLeaves(ctx context.Context, r io.ReaderAt, size int64, limits symtab.Limits) (leaves GoLeaves, err error) {
 	f, err := openELF(newReader(ctx, r, size, symtab.Reading{Limits: limits}))
 	if err != nil {
@@ -61,7 +61,7 @@ func ReadGoLeaves(ctx context.Context, r io.ReaderAt, size int64, limits symtab.
 	return leaves, nil
 }
 
-// assembly returns the index of the first file in assembly in the file table, or 0.
+// assembly returns the index of the first assembly file in the file table, or 0.
 func (r *goReader) assembly() (uint32, error) {
 	for i := uint64(1); 4*i < r.FileNames-r.Units; i++ {
 		b, err := r.some(r.Units, r.FileNames, 4*i, 4)
@@ -83,7 +83,7 @@ func (r *goReader) assembly() (uint32, error) {
 	return 0, nil
 }
 
-// leaf reads the i-th function until it is known whether it is a leaf.
+// leaf reads just enough of the i-th function to decide whether the function is a leaf.
 func (r *goReader) leaf(i uint64) (leaf GoLeaf, ok bool, err error) {
 	table := r.End - r.Offset
 	b, err := r.some(r.Program, table, (2*i+1)*4, 4)
@@ -110,7 +110,7 @@ func (r *goReader) leaf(i uint64) (leaf GoLeaf, ok bool, err error) {
 	return GoLeaf{UnitAt: r.Offset + r.Program + at + 4*8, File: first[0]}, true, nil
 }
 
-// first returns up to the first n values of a table.
+// first returns at most n values from the start of a table.
 func (r *goReader) first(off uint32, n int) (values []int32, err error) {
 	b, err := r.some(r.Pctab, r.Program, uint64(off), 20*n)
 	if err != nil {

@@ -44,8 +44,8 @@ func (m inMemory) ReadAt(b []byte, off int64) (int, error) {
 	return m.ReaderAt.ReadAt(b, off)
 }
 
-// loadFunctions returns a table with more functions. Invalid ones get no name. Its errors are those of reading, and ErrTooLarge
-// if there are too many functions.
+// loadFunctions returns a table with more functions. Invalid functions get no name. It returns read errors, and ErrTooLarge if
+// there are too many functions.
 func loadFunctions(t *symtab.GoTable, f *reader, wanted []symtab.GoRange, inlined bool, limits symtab.Limits) (*symtab.GoTable, error) {
 	if len(wanted) == 0 {
 		return t, nil
@@ -81,7 +81,7 @@ type goReader struct {
 	buf     []byte
 }
 
-// some reads up to n bytes at off in the part of the table from begin to end. They are valid until the next call.
+// some reads up to n bytes at off, in the part of the table from begin to end. The bytes are valid until the next call.
 func (r *goReader) some(begin, end, off uint64, n int) ([]byte, error) {
 	end = min(end, r.End-r.Offset)
 	if begin > end || off >= end-begin {
@@ -95,7 +95,7 @@ func (r *goReader) some(begin, end, off uint64, n int) ([]byte, error) {
 	return b, r.at(b, r.Offset+begin+off)
 }
 
-// text reads a zero-terminated text. It returns "" if the text is longer than limit.
+// text reads a zero-terminated text. It returns "" if the text is longer than limit bytes.
 func (r *goReader) text(begin, end, off uint64, limit int) (string, error) {
 	for n := 128; ; n *= 4 {
 		b, err := r.some(begin, end, off, min(n, limit+1))
@@ -111,7 +111,7 @@ func (r *goReader) text(begin, end, off uint64, limit int) (string, error) {
 	}
 }
 
-// values reads a table of values. The result is empty if there is none.
+// values reads a table of values. The result is empty if there is no table.
 func (r *goReader) values(off uint32) (symtab.GoPairs, error) {
 	if off == 0 {
 		return symtab.GoPairs{}, nil
@@ -285,8 +285,8 @@ func (r *goReader) readCalls(f *symtab.GoFunc, tree, size uint32) error {
 // startLine returns the first line of a function, or 0.
 func startLine(n uint32) int { return int(max(int32(n), 0)) }
 
-// isName reports whether a name begins at off, right after the end of another one. It sets name if names of inlined functions are
-// requested.
+// isName reports whether a name begins at off, right after the end of another name. It sets name only if the names of inlined
+// functions are requested.
 func (r *goReader) isName(off uint32, name *string) (bool, error) {
 	text, known := r.names[off]
 	if !known {

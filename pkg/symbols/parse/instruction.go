@@ -21,7 +21,7 @@ type codeReader struct {
 	buf  [codeWindow]byte
 }
 
-// at returns the bytes at an offset: enough for an instruction unless the file ends.
+// at returns the bytes at an offset. They contain a whole instruction unless the file ends.
 func (p *codeReader) at(offset uint64) []byte {
 	const longest = 20 // four instructions on arm64
 	if at := offset - p.from; offset < p.from || at+longest > uint64(len(p.b)) {
@@ -34,8 +34,8 @@ func (p *codeReader) at(offset uint64) []byte {
 // instruction is the effect of an instruction on the control flow.
 type instruction struct {
 	kind   kind
-	goesOn bool   // to the next instruction
-	to     uint64 // a file offset; for a slot, its offset if the whole file were mapped like its code
+	goesOn bool   // can continue with the next instruction
+	to     uint64 // a file offset; for a slot, the offset is computed as if it were code
 	length uint64
 }
 
@@ -47,8 +47,8 @@ const (
 	branches
 	calls
 	returns
-	leaves // does not come back
-	slot   // jumps to an address in memory, at a distance in the instruction
+	leaves // never returns
+	slot   // jumps to the address stored in memory, relative to the instruction
 )
 
 // decode decodes an instruction for this machine.
@@ -109,7 +109,8 @@ func decodeARM64(code []byte, at uint64) instruction {
 	}
 	word := binary.LittleEndian.Uint32(code)
 	out := instruction{kind: plain, goesOn: true, length: length}
-	// to returns the target of a branch. Its distance is a field of bits at bit from, in instructions.
+	// to returns the target of a branch. The distance is a field of the given number of bits, from bit from on. Its unit is one
+	// instruction.
 	to := func(from, bits uint) uint64 {
 		distance := int32(word>>from<<(32-bits)) >> (32 - bits)
 		return at + uint64(int64(distance)*length)
@@ -118,7 +119,7 @@ func decodeARM64(code []byte, at uint64) instruction {
 		return instruction{kind: slot, to: to, length: length}
 	}
 	switch {
-	case word == 0xd65f03c0, word == 0xd65f0bff, word == 0xd65f0fff: // ret, also with a signed address
+	case word == 0xd65f03c0, word == 0xd65f0bff, word == 0xd65f0fff: // ret, and its variants for a signed address
 		out.kind, out.goesOn = returns, false
 	case word&0xfc000000 == 0x14000000: // b
 		out.kind, out.goesOn, out.to = branches, false, to(0, 26)
@@ -137,8 +138,8 @@ func decodeARM64(code []byte, at uint64) instruction {
 	return out
 }
 
-// linkage returns the slot of an entry in arm64's procedure linkage table: adrp x16, page; ldr x17, [x16, #place]; add x16, x16,
-// #place; br x17.
+// linkage returns the slot that an entry of arm64's procedure linkage table reads: adrp x16, page; ldr x17, [x16, #place]; add
+// x16, x16, #place; br x17.
 func linkage(code []byte, at uint64) (uint64, bool) {
 	if len(code) < 16 || binary.LittleEndian.Uint32(code[12:]) != brX17 {
 		return 0, false

@@ -10,7 +10,7 @@ import (
 	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/symbols/symtab"
 )
 
-// parseGoHeader decodes a header. It returns false for anything else.
+// parseGoHeader decodes a header. It returns false for other data.
 func parseGoHeader(b []byte) (h symtab.GoHeader, ok bool) {
 	if len(b) < 8 {
 		return h, false
@@ -62,7 +62,7 @@ func parseGoHeader(b []byte) (h symtab.GoHeader, ok bool) {
 // goHeaderSize is the size of the largest header in bytes.
 const goHeaderSize = 8 + 8*8
 
-// readGo reads the starts of a Go program's functions. It returns nil if the file is not a Go program.
+// readGo reads the start addresses of a Go program's functions. It returns nil if the file is not a Go program.
 func (f *elfFile) readGo(limits symtab.Limits) (*symtab.GoTable, error) {
 	at, size, ok, err := f.findGo()
 	if err != nil || !ok {
@@ -97,7 +97,7 @@ func (f *elfFile) readGo(limits symtab.Limits) (*symtab.GoTable, error) {
 	return t, nil
 }
 
-// width returns the size of a word in the list of functions, in bytes.
+// width returns the size in bytes of a word in the list of functions.
 func width(h *symtab.GoHeader) uint64 {
 	if h.Version == symtab.Go116 {
 		return h.Pointer
@@ -112,7 +112,7 @@ func word(h *symtab.GoHeader, b []byte) uint64 {
 	return uint64(h.Endian.Uint32(b))
 }
 
-// readStarts reads the starts of functions.
+// readStarts reads the start addresses of all functions.
 func readStarts(t *symtab.GoTable, f *elfFile) error {
 	width, n := width(&t.GoHeader), t.Functions
 	if t.Program+(2*n+1)*width > t.End-t.Offset {
@@ -163,7 +163,8 @@ func newGoPairs(b []byte, quantum uint32) symtab.GoPairs {
 	return p
 }
 
-// coversAll reports whether all code of a file belongs to its Go functions. A section may have padding after the last function.
+// coversAll reports whether all code of a file belongs to its Go functions. A section can contain padding after the last
+// function.
 func coversAll(t *symtab.GoTable, f *elfFile) bool {
 	const alignment = 64
 	code := false

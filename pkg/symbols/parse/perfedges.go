@@ -9,8 +9,8 @@ import (
 	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/symbols/symtab"
 )
 
-// edges are the first and last bytes, up to perfEdge each, of the read part of a perf map. They detect rewrites: a JVM rewrites
-// its map on request, in the same file.
+// edges holds the first and the last bytes, up to perfEdge each, of a perf map's part that was read. A change shows that the file
+// was rewritten. A JVM rewrites its map on request, in the same file.
 type edges struct{ head, tail []byte }
 
 const perfEdge = 4 << 10
@@ -34,7 +34,7 @@ func (e *edges) sum() uint64 {
 	return h.Sum64()
 }
 
-// read reads the edges of old's part of the file. It returns false, and changes nothing, if they differ now.
+// read reads the edges of the part of the file that old covers. If they have changed, read returns false and leaves e unchanged.
 func (e *edges) read(ctx context.Context, r io.ReaderAt, size int64, old *symtab.Table) (bool, error) {
 	if old.Read > size {
 		return false, nil

@@ -18,8 +18,8 @@ import (
 	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/symbols/symtab"
 )
 
-// These bound a perf map. Beyond them, the oldest pieces of code are dropped. Dropped code may lose its name, but no address
-// keeps the name of earlier code.
+// These bound a perf map. Beyond these limits, the oldest pieces of code are dropped. Dropped code can lose its name, but no
+// address keeps the name of earlier code.
 const (
 	maxPerfEntries = 512 << 10
 	maxPerfNames   = 32 << 20
@@ -29,11 +29,12 @@ const (
 )
 
 // ReadPerfMap reads a JIT compiler's perf map
-// (https://github.com/torvalds/linux/blob/master/tools/perf/Documentation/jit-interface.txt). Each piece of code has a line
-// "START SIZE name", in hexadecimal, with addresses of the process. Later pieces replace earlier ones that they overlap.
+// (https://github.com/torvalds/linux/blob/master/tools/perf/Documentation/jit-interface.txt). Each line "START SIZE name"
+// describes a piece of code. START is an address in the process. START and SIZE are hexadecimal. A later piece replaces the parts
+// of earlier pieces that it overlaps.
 //
-// old is nil, or the Table of an earlier call. Then only the new part is read, unless the file was rewritten. An incomplete last
-// line, and everything beyond maxPerfRead, is left to the next call.
+// old is nil, or the Table of an earlier call. With a Table, only the new part is read, unless the file was rewritten. The next
+// call reads an incomplete last line and everything beyond maxPerfRead.
 func ReadPerfMap(ctx context.Context, r io.ReaderAt, size int64, old *symtab.Table, limits symtab.Limits) (*symtab.Table, error) {
 	m := perfMap{limits: limits}
 	from := int64(0)
@@ -55,7 +56,7 @@ func ReadPerfMap(ctx context.Context, r io.ReaderAt, size int64, old *symtab.Tab
 		return old, nil
 	}
 	t := &symtab.Table{Read: read, Edges: m.edges.sum(), Cut: m.cut}
-	// ErrTooSlow is an ErrTooLarge, too: the rest has no names.
+	// ErrTooSlow is also an ErrTooLarge. The remaining code has no names.
 	if err := m.addTo(ctx, t); err != nil && !errors.Is(err, symtab.ErrTooLarge) {
 		return nil, err
 	}
@@ -77,7 +78,7 @@ func (m *perfMap) addTo(ctx context.Context, t *symtab.Table) error {
 	return addSpans(t, &reader{ctx: ctx, left: &left}, m.flatten(), count, symtab.SourcePerfMap, &m.names, numbers)
 }
 
-// perfMap has the pieces of code in the order of their lines.
+// perfMap holds the pieces of code in the order of their lines.
 type perfMap struct {
 	limits  symtab.Limits
 	entries []perfEntry
@@ -111,7 +112,7 @@ func (m *perfMap) take(t *symtab.Table) {
 	}
 }
 
-// bounds returns the limits for pieces and for the bytes of names.
+// bounds returns the limits for the number of pieces and for the bytes of names.
 func (m *perfMap) bounds() (entries, text int) {
 	return min(maxPerfEntries, m.limits.Symbols), min(maxPerfNames, m.limits.Names)
 }
@@ -131,7 +132,7 @@ func (m *perfMap) add(start, size uint64, name []byte) {
 	m.entries = append(m.entries, perfEntry{start, start + size, m.names.add(name)})
 }
 
-// makeRoom drops replaced pieces. Then it drops the oldest, until at most entries pieces with text bytes of names remain.
+// makeRoom drops replaced pieces. Then it drops the oldest pieces until at most entries pieces and text bytes of names remain.
 func (m *perfMap) makeRoom(entries, text int) {
 	m.sort()
 	there := make([]bool, len(m.entries))
@@ -208,7 +209,7 @@ func (m *perfMap) read(ctx context.Context, r io.ReaderAt, from, size int64) (in
 	return from, nil
 }
 
-// holeAt returns the length of the hole at an offset of the file. A hole is left if the file was extended, or if its writer
+// holeAt returns the length of the hole at an offset of the file. A file has a hole if it was extended, or if its writer
 // continued at the old offset after a truncation. Reading a hole takes as long as reading data.
 func holeAt(r io.ReaderAt, from, size int64) int64 {
 	f, ok := r.(*os.File)
@@ -225,7 +226,8 @@ func holeAt(r io.ReaderAt, from, size int64) int64 {
 	return max(0, min(next, size)-from)
 }
 
-// line reads "7f2a1c000000 1a0 LazyCompile:~work /app/main.js:12". Some compilers write 0x in front of the numbers.
+// line parses a line such as "7f2a1c000000 1a0 LazyCompile:~work /app/main.js:12". Some compilers write 0x in front of the
+// numbers.
 func (m *perfMap) line(b []byte) {
 	first, rest, _ := bytes.Cut(b, []byte(" "))
 	second, name, ok := bytes.Cut(rest, []byte(" "))
@@ -242,7 +244,7 @@ func (m *perfMap) line(b []byte) {
 	}
 }
 
-// sort sorts the starts and ends of pieces by address. Each is twice the number of its piece, plus one for an end.
+// sort sorts the starts and ends of pieces by address. Each start or end is twice the number of its piece, plus one for an end.
 func (m *perfMap) sort() {
 	m.order = m.order[:0]
 	for i := range 2 * len(m.entries) {

@@ -21,8 +21,8 @@ type stub struct {
 	slot       uint64
 }
 
-// addStubs names the stubs through which a file calls functions of others. The code of a stub has its slot, because the layouts
-// of linkers differ. The relocations have the function in the slot.
+// addStubs names the stubs through which a file calls functions in other files. It reads the slot from the stub's code, because
+// linkers use different layouts. The relocations show which function is in the slot.
 func addStubs(t *symtab.Table, f *elfFile) error {
 	if f.class != elf.ELFCLASS64 || f.machine != elf.EM_X86_64 && f.machine != elf.EM_AARCH64 {
 		return nil
@@ -66,8 +66,8 @@ func addStubs(t *symtab.Table, f *elfFile) error {
 	return addSpans(t, f.reader, slices.Values(spans), len(spans), symtab.SourcePLT, &texts, numbers)
 }
 
-// stubsX86 reads entries of 8 or 16 bytes. Each jumps through a slot: jmp *slot(%rip), maybe with the prefix bnd, after endbr64
-// or mov $n, %r11d.
+// stubsX86 reads entries of 8 or 16 bytes. Each jumps through a slot: jmp *slot(%rip), possibly with the prefix bnd. endbr64 or
+// mov $n, %r11d can precede the jump.
 func stubsX86(code []byte, addr, entry uint64) []stub {
 	if entry != 8 && entry != 16 {
 		entry = 16
@@ -89,7 +89,7 @@ func stubsX86(code []byte, addr, entry uint64) []stub {
 	return stubs
 }
 
-// stubsARM reads adrp x16, page; ldr x17, [x16, #offset]; ...; br x17, maybe after bti c.
+// stubsARM reads adrp x16, page; ldr x17, [x16, #offset]; ...; br x17, possibly after bti c.
 func stubsARM(code []byte, addr uint64) []stub {
 	word := func(i int) uint32 {
 		if i < 0 || i+4 > len(code) {
@@ -164,8 +164,8 @@ func slotNames(t *symtab.Table, f *elfFile, stubs []stub) (map[uint64]string, er
 	return names, f.addSlotNames(names, slots, table, &f.sections[table.link])
 }
 
-// addSlotNames adds the names of symbols in slots, which have the symbols' indices in table. It reads the table and its strings
-// in file order, so each part is read once.
+// addSlotNames adds the names of the symbols whose indices in table are in slots. It reads the table and its strings in file
+// order, so that it reads each part once.
 func (f *elfFile) addSlotNames(names map[uint64]string, slots map[uint64]uint32, table, strings *section) error {
 	type named struct {
 		slot         uint64
@@ -184,7 +184,7 @@ func (f *elfFile) addSlotNames(names map[uint64]string, slots map[uint64]uint32,
 		if err != nil {
 			return err
 		}
-		if b == nil { // this and all later ones are past the end of the table
+		if b == nil { // this index and all later ones are past the end of the table
 			all = all[:i]
 			break
 		}

@@ -25,10 +25,10 @@ const (
 	rankNoType = 4 // added to one of the above
 )
 
-// readSymbols returns the symbols of functions in the section of a type, sorted by address.
+// readSymbols returns a symbol table's functions, sorted by address.
 //
 // It returns functions, and untyped symbols with a size, in sections with code. In .symtab, a function without a size, as in
-// assembly, extends to the next symbol of its section. In .dynsym it does not, because symbols are missing there.
+// assembly, extends to the next symbol of its section. In .dynsym, it does not, because .dynsym lacks some symbols.
 func (f *elfFile) readSymbols(table *section, limits symtab.Limits) ([]symbol, error) {
 	size := uint64(24)
 	if f.class == elf.ELFCLASS32 {
@@ -42,7 +42,7 @@ func (f *elfFile) readSymbols(table *section, limits symtab.Limits) ([]symbol, e
 		return nil, err
 	}
 	found := make([]symbol, 0, count)
-	var others []uint64 // addresses in code of symbols that are no functions
+	var others []uint64 // addresses in code of symbols that are not functions
 	unsized := false
 	buf := make([]byte, min(symtab.Chunk, table.size)/size*size)
 	for off := uint64(0); off < table.size/size*size; off += uint64(len(buf)) {
@@ -112,7 +112,7 @@ func (f *elfFile) symbol(b []byte) (s symbol, index elf.SectionIndex, info uint8
 	return symbol{name: o.Uint32(b), addr: uint64(o.Uint32(b[4:])), size: uint64(o.Uint32(b[8:]))}, elf.SectionIndex(o.Uint16(b[14:])), b[12]
 }
 
-// isCode reports whether an address is in a section with code, or without sections in such a segment.
+// isCode reports whether an address is in a section with code. If the section is missing, it searches for a segment with code.
 func (f *elfFile) isCode(index elf.SectionIndex, addr uint64) bool {
 	if int(index) < len(f.sections) {
 		s := &f.sections[index]
@@ -130,7 +130,7 @@ func (f *elfFile) isCode(index elf.SectionIndex, addr uint64) bool {
 const maxUnsized = 64 << 10
 
 // sizeSymbols extends functions without a size to the next symbol or the end of their section. found is sorted by address. It
-// goes through each list once, from the back, because a file may have millions of functions without a size at one address. The
+// goes through each list once, from the back, because a file can contain millions of functions without a size at one address. The
 // only error is a timeout.
 func (f *elfFile) sizeSymbols(found []symbol, others []uint64) error {
 	slices.Sort(others)
@@ -169,5 +169,5 @@ func (f *elfFile) sizeSymbols(found []symbol, others []uint64) error {
 	return nil
 }
 
-// checkSymbols is the number of symbols between checks of the time.
+// checkSymbols is the number of symbols between two timeout checks.
 const checkSymbols = 4096

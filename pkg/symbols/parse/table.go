@@ -11,8 +11,8 @@ import (
 	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/symbols/symtab"
 )
 
-// ReadTable reads a file of size bytes, without its debug files. A file without symbols has a Table, too. The error is ErrNotELF,
-// ErrMalformed or ErrTooLarge, or an error of reading.
+// ReadTable reads a file of size bytes, without its debug files. It also returns a Table for a file without symbols. The error is
+// ErrNotELF, ErrMalformed, ErrTooLarge or a read error.
 func ReadTable(ctx context.Context, r io.ReaderAt, size int64, o symtab.Reading) (*symtab.Table, error) {
 	t, err := readTable(ctx, r, size, o, nil)
 	if err == nil && t.Cut && o.Lines {
@@ -71,12 +71,13 @@ func readTable(ctx context.Context, r io.ReaderAt, size int64, o symtab.Reading,
 	return t, nil
 }
 
-// addCut sets Cut if f has debug information. Go programs have their lines already.
+// addCut sets Cut if f has debug information. The tables of Go programs already contain lines.
 func addCut(t *symtab.Table, f *elfFile) {
 	t.Cut = t.Cut || t.Golang == nil && len(t.Layers) > 0 && f.sectionNamed(".debug_info") != nil
 }
 
-// readLines reads the lines of code after base from the debug information of a file, or else of its debug file.
+// readLines reads the lines of code after base. It uses the file's debug information or, if there is none, that of its debug
+// file.
 func readLines(ctx context.Context, r io.ReaderAt, size int64, o symtab.Reading, debug symtab.DebugFiles, base uint64) (*symtab.Table, error) {
 	f, err := openELF(newReader(ctx, r, size, o))
 	if err != nil {
@@ -142,7 +143,7 @@ func readDebugTable(ctx context.Context, r io.ReaderAt, size int64, o symtab.Rea
 	return t, nil
 }
 
-// optional drops the error of a damaged debug file or .gnu_debugdata, which counts as missing.
+// optional drops the error if a debug file or .gnu_debugdata is damaged. Such data count as missing.
 func optional(err error) error {
 	if errors.Is(err, symtab.ErrMalformed) {
 		return nil
@@ -150,7 +151,7 @@ func optional(err error) error {
 	return err
 }
 
-// addTable adds the symbol table in the section of a kind, for addresses without a name.
+// addTable adds the symbol table in the section of the given kind. It names only addresses that have no name yet.
 func addTable(t *symtab.Table, f *elfFile, kind elf.SectionType, source symtab.Source, limits symtab.Limits) error {
 	var strings *section
 	table := f.sectionOf(kind)
@@ -172,7 +173,7 @@ func addTable(t *symtab.Table, f *elfFile, kind elf.SectionType, source symtab.S
 	return addSymbols(t, f, missing(t, symbols), strings, source, limits)
 }
 
-// missing removes, in place, the symbols whose first and last byte have a name, and returns the others.
+// missing removes, in place, the symbols whose first and last byte have a name, and returns the remaining symbols.
 func missing(t *symtab.Table, symbols []symbol) []symbol {
 	return slices.DeleteFunc(symbols, func(s symbol) bool {
 		return s.size > 0 && t.Covers(s.addr) && t.Covers(s.addr+s.size-1)

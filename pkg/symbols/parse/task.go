@@ -12,25 +12,25 @@ import (
 	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/symbols/symtab"
 )
 
-// heavy is the memory of a read, in bytes, above which it is returned to the system at once.
+// heavy is a size in bytes. If a read uses more memory, the memory is returned to the system at once.
 const heavy = 32 << 20
 
-// Here reads files in this process: for the program without rights, for tests, and for a user's own programs.
+// Here reads files in this process. The unprivileged process, tests and a user's own programs use it.
 type Here struct{}
 
-// facts are functions that return facts about a file other than its table, as JSON values, by name.
+// facts holds functions by the name of a fact. Each function returns its fact about a file as a JSON value.
 var facts = map[string]func(ctx context.Context, r io.ReaderAt, size int64) (any, error){
 	symtab.FactInfo: func(ctx context.Context, r io.ReaderAt, size int64) (any, error) { return ReadInfo(ctx, r, size) },
 	allocators.Fact: readAllocator,
 }
 
-// Serve reads files for the process at the other end of the socket, until that ends. Reading a file takes at most memory bytes.
-// decode answers Conn.Ask; if it is nil, nothing is decoded.
+// Serve reads files for the process at the other end of the socket, until that process exits. It uses at most memory bytes to
+// read a file. decode answers Conn.Ask. If decode is nil, nothing is decoded.
 func (h Here) Serve(c *symtab.Conn, memory int64, decode func([]byte) []byte) error {
 	return c.Serve(memory, h.perform, decode)
 }
 
-// fact returns a table with a fact.
+// fact returns a table that contains a fact.
 func fact(ctx context.Context, t *symtab.Task) (*symtab.Table, error) {
 	read := facts[t.Fact]
 	if read == nil {
@@ -58,7 +58,7 @@ func (h Here) perform(ctx context.Context, t *symtab.Task) (table *symtab.Table,
 	t.Left = &left
 	defer func() {
 		if t.Limits.Memory-left.Memory > heavy {
-			debug.FreeOSMemory() // the collector would let the heap grow by what is in use now
+			debug.FreeOSMemory() // otherwise, the garbage collector would let the heap grow to twice this size
 		}
 	}()
 	switch t.Kind {

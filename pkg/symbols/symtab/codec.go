@@ -13,11 +13,11 @@ import (
 // ErrCodec is the error for an invalid encoded Table.
 var ErrCodec = errors.New("the file reader has sent invalid data")
 
-// Coder either writes or reads: its methods encode their argument or decode into it. After an error they do nothing.
+// Coder either writes or reads. Its methods encode their argument or decode into it. After an error, they do nothing.
 type Coder struct {
 	w    *bufio.Writer // nil when reading
 	R    *bufio.Reader
-	Left int64 // memory that decoded data may still take, in bytes
+	Left int64 // memory that decoded data may still use, in bytes
 	Err  error
 	// texts holds decoded texts, so that equal ones share memory.
 	texts map[string]string
@@ -39,7 +39,7 @@ func (c *Coder) check(right bool, what string) {
 	}
 }
 
-// raw codes the bytes of b.
+// raw encodes the bytes of b or decodes into them.
 func (c *Coder) raw(b []byte) {
 	var err error
 	switch {
@@ -64,7 +64,7 @@ func (c *Coder) u64(v *uint64) {
 	}
 }
 
-// Number codes a number of any type, of at most most.
+// Number encodes or decodes a number of any type. The largest valid number is most.
 func Number[T ~int | ~int32 | ~int64 | ~uint8 | ~uint32 | ~uint64](c *Coder, v *T, most uint64) {
 	n := uint64(*v)
 	c.u64(&n)
@@ -82,7 +82,8 @@ func (c *Coder) bool(v *bool) {
 	*v = n == 1
 }
 
-// take accounts for n decoded items of each bytes before they are allocated. It returns false if the memory does not suffice.
+// take accounts for n decoded items before they are allocated. Each item needs each bytes. take returns false if the memory does
+// not suffice.
 func (c *Coder) take(n, each int) bool {
 	if c.reads() && c.Err == nil {
 		if n < 0 || int64(n) > c.Left/int64(max(each, 1)) {
@@ -94,7 +95,8 @@ func (c *Coder) take(n, each int) bool {
 	return c.Err == nil
 }
 
-// items codes the length of a list, of at most most. For reading, it also accounts for the items, of each bytes.
+// items encodes or decodes the length of a list, which is at most most. When decoding, it also accounts for the items. Each item
+// needs each bytes.
 func items[T any](c *Coder, l *[]T, most, each int) {
 	n := len(*l)
 	if Number(c, &n, uint64(most)); !c.take(n, each) || !c.reads() {
@@ -148,7 +150,7 @@ func (c *Coder) text(s *string, most int) {
 // maxOf is larger than any list.
 const maxOf = math.MaxInt32
 
-// table codes a Table.
+// table encodes or decodes a Table.
 func (c *Coder) table(t *Table) {
 	c.bool(&t.Inlined)
 	c.text(&t.Wanted, maxBuildID)
@@ -217,7 +219,7 @@ func (c *Coder) layers(t *Table) {
 	}
 }
 
-// below fails if a decoded number is not below n. The numbers in none are also valid.
+// below fails if a decoded number is neither below n nor in none.
 func (c *Coder) below(numbers []uint32, n int, none ...uint32) {
 	if c.reads() && c.Err == nil {
 		c.check(!slices.ContainsFunc(numbers, func(v uint32) bool { return uint64(v) >= uint64(n) && !slices.Contains(none, v) }), "a reference")
@@ -299,7 +301,7 @@ func (c *Coder) positions(p *Positions) {
 	}
 }
 
-// golang codes a table of Go's functions.
+// golang encodes or decodes a table of Go functions.
 func (c *Coder) golang(t *GoTable) {
 	c.goPlace(&t.GoPlace)
 	c.u64(&t.Text)
@@ -326,7 +328,7 @@ func (c *Coder) goPlace(p *GoPlace) {
 	c.check((p.Quantum == 1 || p.Quantum == 2 || p.Quantum == 4) && (p.Pointer == 4 || p.Pointer == 8), "a Go table's header")
 }
 
-// goFuncs codes Go's functions by number, and their size in bytes.
+// goFuncs encodes or decodes Go functions by number, and their size in bytes.
 func (c *Coder) goFuncs(all *map[uint32]*GoFunc, size *int64) {
 	var numbers []uint32
 	for n := range *all {

@@ -24,15 +24,15 @@ const (
 	protocol = 5
 	// maxRequest bounds a request, in bytes.
 	maxRequest = 256 << 10
-	// maxAsks limits the requests for debug files during the read of a file.
+	// maxAsks limits the requests for debug files while a file is read.
 	maxAsks = 4 * MaxCandidates
 	// grace is the additional wait for an answer after the time limit.
 	grace = 2 * time.Second
-	// maxBytes and maxAnswer bound the bytes sent for decoding, and the bytes of the result.
+	// maxBytes limits the bytes that are sent for decoding, and maxAnswer limits the bytes of the result.
 	maxBytes, maxAnswer = 128 << 10, 16 << 10
 	// maxReason limits the text of an error in bytes.
 	maxReason = 300
-	// Slack is the memory in bytes that decoding a Table may take beyond Task.Room.
+	// Slack is the memory in bytes that decoding a Table may use beyond Task.Room.
 	Slack = 8 << 20
 )
 
@@ -47,7 +47,7 @@ const (
 	NumAnswers
 )
 
-// reasons are the errors that keep their identity.
+// reasons are the errors that keep their identity across the socket.
 var reasons = []error{nil, ErrNotELF, ErrNoSymbols, ErrMalformed, ErrTooSlow, ErrTooLarge}
 
 // readError is an error from the other process.
@@ -85,7 +85,7 @@ func NewConn(f *os.File) (*Conn, error) {
 // Close closes the socket.
 func (c *Conn) Close() { _ = c.c.Close() }
 
-// send sends a message, and f with it if f is not nil.
+// send sends a message, together with f unless f is nil.
 func (c *Conn) send(message []byte, f *os.File) error {
 	b := append(binary.LittleEndian.AppendUint32(nil, uint32(len(message))), message...)
 	var rights []byte
@@ -134,7 +134,7 @@ func (c *Conn) receive() ([]byte, *os.File, error) {
 	return nil, nil, err
 }
 
-// request codes a Task.
+// request encodes or decodes a Task.
 func (c *Coder) request(t *Task) {
 	version := uint64(protocol)
 	c.u64(&version)
@@ -180,20 +180,20 @@ func (c *Coder) request(t *Task) {
 	}
 }
 
-// same reports whether the table of a perf map equals the old one.
+// same reports whether the table of a perf map equals the old table.
 func (t *Table) same(old *Table) bool {
 	return old != nil && t.Read == old.Read && t.Edges == old.Edges && t.Cut == old.Cut
 }
 
-// ask codes a request for a debug file.
+// ask encodes or decodes a request for a debug file.
 func (c *Coder) ask(by *DebugKey, n *int) {
 	c.text(&by.ID, maxBuildID)
 	c.text(&by.Link, MaxPath)
 	Number(c, n, MaxCandidates)
 }
 
-// Exchange has the other process perform a task, which should end soon after ctx. It returns the task's CPU time there. After an
-// ErrReader, the other process is unusable.
+// Exchange makes the other process perform a task, which should end soon after ctx. It also returns the task's CPU time in that
+// process. After ErrReader, the other process is unusable.
 func (c *Conn) Exchange(ctx context.Context, t *Task) (*Table, time.Duration, error) {
 	sent := *t
 	stop, err := c.begin(ctx, &sent)
@@ -255,14 +255,14 @@ func (c *Conn) begin(ctx context.Context, t *Task) (stop func() bool, err error)
 	return stop, nil
 }
 
-// used codes the CPU time of a task.
+// used encodes or decodes a task's CPU time.
 func (c *Coder) used(t *Task) (used time.Duration) {
-	Number(c, &used, uint64(max(t.timeout, 0)+grace)*16) // of at most 16 CPUs
+	Number(c, &used, uint64(max(t.timeout, 0)+grace)*16) // on at most 16 CPUs
 	return used
 }
 
-// Ask has the other process decode request, of at most 128 KiB, by the function given to Serve. The answer has at most 16 KiB.
-// The CPU time and errors are as for Exchange.
+// Ask makes the other process decode request with the function passed to Serve. request has at most 128 KiB, and the answer has
+// at most 16 KiB. Ask returns the same CPU time and errors as Exchange.
 func (c *Conn) Ask(ctx context.Context, request []byte) (answer []byte, used time.Duration, err error) {
 	t := Task{Kind: decodeBytes, bytes: request}
 	stop, err := c.begin(ctx, &t)
@@ -281,7 +281,7 @@ func (c *Conn) Ask(ctx context.Context, request []byte) (answer []byte, used tim
 	return answer, used, nil
 }
 
-// answer decodes the answer to a task. It returns errors of reading the file; c has errors of decoding.
+// answer decodes the answer to a task. It returns read errors of the file. Decoding errors are in c.
 func (c *Coder) answer(answer uint8, t *Task) (*Table, error) {
 	switch answer {
 	case answerTable:
@@ -319,7 +319,7 @@ func (c *Coder) answer(answer uint8, t *Task) (*Table, error) {
 	}
 }
 
-// and returns a table with more functions, of size bytes.
+// and returns a table that also contains the functions in loaded, which use size bytes.
 func (t *GoTable) and(loaded map[uint32]*GoFunc, size int64) *GoTable {
 	more := *t
 	more.Loaded = make(map[uint32]*GoFunc, len(t.Loaded)+len(loaded))
@@ -377,8 +377,9 @@ func (noDebugFiles) Candidate(DebugKey, int) (*os.File, int64, bool) { return ni
 // Perform performs a task in this process.
 type Perform func(ctx context.Context, t *Task) (*Table, error)
 
-// Serve reads files for the process at the other end of the socket, until that ends. Reading a file takes at most memory bytes,
-// and a quarter of that is kept for perf maps. perform reads a file. decode answers Ask; if it is nil, nothing is decoded.
+// Serve reads files for the process at the other end of the socket, until that process exits. It uses at most memory bytes to
+// read a file, including a quarter for the tables of perf maps. perform reads a file. decode answers Ask. If decode is nil,
+// nothing is decoded.
 func (c *Conn) Serve(memory int64, perform Perform, decode func([]byte) []byte) error {
 	kept := perfMaps{most: memory / 4}
 	for {
@@ -409,7 +410,7 @@ func (c *Conn) Serve(memory int64, perform Perform, decode func([]byte) []byte) 
 	}
 }
 
-// decode sends the result of by, or nothing if it panics.
+// decode sends the result of by. If by panics, the result is empty.
 func (c *Conn) decode(b []byte, by func([]byte) []byte) error {
 	begin := ProcessTime()
 	var made []byte

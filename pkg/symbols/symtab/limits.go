@@ -6,13 +6,13 @@ import (
 	"time"
 )
 
-// These are the errors of reading a file. Package symbols turns each into a State.
+// These are the errors from reading a file. Package symbols turns each into a State.
 var (
 	ErrNotELF    = errors.New("not an ELF file")
 	ErrNoSymbols = errors.New("no symbols")
 	ErrMalformed = errors.New("the file is inconsistent")
 	ErrTooLarge  = errors.New("larger than the limits")
-	// ErrTooSlow is an ErrTooLarge that may succeed the next time.
+	// ErrTooSlow is an ErrTooLarge. The next read can succeed.
 	ErrTooSlow = fmt.Errorf("%w: reading takes too long", ErrTooLarge)
 )
 

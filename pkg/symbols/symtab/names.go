@@ -4,8 +4,9 @@ import (
 	"encoding/binary"
 )
 
-// Names stores texts by number. Each is stored as the length of the prefix that it shares with the previous one, and the rest.
-// Neighbours in a program share package or class. This takes 0.4 of the memory for Go's names, and 0.7 for those of C++.
+// Names stores texts by number. It stores the length of the prefix that a text shares with the previous text, and then the
+// remaining bytes. Neighbouring functions often share a package or class. This reduces the memory to 40 % for Go names, and to 70
+// % for C++ names.
 type Names struct {
 	Block  []byte
 	groups []uint32 // start in Block of each group of nameGroup texts, whose first one is complete

@@ -7,35 +7,35 @@ import (
 	"sort"
 )
 
-// GoTable has the functions of a Go program, as in golang.org/s/go12symtab and src/runtime/symtab.go of each release. It omits
-// data that only the garbage collector and the unwinder use.
+// GoTable holds the functions of a Go program, as described in golang.org/s/go12symtab and src/runtime/symtab.go of each release.
+// It omits data that only the garbage collector and the unwinder use.
 //
-// Programs have up to a hundred thousand functions, but only some hundreds are requested. So the table has the starts of all
-// functions, but names, files and lines only of those in Loaded. A GoTable is immutable.
+// Programs have up to a hundred thousand functions, but only some hundreds are requested. So the table holds the starts of all
+// functions. It holds names, files and lines only for the functions in Loaded. A GoTable is immutable.
 type GoTable struct {
 	GoPlace
 	Text   uint64   // base address of starts
-	Start  []uint32 // one more than functions: each function extends to the next start
+	Start  []uint32 // one entry more than functions: each function extends to the next start
 	Loaded map[uint32]*GoFunc
 	Size   int64 // of Loaded, in bytes
 }
 
-// GoPlace has the places of the table's parts in the file.
+// GoPlace holds the offsets of the table's parts in the file.
 type GoPlace struct {
 	GoHeader
 	Offset, End uint64
 	Text        uint64 // base address of starts, as findModule found it; 0: see the header
-	// Calls and CallsSize are the place and the maximum size of the inlining trees, 0 if unknown.
+	// Calls and CallsSize are the offset and the maximum size of the inlining trees, or 0 if unknown.
 	Calls, CallsSize uint64
 }
 
-// GoFunc is a function. nil means that it cannot be read.
+// GoFunc is a function. A nil GoFunc means that the function cannot be read.
 type GoFunc struct {
 	Name                string
 	Start               int // the first line, 0 if unknown
 	File, Line, Inlined GoPairs
 	Files               map[int32]string // by the values of the table File
-	Calls               []GoCall         // inlined ones
+	Calls               []GoCall         // inlined calls
 	NoCalls             bool             // inlined calls are unknown
 }
 
@@ -66,8 +66,9 @@ type GoHeader struct {
 	FuncNames, Units, FileNames, Pctab, Program uint64
 }
 
-// GoPairs is a table of values by address, relative to a function's start. B has pairs of differences, of value and address, as
-// the Go toolchain writes them. Resume has states at which decoding can begin. So a look-up decodes at most ResumeSteps pairs.
+// GoPairs is a table of values by address, relative to a function's start. B contains pairs of a value difference and an address
+// difference, as the Go toolchain writes them. Resume contains states at which decoding can begin. So a lookup decodes at most
+// ResumeSteps pairs.
 type GoPairs struct {
 	B      []byte
 	Resume []GoResume // after every ResumeSteps pairs
@@ -88,7 +89,7 @@ const maxSteps = 1 << 17 // pairs of a table
 // GoStart is the state before the first pair.
 var GoStart = GoResume{Value: -1}
 
-// GoValues calls each for the pairs of a table after the state from, until it returns false. now.Value is valid for addresses
+// GoValues calls each for the pairs of a table after the state from, until each returns false. now.Value is valid for addresses
 // below now.Pc. GoValues returns the number of bytes read, and false if the table has no end.
 func GoValues(b []byte, quantum uint32, from GoResume, each func(now GoResume) bool) (int, bool) {
 	now := from
@@ -117,7 +118,7 @@ func GoValues(b []byte, quantum uint32, from GoResume, each func(now GoResume) b
 	return len(b) - len(rest), true
 }
 
-// From returns the state at which to begin decoding for an address.
+// From returns the state at which decoding must begin to find the value for an address.
 func (p *GoPairs) From(pc uint32) GoResume {
 	if i := sort.Search(len(p.Resume), func(i int) bool { return p.Resume[i].Pc > pc }); i > 0 {
 		return p.Resume[i-1]
@@ -134,7 +135,7 @@ func (t *GoTable) Value(p *GoPairs, pc uint32) int32 {
 			return false
 		}
 		steps++
-		return steps < ResumeSteps // by then the value is found, unless addresses fall in a damaged table
+		return steps < ResumeSteps // by then the value is found, unless addresses decrease in a damaged table
 	})
 	return found
 }

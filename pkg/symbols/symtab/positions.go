@@ -2,23 +2,24 @@ package symtab
 
 import "encoding/binary"
 
-// Positions has the source positions and inlined calls of a file, from its debug information (https://dwarfstd.org). Package
-// debug/dwarf reads it in another process, because it trusts counts in the file, and a process that runs out of memory ends.
+// Positions holds a file's source positions and inlined calls, from its debug information (https://dwarfstd.org). Package
+// debug/dwarf trusts counts in the file, so a hostile file can exhaust the memory. Therefore, another process reads the debug
+// information.
 type Positions struct {
 	Base  uint64
 	Files Names
 	// Pieces are runs of rows of the line table, sorted by address.
 	Pieces []Piece
 	Rows   []byte
-	// Starts, Sizes and Calls have an entry per range, sorted by address. Calls has the number of the innermost call inlined
-	// there.
+	// Starts, Sizes and Calls have one entry per range, sorted by address. Calls holds the number of the innermost call that is
+	// inlined in the range.
 	Starts, Sizes, Calls []uint32
 	Inlined              []InlinedCall
 	Names                Names // of inlined functions
 }
 
-// Piece has up to PieceRows rows, for the addresses from Start to End. Each row is three varints: the differences of address,
-// file and line from the row before. The first row differs from Start, 0 and 0.
+// Piece holds up to PieceRows rows, for the addresses from Start to End. Each row consists of three varints: the differences in
+// address, file and line from the previous row. The first row's differences are from Start, 0 and 0.
 type Piece struct {
 	Start, End uint32
 	At         uint32 // in Rows
@@ -72,8 +73,8 @@ func (p *Positions) file(number uint32) string {
 	return p.Files.Get(int(number) - 1)
 }
 
-// expand adds the source position of an address to s, the function at the address. With inlined, it returns the innermost inlined
-// function, with s last among its Callers.
+// expand adds the source position of an address to s, the function at the address. If inlined is set, it returns the innermost
+// inlined function, whose last caller is s.
 func (p *Positions) expand(s Symbol, addr uint64, inlined bool) Symbol {
 	file, line := p.position(addr)
 	var chain []Symbol

@@ -5,8 +5,8 @@ import (
 	"sort"
 )
 
-// Table stores compactly which function covers which addresses of a file. It is immutable and safe for concurrent use. It may
-// have only some of Go's functions.
+// Table stores compactly which function covers which addresses of a file. It is immutable and safe for concurrent use. It can
+// lack some functions of a Go program.
 type Table struct {
 	Golang  *GoTable   // nil if the file is not written in Go; used before Layers
 	Layers  []Layer    // the first layer that covers an address names it
@@ -17,12 +17,12 @@ type Table struct {
 	// Read is the offset up to which a perf map was read, and Edges is the hash of that part's edges.
 	Read  int64
 	Edges uint64
-	// Fact is the answer for Task.Fact in JSON.
+	// Fact is the answer to Task.Fact in JSON.
 	Fact []byte
 	Cut  bool // the rest of a perf map, or debug information, was not read
 }
 
-// Layer has the names of one source. Its ranges are sorted by address and do not overlap.
+// Layer holds the names from one source. Its ranges are sorted by address and do not overlap.
 type Layer struct {
 	Source Source
 	Base   uint64   // base of the addresses
@@ -41,7 +41,7 @@ type Reading struct {
 	// Lines requests that ReadTable reads lines and, with Inlined, inlined functions from .debug_info.
 	Lines bool
 
-	Left *Budget // shared by several steps for one file; nil: Limits for each step
+	Left *Budget // shared by several steps for one file; nil: each step has its own Limits
 }
 
 // Base returns the lowest base of all layers.
@@ -61,7 +61,7 @@ func (t *Table) WithDebug(debug *Table) *Table {
 	}
 }
 
-// Fetched reports whether the table has a fetched debug file.
+// Fetched reports whether the table includes the symbols of a fetched debug file.
 func (t *Table) Fetched() bool {
 	return t.Wanted != "" && len(t.Layers) > 0 && t.Layers[0].Source == SourceDebugFile
 }
@@ -113,7 +113,7 @@ func (t *Table) Bytes() int64 {
 	return n
 }
 
-// Within returns the table without lines if it exceeds bytes with them. t may be nil.
+// Within returns t, or a copy without lines if t exceeds the given number of bytes. t may be nil.
 func (t *Table) Within(bytes int64) *Table {
 	if t == nil || t.Lines == nil || t.Bytes() <= bytes {
 		return t
@@ -123,7 +123,7 @@ func (t *Table) Within(bytes int64) *Table {
 	return &less
 }
 
-// Text returns the number in Names of a range's name.
+// Text returns the number of a range's name in Names.
 func (l *Layer) Text(i int) uint32 {
 	if l.Texts == nil {
 		return uint32(l.First + i)
@@ -141,7 +141,7 @@ func (l *Layer) find(addr uint64) int {
 }
 
 // lastFrom returns the index of the last of n sorted starts that is not after an address, or -1. rel is the address relative to
-// base, as starts are.
+// base. The starts are also relative to base.
 func lastFrom(addr, base uint64, n int, start func(i int) uint32) (i int, rel uint32) {
 	if addr < base || addr-base > 1<<32-1 {
 		return -1, 0

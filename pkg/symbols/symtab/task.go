@@ -9,8 +9,8 @@ import (
 
 // Reader reads files. Its Store closes it.
 type Reader interface {
-	// Read performs a task and ends soon after ctx. cpu is its CPU time outside of the calling thread. One goroutine calls it for
-	// one task after the other, or two goroutines if Options.Fetch is set.
+	// Read performs a task and ends soon after ctx. cpu is its CPU time outside of the calling thread. One goroutine calls Read
+	// for one task after the other. If Options.Fetch is set, two goroutines call Read.
 	Read(ctx context.Context, t *Task) (table *Table, cpu time.Duration, err error)
 	// Wait waits until a task can be tried or ctx ends.
 	Wait(ctx context.Context)
@@ -54,7 +54,7 @@ type Task struct {
 // FactInfo is the fact that identifies a file, a buildid.Info.
 const FactInfo = "info"
 
-// File returns the identity of the file, to blame it if reading ends the reader.
+// File returns the identity of the file. If the reader crashes, the caller blames this file.
 func (t *Task) File() FileID { return t.ID }
 
 // Brief reports whether a task is short.

@@ -6,8 +6,8 @@ import (
 	"slices"
 )
 
-// DwarfExample returns debug information in a version of DWARF. Function outer has 0x20 bytes at 0x1000. inner is inlined from
-// 0x1008 to 0x1010.
+// DwarfExample returns debug information in the given version of DWARF. The function outer is 0x20 bytes long and begins at
+// 0x1000. The function inner is inlined into outer from 0x1008 to 0x1010.
 func DwarfExample(version uint16) (info, abbrev, line []byte) {
 	le := binary.LittleEndian
 	unit := func(body []byte) []byte { return append(le.AppendUint32(nil, uint32(len(body))), body...) }
@@ -36,7 +36,7 @@ func DwarfExample(version uint16) (info, abbrev, line []byte) {
 	info = unit(body)
 
 	tail := []byte{1, 1, 1, 0xfb, 14, 13, 0, 1, 1, 1, 1, 0, 0, 0, 1, 0, 0, 1}
-	if version >= 5 { // folders and files by name; files also with the number of a folder
+	if version >= 5 { // a folder has a name; a file has a name and a folder number
 		tail = append(tail, "\x01\x01\x08\x01/src\x00\x02\x01\x08\x02\x0b\x02unused.c\x00\x00main.c\x00\x00"...)
 	} else {
 		tail = append(tail, "\x00main.c\x00\x00\x00\x00\x00"...)
@@ -56,7 +56,7 @@ func DwarfExample(version uint16) (info, abbrev, line []byte) {
 	return info, abbrev, line
 }
 
-// WithDebug returns a file with the function outer and debug information.
+// WithDebug returns an ELF file that contains the function outer and the given debug sections.
 func WithDebug(info, abbrev, line []byte) *TestELF {
 	e := new(TestELF).Code(".text", 0x1000, make([]byte, 0x100)).Symbols(".symtab", elf.SHT_SYMTAB, Function("outer", 0x1000, 0x20))
 	for name, content := range map[string][]byte{".debug_info": info, ".debug_abbrev": abbrev, ".debug_line": line} {

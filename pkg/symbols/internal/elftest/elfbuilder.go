@@ -7,7 +7,8 @@ import (
 	"encoding/binary"
 )
 
-// TestELF builds an ELF file, smaller than those of compilers. One segment holds all of it, at TestBase.
+// TestELF builds an ELF file that is smaller than a compiler's output. Its only segment contains the whole file and begins at
+// TestBase.
 type TestELF struct {
 	Machine  elf.Machine
 	Sections []TestSection
@@ -128,7 +129,7 @@ func (e *TestELF) Bytes() []byte {
 	return out
 }
 
-// Named returns the section with a name.
+// Named returns the section with the given name.
 func (e *TestELF) Named(name string) *TestSection {
 	for i := range e.Sections {
 		if e.Sections[i].Name == name {
@@ -138,7 +139,7 @@ func (e *TestELF) Named(name string) *TestSection {
 	panic("no section " + name)
 }
 
-// RawSymbols adds a table of n symbols that at returns, and their strings.
+// RawSymbols adds a symbol table and its strings. at returns each of the n symbols.
 func (e *TestELF) RawSymbols(n int, strings []byte, at func(i int) elf.Sym64) *TestELF {
 	table := make([]byte, 0, 24*n)
 	le := binary.LittleEndian

@@ -14,20 +14,20 @@ import (
 	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/symbols/symtab"
 )
 
-// Mini is a compressed ELF file as in .gnu_debugdata.
+// Mini is a compressed ELF file, as in .gnu_debugdata.
 //
 //go:embed testdata/mini.xz
 var Mini []byte
 
-// Small are limits that hostile files soon exceed.
+// Small contains limits that hostile files soon exceed.
 var Small = symtab.Limits{Symbols: 4096, Names: 1 << 20, Read: 16 << 20, Debug: 1 << 20, Memory: 64 << 20}
 
-// Function returns a global function in the first section.
+// Function returns the symbol of a global function in the first section.
 func Function(name string, addr, size uint64) TestSymbol {
 	return TestSymbol{name, elf.STT_FUNC, elf.STB_GLOBAL, 1, addr, size}
 }
 
-// Example returns a file with most features.
+// Example returns a file with most features that package parse reads.
 func Example() *TestELF {
 	code := make([]byte, 0x100)
 	copy(code[0x80:], []byte{0xff, 0x25, 0x10, 0, 0, 0}) // jmp *0x2096(%rip)
@@ -67,7 +67,7 @@ func GoProgram(t *testing.T, source string, flags ...string) string {
 	return filepath.Join(dir, "program")
 }
 
-// Printing is the source of a program.
+// Printing is the source of a program that prints a line.
 const Printing = `package main
 
 func main() { println("hello") }

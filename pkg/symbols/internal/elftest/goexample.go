@@ -5,8 +5,8 @@ import (
 	"encoding/binary"
 )
 
-// goHeaderSize is the size of a function table's header in bytes. moduleWords is the size of the read part of
-// runtime.firstmoduledata in words.
+// goHeaderSize is the size of a function table's header in bytes. moduleWords is the number of words that are read from
+// runtime.firstmoduledata.
 const (
 	goHeaderSize = 8 + 8*8
 	moduleWords  = 41
@@ -70,7 +70,7 @@ func GoExampleTable() []byte {
 	return table
 }
 
-// GoExample returns a program with this table.
+// GoExample returns a program with the given table.
 func GoExample(table []byte) *TestELF {
 	le := binary.LittleEndian
 	e := new(TestELF).Code(".text", 0, make([]byte, 0x40))
@@ -78,7 +78,7 @@ func GoExample(table []byte) *TestELF {
 	for _, word := range []uint32{0, 21, 3, 90} { // main.inner, called at 0x1003
 		tree = le.AppendUint32(tree, word)
 	}
-	// The segment begins at TestBase, and these are the first sections after headers of 176 bytes.
+	// The segment begins at TestBase. These are the first sections after 176 bytes of headers.
 	const text, calls, module = TestBase + 176, TestBase + 176 + 0x40, TestBase + 176 + 0x40 + 16
 	e.Add(TestSection{Name: ".calls", Kind: elf.SHT_PROGBITS, Flags: elf.SHF_ALLOC, Data: tree})
 	words := make([]uint64, moduleWords)

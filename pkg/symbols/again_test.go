@@ -27,8 +27,8 @@ func pass(s *Store, id symtab.FileID, d time.Duration) {
 	}
 }
 
-// The cause of a failed read may be temporary. After a wait, the next request reads the file by its own Open. The wait grows each
-// time, up to a bound.
+// The cause of a failed read may be temporary. After a wait, the next request reads the file by its own Open. Each failure
+// doubles the wait, up to a limit.
 func TestStoreFailedReadIsNotForEver(t *testing.T) {
 	for name, c := range map[string]struct {
 		err  error
@@ -95,7 +95,7 @@ func TestStoreContentIsFinal(t *testing.T) {
 	require.Equal(t, symtab.NotELF, s.Request(r))
 }
 
-// A file that was not read in time is not too large: the machine may be faster later.
+// A file that was not read in time does not count as too large, because the machine may be faster later.
 func TestStoreTooSlow(t *testing.T) {
 	s := newStore(t, Options{Limits: elftest.Small, Timeout: time.Nanosecond})
 	r := onDisk(t, elftest.Example().Bytes())
@@ -122,7 +122,7 @@ func TestStoreChangedTimeOnly(t *testing.T) {
 	}{
 		"renamed": {func(t *testing.T, path string) {
 			require.NoError(t, os.Rename(path, path+".old"))
-			require.NoError(t, os.Symlink(path+".old", path)) // so that the test's Open finds the same file, like a mapping
+			require.NoError(t, os.Symlink(path+".old", path)) // so that the test's Open still finds the same file, like a mapping
 		}, symtab.Named},
 		"mode":   {func(t *testing.T, path string) { require.NoError(t, os.Chmod(path, 0o755)) }, symtab.Named},
 		"linked": {func(t *testing.T, path string) { require.NoError(t, os.Link(path, path+".link")) }, symtab.Named},

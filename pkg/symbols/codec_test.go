@@ -28,7 +28,7 @@ func conns(t testing.TB) (here, there *symtab.Conn) {
 	return here, there
 }
 
-// apart is a Reader at the other end of a socket.
+// apart is a Reader that uses the process at the other end of a socket.
 type apart struct {
 	c    *symtab.Conn
 	done chan error

@@ -17,7 +17,7 @@ import (
 	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/symbols/symtab"
 )
 
-// endedByLines is a Reader that ends or is too slow when it reads debug information.
+// endedByLines is a Reader that exits or is too slow when it reads debug information.
 type endedByLines struct {
 	parse.Here
 	ends  bool
@@ -46,7 +46,7 @@ func withLines() []byte {
 	return content
 }
 
-// Debug information is read after the names, which stay if it ends the reader.
+// Debug information is read after the names. If this crashes the reader, the names stay.
 func TestLinesApart(t *testing.T) {
 	content := withLines()
 	for ends, want := range map[bool]string{true: "", false: "/src/main.c"} {
@@ -96,7 +96,7 @@ func TestLinesLater(t *testing.T) {
 	}
 }
 
-// The lines of a fetched debug file also come later, and only they are read then.
+// The lines of a fetched debug file also come later, and only the lines are read then.
 func TestLinesOfFetched(t *testing.T) {
 	debug := onDisk(t, withLines())
 	for _, reader := range []*endedByLines{{}, {ends: true}, {slow: true}} {

@@ -20,12 +20,12 @@ import (
 func heap() int64 {
 	var m runtime.MemStats
 	runtime.GC()
-	runtime.GC() // a second time for the content of pools
+	runtime.GC() // the second collection frees the content of pools
 	runtime.ReadMemStats(&m)
 	return int64(m.HeapAlloc)
 }
 
-// changing is a path with another file each time.
+// changing is a path whose file changes with each call of next.
 type changing struct {
 	path string
 	time time.Time
@@ -46,8 +46,8 @@ func (c *changing) next(t *testing.T, content []byte) Request {
 	return Request{ID: id, Path: c.path, Open: func() (*os.File, error) { return os.Open(c.path) }}
 }
 
-// On a machine that compiles, programs appear, are requested and disappear: with and without names, in C and in Go. Some
-// disappear before they are read. The Store's memory stays level and within the bound, and is freed after the last request.
+// On a build machine, C and Go programs with and without names appear, are requested and disappear. Some disappear before they
+// are read. The Store's memory stays constant and within the bound, and is freed after the last request.
 func TestStoreMemory(t *testing.T) {
 	const bound = 2 << 20
 	s := newStore(t, Options{Bytes: bound})
@@ -109,7 +109,7 @@ func TestStoreMemory(t *testing.T) {
 	require.Less(t, heap()-before, int64(bound/2))
 }
 
-// tableOf returns the table of a file.
+// tableOf returns a file's table.
 func tableOf(t *testing.T, path string) *symtab.Table {
 	t.Helper()
 	f, err := os.Open(path)

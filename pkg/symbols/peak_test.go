@@ -24,21 +24,21 @@ import (
 	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/symbols/symtab"
 )
 
-// readerBound bounds the memory, in bytes, of a process that reads hostile files: the cost of one file, and of the test itself.
-// storeBound bounds the process that requests the reads and stores little of the files.
+// readerBound limits the memory, in bytes, of a process that reads hostile files. It includes the memory for one file and for the
+// test itself. storeBound limits the memory of the process that requests the reads and stores little of the files.
 const (
 	readerBound = 256 << 20
 	storeBound  = 64 << 20
 )
 
-// readerEnv has the files that the test binary reads in another process, so that peaks are separate. served marks the process
-// that reads them.
+// readerEnv lists the files that the test binary reads in another process, so that the peaks are separate. served marks the
+// process that reads the files.
 const (
 	readerEnv = "SYMBOLS_TEST_READ"
 	served    = "served"
 )
 
-// TestPeakServed reads files that arrive on the socket at descriptor 3. It is the child of TestPeakReader.
+// TestPeakServed reads files that arrive on the socket at descriptor 3. It runs in a child process of TestPeakReader.
 func TestPeakServed(t *testing.T) {
 	if os.Getenv(readerEnv) != served {
 		t.Skip("it is the child of TestPeakReader")
@@ -75,8 +75,8 @@ func servedApart(t *testing.T) symtab.Reader {
 	return a
 }
 
-// TestPeakReader reads the files of readerEnv through a Store, one at a time. It reports the names at their addresses, and the
-// peaks of both processes. It is the child of TestPeak.
+// TestPeakReader reads the files in readerEnv through a Store, one at a time. It reports the names at their addresses, and the
+// memory peaks of both processes. It runs in a child process of TestPeak.
 func TestPeakReader(t *testing.T) {
 	files, ok := os.LookupEnv(readerEnv)
 	if !ok || files == served {
@@ -103,7 +103,7 @@ func TestPeakReader(t *testing.T) {
 	fmt.Printf("store's peak %d kB\n", peak(t))
 }
 
-// Hostile files are small but claim much. Each takes no more memory than the bound, and two alternating names are stored once
+// Hostile files are small but claim large sizes. None needs more memory than the bound. Two alternating names are stored once
 // each.
 func TestPeak(t *testing.T) {
 	if testing.Short() {
@@ -113,7 +113,7 @@ func TestPeak(t *testing.T) {
 	code := elftest.TestSection{Name: ".text", Kind: elf.SHT_PROGBITS, Flags: elf.SHF_ALLOC | elf.SHF_EXECINSTR, Addr: 0x1000, Size: 1 << 31}
 	long := strings.Repeat // a later variable is named strings
 	for name, c := range map[string]struct {
-		files map[string]func(t *testing.T) []byte // by name and looked-up address
+		files map[string]func(t *testing.T) []byte // by name and address to look up
 		want  []string
 	}{
 		"two long names in turn": {
@@ -180,8 +180,8 @@ func TestPeak(t *testing.T) {
 	}
 }
 
-// lyingDebug returns a file of some hundred kilobytes that claims 240 MiB of debug information in two sections. They decompress
-// to a bit more than half of that.
+// lyingDebug returns a file of some hundred kilobytes that claims 240 MiB of debug information in two sections. The sections
+// decompress to a bit more than half of that size.
 func lyingDebug(t *testing.T) []byte {
 	e := new(elftest.TestELF).Code(".text", 0x1000, make([]byte, 0x100)).Symbols(".symtab", elf.SHT_SYMTAB, elftest.Function("main", 0x1000, 0x10))
 	for _, name := range []string{".debug_info", ".debug_line"} {

@@ -15,7 +15,7 @@ import (
 	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/symbols/symtab"
 )
 
-// On a request, a Store reads the new part. Until then it reports that more may come.
+// On a request, a Store reads the new part of a perf map. Before the request, new addresses are Outside.
 func TestStorePerfMap(t *testing.T) {
 	s := NewStore(Options{Reader: parse.Here{}})
 	defer s.Close()
@@ -65,7 +65,7 @@ func TestVDSO(t *testing.T) {
 	require.Condition(t, func() bool { return names["__vdso_clock_gettime"] || names["__kernel_clock_gettime"] }, "%v", names)
 }
 
-// The more a read of a perf map costs, the longer its next read waits, by itself and behind others.
+// The more a read of a perf map costs, the longer the next read waits, both alone and in the queue with other files.
 func TestPerfMapCost(t *testing.T) {
 	now := time.Now()
 	e := entry{id: symtab.FileID{Process: 1}, table: &symtab.Table{}, read: now}
@@ -77,7 +77,7 @@ func TestPerfMapCost(t *testing.T) {
 	require.False(t, e.more(now.Add(perfRest*time.Second-1)))
 	require.True(t, e.more(now.Add(perfRest*time.Second)))
 	require.Less(t, e.urgency(), program.urgency())
-	// A Store records the cost.
+	// The Store records the cost.
 	s := newStore(t, Options{})
 	path := filepath.Join(t.TempDir(), "perf-1.map")
 	var text bytes.Buffer

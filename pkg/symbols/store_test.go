@@ -47,7 +47,7 @@ func newStore(t *testing.T, o Options) *Store {
 	return s
 }
 
-// stateAfter requests a file, waits for it, and returns the state of a look-up.
+// stateAfter requests a file, waits for it, and returns the state of a lookup.
 func stateAfter(t *testing.T, s *Store, r Request) symtab.State {
 	t.Helper()
 	s.Request(r)
@@ -56,7 +56,7 @@ func stateAfter(t *testing.T, s *Store, r Request) symtab.State {
 	return state
 }
 
-// A file without names gets the reason as its state, and is not read again.
+// The state of a file without names is the reason. The file is not read again.
 func TestStoreReasons(t *testing.T) {
 	s := newStore(t, Options{Limits: elftest.Small})
 	gone := onDisk(t, nil)
@@ -102,7 +102,7 @@ func TestStoreReasons(t *testing.T) {
 	}
 }
 
-// All tables together stay within the bound, and the most recently used stay.
+// All tables together stay within the bound, and the most recently used tables stay.
 func TestStoreBytes(t *testing.T) {
 	s := newStore(t, Options{Bytes: 100 << 10, Limits: elftest.Small})
 	manyNames := func(i int) []byte {
@@ -129,7 +129,7 @@ func TestStoreBytes(t *testing.T) {
 		sum += e.size
 	}
 	require.Equal(t, sum, stats.Bytes)
-	// A table that exceeds the bound is not kept, and look-ups say so.
+	// A table that exceeds the bound is not kept, and lookups return TooLarge.
 	s = newStore(t, Options{Bytes: 2000, Limits: elftest.Small})
 	require.Equal(t, symtab.TooLarge, stateAfter(t, s, first))
 	// A table that fits only without its entry is not kept either.
@@ -140,7 +140,7 @@ func TestStoreBytes(t *testing.T) {
 	require.Equal(t, symtab.TooLarge, stateAfter(t, s, first))
 }
 
-// Look-ups and requests never block, however long reading a file takes.
+// Lookups and requests never block, however long a file takes to read.
 func TestStoreBusy(t *testing.T) {
 	s := newStore(t, Options{Limits: elftest.Small})
 	stuck, began := make(chan struct{}), make(chan struct{})
@@ -225,7 +225,7 @@ func TestStoreKeepsWhatIsFetched(t *testing.T) {
 	require.Zero(t, s.Stats().Files)
 }
 
-// A file without symbols later gets those of its debug file from a server.
+// A file without symbols later gets the symbols of its debug file from a server.
 func TestStoreFetch(t *testing.T) {
 	debug := elftest.WithNote().Symbols(".symtab", elf.SHT_SYMTAB, elftest.Function("hidden", 0x1000, 0x10)).Bytes()
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -254,7 +254,7 @@ func TestStoreFetch(t *testing.T) {
 	s.forgetOld(time.Now().Add(2 * defaultKeep))
 	require.Zero(t, s.Stats().Bytes)
 
-	// If the server has no useful file, the file stays as it was.
+	// If the server has no useful debug file, the file's table stays unchanged.
 	failing := newStore(t, Options{Limits: elftest.Small, Fetch: func(context.Context, string) (*os.File, error) { return nil, errors.New("no") }})
 	stateAfter(t, failing, r)
 	require.Eventually(t, func() bool { return failing.Stats().NotFetched == 1 }, 10*time.Second, time.Millisecond)
@@ -331,7 +331,7 @@ func TestStoreGoFunctions(t *testing.T) {
 	require.Equal(t, 1, opened)
 }
 
-// A failed read counts as a read, so that nobody waits for the next one.
+// A failed read also counts, so that nobody waits for the next read.
 func TestStoreReadSince(t *testing.T) {
 	s, id, before := newStore(t, Options{}), symtab.FileID{Inode: 1, Process: 1}, time.Now()
 	require.False(t, s.ReadSince(id, before))

@@ -135,7 +135,7 @@ func TestNoBuildID(t *testing.T) {
 	require.Empty(t, s.asked())
 }
 
-// Answers that are wrong, too large or endless leave no files.
+// Wrong, oversized and endless responses leave no files.
 func TestBadAnswers(t *testing.T) {
 	goOn := make(chan struct{})
 	for name, answer := range map[string]func(w http.ResponseWriter, id string){
@@ -176,7 +176,8 @@ func TestBadAnswers(t *testing.T) {
 	}
 }
 
-// A new Client keeps the partial file of another running Client in the same folder. It removes the partial file of an ended one.
+// A new Client keeps the partial file of another running Client in the same folder. It removes the partial file of an exited
+// process.
 func TestSharedFolder(t *testing.T) {
 	began, goOn := make(chan struct{}), make(chan struct{})
 	want := file(t, one, 1000)
@@ -248,7 +249,7 @@ func TestRoom(t *testing.T) {
 	require.ErrorIs(t, err, ErrNotFound)
 }
 
-// TestSecrets causes all errors of a URL with a password. No error may show the password.
+// TestSecrets causes all errors that a URL with a password can cause. No error may show the password.
 func TestSecrets(t *testing.T) {
 	for _, url := range []string{"ftp://u:s3cr3t@d.example.org?k=s3cr3t", "https://u:s3cr3t@d.example.org:port", "https://u:s3cr3t@%zz/"} {
 		_, err := New(Options{URLs: []string{url}, Dir: t.TempDir()})
@@ -256,7 +257,7 @@ func TestSecrets(t *testing.T) {
 		require.NotContains(t, err.Error(), "s3cr3t")
 	}
 	c := client(t, Options{URLs: []string{"http://u:s3cr3t@127.0.0.1:1/x?k=s3cr3t"}})
-	for range 2 { // the second time, the server is known to be down
+	for range 2 { // on the second call, the server is known to be down
 		_, err := c.Fetch(t.Context(), strings.Repeat("ab", 20))
 		require.ErrorContains(t, err, "http://127.0.0.1:1/x")
 		require.NotContains(t, err.Error(), "s3cr3t")

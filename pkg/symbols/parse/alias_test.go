@@ -14,7 +14,7 @@ import (
 	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/symbols/symtab"
 )
 
-// Among the names of a function, the one that users know counts.
+// If a function has several names, the name that users know counts.
 func TestAliases(t *testing.T) {
 	const global, weak, local = elf.STB_GLOBAL, elf.STB_WEAK, elf.STB_LOCAL
 	type name struct {

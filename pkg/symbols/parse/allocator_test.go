@@ -20,7 +20,7 @@ import (
 	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/symbols/symtab"
 )
 
-// library opens a library of this machine, or skips the test.
+// library opens a library on this machine, or skips the test.
 func library(t *testing.T, pattern string) *os.File {
 	t.Helper()
 	for _, dir := range []string{"/lib/*-linux-gnu/", "/usr/lib/*-linux-gnu/", "/lib64/", "/usr/lib64/", "/usr/lib/"} {
@@ -53,7 +53,7 @@ func told(t *testing.T, r io.ReaderAt) map[string]uint64 {
 	return out
 }
 
-// find is findAllocator with any size of the file.
+// find is findAllocator for a file of unknown size.
 func find(t *testing.T, r io.ReaderAt) ([]allocators.Function, map[uint64][]uint64, error) {
 	return findAllocator(t.Context(), r, math.MaxInt64)
 }
@@ -102,7 +102,7 @@ func TestFindOthers(t *testing.T) {
 	}
 }
 
-// Allocators within programs have their own names.
+// The functions of an allocator inside a program have a prefix.
 func TestFindPrefixed(t *testing.T) {
 	file := exampleFile{machine: machine, symbols: []exampleSymbol{
 		fn("je_malloc", 0x1000), fn("_rjem_malloc", 0x1010), fn("_rjem_mallocx", 0x1020), fn("_rjem_rallocx", 0x1030), fn("_rjem_sdallocx", 0x1040),
@@ -152,7 +152,7 @@ func static(t *testing.T, compiler, name, source string) *os.File {
 	return f
 }
 
-// A static program has its allocator's functions only in its own symbol table.
+// A static program lists its allocator's functions only in its own symbol table.
 func TestFindStatic(t *testing.T) {
 	f := static(t, "cc", "main.c", "#include <stdlib.h>\nint main(int n, char **v) { free(calloc(n, 10)); return v[0] == malloc(n); }\n")
 	found, _, err := find(t, f)
@@ -266,7 +266,7 @@ func TestFindSymbols(t *testing.T) {
 	}
 }
 
-// Probes are added and removed in the order of how often functions are called.
+// Probes are added and removed in the order of the functions' call frequency.
 func TestDearestFirst(t *testing.T) {
 	file := exampleFile{symbols: []exampleSymbol{fn("pvalloc", 0x1010), fn("realloc", 0x1020), fn("_Znam", 0x1030), fn("_Znwm", 0x1040), fn("malloc", 0x1100), fn("free", 0x1200)}}
 	found, _, err := find(t, bytes.NewReader(file.bytes()))
@@ -275,7 +275,7 @@ func TestDearestFirst(t *testing.T) {
 	require.Equal(t, []allocators.Function{{Program: allocators.Throws, Offset: 0x40}, {Program: allocators.SizeFirst, Offset: 0x100}, {Program: allocators.SizeFirst, Offset: 0x10}, {Program: allocators.Throws, Offset: 0x30}, {Program: allocators.AddressSize, Offset: 0x20}, {Program: allocators.Address, Offset: 0x200}}, allocators.ByRank(found))
 }
 
-// The content of a file is up to the program that maps it.
+// A program can map a file with any content.
 func TestFindHostile(t *testing.T) {
 	le := binary.LittleEndian
 	size := func(n uint64) func(symbols, names []byte) {
@@ -318,13 +318,13 @@ func (e endless) ReadAt(to []byte, at int64) (int, error) {
 	return len(to), nil
 }
 
-// A file with the maximum number of sections takes no more memory than others.
+// A file with the maximum number of sections needs no more memory than other files.
 func TestFindMemory(t *testing.T) {
 	le := binary.LittleEndian
 	b := exampleFile{symbols: []exampleSymbol{fn("malloc", 0x1100)}}.bytes()
 	at := int(le.Uint64(b[40:]))
 	sections := slices.Clone(b)
-	le.PutUint16(sections[60:], 0) // the first section's size is the number of sections
+	le.PutUint16(sections[60:], 0) // the first section's size field holds the number of sections
 	le.PutUint64(sections[at+32:], 1<<30)
 	names := slices.Clone(b)
 	le.PutUint64(names[at+3*64+32:], 1<<40) // of the sections' names

@@ -65,7 +65,7 @@ func TestIsEmulated(t *testing.T) {
 	}
 }
 
-// jumpTo returns the code of a jump between two offsets. If marked is set, the mark for targets of calls precedes it.
+// jumpTo returns the code of a jump between two offsets. If marked is set, a landing instruction precedes the jump.
 func jumpTo(from, to int, marked bool) []byte {
 	var code []byte
 	if machine == elf.EM_AARCH64 {
@@ -85,7 +85,7 @@ func jumpTo(from, to int, marked bool) []byte {
 func TestWithoutJumps(t *testing.T) {
 	file := make([]byte, 256)
 	copy(file[32:], jumpTo(32, 64, false))   // to a function
-	copy(file[96:], jumpTo(96, 64, true))    // to the same function, marked
+	copy(file[96:], jumpTo(96, 64, true))    // to the same function, after a landing instruction
 	copy(file[128:], jumpTo(128, 200, true)) // to other code
 	copy(file[160:], jumpTo(160, 200, true)) // to other code, from an operator
 	r := bytes.NewReader(file)

@@ -12,7 +12,7 @@ import (
 	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/symbols/symtab"
 )
 
-// Allocators' operators throw without memory. Either their exits are known, or they get no probe at their return.
+// Allocators' operators throw if memory runs out. Either their exits are known, or they get no return probe.
 func TestExitsOfLibraries(t *testing.T) {
 	for _, pattern := range []string{"libjemalloc.so.2", "libtcmalloc_minimal.so.4", "libtcmalloc.so.4"} {
 		t.Run(pattern, func(t *testing.T) {
@@ -34,7 +34,7 @@ func TestExitsOfLibraries(t *testing.T) {
 	}
 }
 
-// In a static program, the operators are libstdc++'s, which call malloc.
+// A static program contains libstdc++'s operators, which call malloc.
 func TestOperatorsThatCallMalloc(t *testing.T) {
 	f := static(t, "c++", "main.cc", "int main(int n, char **) { int *volatile p = new int[n]; delete[] p; return 0; }\n")
 	found, exits, err := find(t, f)
@@ -50,7 +50,7 @@ func TestOperatorsThatCallMalloc(t *testing.T) {
 func codeOf(parts map[uint64][]byte) *bytes.Reader {
 	b := make([]byte, 0x2000)
 	for i := range b {
-		b[i] = 0x06 // no instruction on x86; a plain one on arm64
+		b[i] = 0x06 // invalid on x86; a plain instruction on arm64
 	}
 	copy(b, exampleFile{}.bytes())
 	for at, code := range parts {
@@ -143,7 +143,7 @@ func TestDecodeARM64(t *testing.T) {
 	}
 }
 
-// The content of a file is up to the program that maps it.
+// A program can map a file with any content.
 func FuzzFollow(f *testing.F) {
 	f.Add([]byte("\x74\x01\xc3\x90\xc3"))
 	f.Add([]byte("\xff\x25\x00\x01\x00\x00"))

@@ -14,7 +14,7 @@ import (
 	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/buildid"
 )
 
-// The test's own program has the build ID that the toolchain reports.
+// The build ID of the test binary is the same as the toolchain reports.
 func TestReadGo(t *testing.T) {
 	path, err := os.Executable()
 	require.NoError(t, err)
@@ -98,7 +98,7 @@ func TestReadInfoNotes(t *testing.T) {
 // A file with wrong sizes is read within bounds.
 func TestReadIsBounded(t *testing.T) {
 	b := image(note("GNU\x00", 3, "\xab"))
-	b[56], b[57] = 0xff, 0xff                           // e_phnum: more than any file has
+	b[56], b[57] = 0xff, 0xff                           // e_phnum: more than in any real file
 	copy(b[64+32:], "\xff\xff\xff\xff\xff\xff\xff\x7f") // p_filesz
 	r := &countingReads{b: b}
 	info, err := ReadInfo(t.Context(), r, int64(len(b)))

@@ -35,7 +35,7 @@ func TestPositions(t *testing.T) {
 	}
 }
 
-// Among inlined calls with the same code, the innermost is the symbol and the others are callers.
+// If several inlined calls have the same code, the innermost call is the symbol and the other calls are callers.
 func TestNestedCalls(t *testing.T) {
 	le := binary.LittleEndian
 	_, abbrev, line := elftest.DwarfExample(4)
@@ -121,7 +121,7 @@ func (d oneDebugFile) Candidate(by symtab.DebugKey, n int) (*os.File, int64, boo
 	return f, st.Size(), err != nil
 }
 
-// Too much debug information loses the lines, not the names.
+// If there is too much debug information, the lines are missing but the names stay.
 func TestPositionsTooLarge(t *testing.T) {
 	info, abbrev, line := elftest.DwarfExample(4)
 	table, err := readBytes(elftest.WithDebug(append(info, make([]byte, elftest.Small.Debug)...), abbrev, line).Bytes())
@@ -138,7 +138,7 @@ func FuzzPositions(f *testing.F) {
 	f.Fuzz(func(t *testing.T, info, abbrev, line []byte) {
 		content := elftest.WithDebug(info, abbrev, line).Bytes()
 		binary.LittleEndian.PutUint64(content[64+16:], 0)
-		// survive would hide a panic, so it is not used here.
+		// The test does not use survive, because survive would hide a panic.
 		table, err := readBytes(content)
 		require.NoError(t, err)
 		for addr := uint64(0xff0); addr < 0x1100; addr++ {

@@ -37,7 +37,7 @@ func unitOf(body ...[]byte) []byte {
 	return append(binary.LittleEndian.AppendUint32(nil, uint32(len(b))), b...)
 }
 
-// lineTable returns a DWARF 5 unit with a line table of these files and this program.
+// lineTable returns a DWARF 5 unit whose line table has the given program and files.
 func lineTable(program []byte, files ...string) map[string][]byte {
 	le := binary.LittleEndian
 	tail := []byte{1, 1, 1, 0xfb, 14, 13, 0, 1, 1, 1, 1, 0, 0, 0, 1, 0, 0, 1, 1, 1, 8, 1, '/', 0, 1, 1, 8}
@@ -61,21 +61,21 @@ func setAddress(addr uint64) []byte {
 
 var endSequence = []byte{2, 1, 0, 1, 1}
 
-// A relative path of DWARF 5 is in the unit's folder.
+// A relative path in DWARF 5 is relative to the unit's folder.
 func TestRelativePath(t *testing.T) {
 	p := positions(t.Context(), t, elftest.Small, lineTable(slices.Concat(setAddress(0x1000), []byte{4, 0, 1}, endSequence), "x/main.c"))
 	require.Equal(t, 1, p.Files.Count)
 	require.Equal(t, "/src/x/main.c", p.Files.Get(0))
 }
 
-// File names count in full, though they take little when stored.
+// File names count with their full length, although they need little memory when stored.
 func TestManyFiles(t *testing.T) {
 	var files []string
 	long := string(bytes.Repeat([]byte("x"), 4000))
 	program := setAddress(0x1000)
 	for i := range 1000 {
 		files = append(files, long+string(rune('a'+i%26))+string(rune(0x4e00+i)))
-		program = append(binary.AppendUvarint(append(program, 4), uint64(i)), 33) // another file, the next address and line
+		program = append(binary.AppendUvarint(append(program, 4), uint64(i)), 33) // the next file, address and line
 	}
 	limits := elftest.Small
 	limits.Debug *= 8
@@ -111,7 +111,7 @@ func inlinedCalls(n int) map[string][]byte {
 	}
 }
 
-// After a timeout nothing more is read, and earlier results stay.
+// After a timeout, nothing more is read, and earlier results stay.
 func TestDebugTime(t *testing.T) {
 	rows := lineTable(slices.Concat(setAddress(0x1000), endSequence, setAddress(0x1000), bytes.Repeat([]byte{33}, mib/2)), "main.c")
 	for name, sections := range map[string]map[string][]byte{"calls": inlinedCalls(10_000), "rows": rows} {

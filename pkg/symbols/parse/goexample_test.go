@@ -29,7 +29,7 @@ func TestGoExample(t *testing.T) {
 	}
 }
 
-// If reading fails, functions are not recorded as nameless: they are requested again.
+// If a read fails, functions are not recorded as nameless but requested again.
 func TestGoReadingFails(t *testing.T) {
 	content := elftest.GoExample(elftest.GoExampleTable()).Bytes()
 	const text = elftest.TestBase + 176

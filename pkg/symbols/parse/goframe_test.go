@@ -24,8 +24,8 @@ func callsNothing(text string) (h uint32) {
 //go:noinline
 func callsOne(text string) uint32 { return callsNothing(text) + 1 }
 
-// In this test's own program, exactly the functions that call nothing are found. Truncated or damaged copies have fewer, and do
-// no harm.
+// In the test binary, ReadGoLeaves finds exactly the functions that call nothing. Truncated or damaged copies have fewer leaves,
+// and do no harm.
 func TestGoLeaves(t *testing.T) {
 	require.NotZero(t, callsOne("a"))
 	exe, err := os.Executable()
@@ -39,7 +39,7 @@ func TestGoLeaves(t *testing.T) {
 	require.NoError(t, err)
 	table, err := f.readGo(symtab.DefaultLimits())
 	require.NoError(t, err)
-	// isLeaf finds a function by the place of its entry in the function list.
+	// isLeaf finds a function by the offset of its entry in the function list.
 	isLeaf := func(function any) bool {
 		i, ok := table.Function(uint64(reflect.ValueOf(function).Pointer()))
 		require.True(t, ok)

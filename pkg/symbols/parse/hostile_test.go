@@ -83,7 +83,7 @@ func TestMissing(t *testing.T) {
 		missing(table, []symbol{{addr: 0x1000, size: 0x20}, longer, before, {addr: 0x101f, size: 1}, open, other}))
 }
 
-// Symbols are ignored if they are no functions, undefined, or outside of code.
+// Symbols are ignored if they are not functions, are undefined, or are outside of code.
 func TestWhatCounts(t *testing.T) {
 	e := new(elftest.TestELF).Code(".text", 0x1000, make([]byte, 0x1000)).Add(elftest.TestSection{Name: ".data", Kind: elf.SHT_PROGBITS, Flags: elf.SHF_ALLOC | elf.SHF_WRITE, Addr: 0x3000, Data: make([]byte, 16)})
 	symbol := func(name string, kind elf.SymType, bind elf.SymBind, section uint16, addr, size uint64) elftest.TestSymbol {
@@ -118,7 +118,7 @@ func TestWhatCounts(t *testing.T) {
 	}
 }
 
-// A file without section headers has its exported symbols.
+// A file without section headers keeps its exported symbols.
 func TestWithoutSectionHeaders(t *testing.T) {
 	e := new(elftest.TestELF).Code(".text", 0, make([]byte, 0x100))
 	e.Symbols(".dynsym", elf.SHT_DYNSYM, elftest.Function("exported", elftest.TestBase+0x100, 0x10), elftest.Function("another", elftest.TestBase+0x110, 0x10))
@@ -140,7 +140,7 @@ func TestWithoutSectionHeaders(t *testing.T) {
 	require.Equal(t, symtab.Symbol{Name: "another", Source: symtab.SourceDynsym}, got)
 }
 
-// Files that lie about themselves are rejected or read in part, and quickly.
+// Files whose headers are wrong are rejected or partly read, and this takes little time.
 func TestHostile(t *testing.T) {
 	text := func() *elftest.TestELF { return new(elftest.TestELF).Code(".text", 0x1000, make([]byte, 0x100)) }
 	many := make([]elftest.TestSymbol, elftest.Small.Symbols+1)

@@ -32,7 +32,7 @@ func tableOf(t *testing.T, path string, inlined bool) *symtab.Table {
 	return table
 }
 
-// Every 31st address of this test's own program has the same function as in the Go runtime.
+// For every 31st address of the test binary, the table returns the same function as the Go runtime.
 func TestGoRuntime(t *testing.T) {
 	exe, err := os.Executable()
 	require.NoError(t, err)
@@ -58,7 +58,7 @@ func TestGoRuntime(t *testing.T) {
 		if fn.Name() == "" { // the runtime treats the first name, at offset 0, as none
 			continue
 		}
-		// For an address that runtime.Callers did not return, this is only the inlined function.
+		// For an address that runtime.Callers did not return, Next returns only the inlined function.
 		frame, _ := runtime.CallersFrames([]uintptr{uintptr(pc + 1)}).Next()
 		if frame.Function == "" { // between functions
 			continue
@@ -67,7 +67,7 @@ func TestGoRuntime(t *testing.T) {
 		if from, to := strings.IndexByte(got.Name, '['), strings.LastIndexByte(got.Name, ']'); from >= 0 && from < to {
 			got.Name = got.Name[:from] + "[...]" + got.Name[to+1:]
 		}
-		start := int(reflect.ValueOf(frame).FieldByName("startLine").Int()) // as runtime/pprof writes it
+		start := int(reflect.ValueOf(frame).FieldByName("startLine").Int()) // as in runtime/pprof
 		want := symtab.Symbol{Name: frame.Function, File: frame.File, Line: frame.Line, StartLine: start, Source: symtab.SourcePclntab, Callers: got.Callers}
 		if want.File == "?" || want.File == "" {
 			want.File, want.Line = "", 0
@@ -94,7 +94,7 @@ func TestGoRuntime(t *testing.T) {
 	require.Greater(t, begun, 50_000)
 }
 
-// All functions of programs from different builds are the same as in debug/gosym, which reads the program with its symbol table.
+// In programs from different builds, all functions are the same as in debug/gosym, which reads the program with its symbol table.
 func TestGoPrograms(t *testing.T) {
 	for name, c := range map[string]struct {
 		arch  string
@@ -140,7 +140,7 @@ func TestGoPrograms(t *testing.T) {
 	}
 }
 
-// goFunctions reads the functions of a program with its symbol table, which has the start of the text.
+// goFunctions reads a program's functions with its symbol table, which contains the start of the text.
 func goFunctions(t *testing.T, path string) *gosym.Table {
 	t.Helper()
 	f, err := elf.Open(path)
@@ -194,7 +194,7 @@ func withoutNames(t *testing.T, from, to string) {
 	require.NoError(t, os.WriteFile(to, b, 0o700))
 }
 
-// A look-up decodes a few pairs of a function's tables, whatever their length.
+// A lookup decodes only a few pairs of a function's tables, even if they are long.
 func TestGoPairs(t *testing.T) {
 	random := rand.New(rand.NewPCG(1, 2))
 	const n, quantum = 20_000, 4
@@ -236,7 +236,7 @@ func TestGoPairs(t *testing.T) {
 	require.EqualValues(t, -1, table.Value(&p, start))
 	require.EqualValues(t, -1, table.Value(&symtab.GoPairs{}, 0))
 
-	// In a table whose addresses do not rise, no state is close to the address.
+	// In a table whose addresses do not increase, no state is close to the address.
 	b = nil
 	for range n {
 		b = append(b, 2, 0)

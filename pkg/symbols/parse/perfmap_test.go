@@ -71,7 +71,7 @@ func FuzzPerfMap(f *testing.F) {
 	})
 }
 
-// Random pieces of code in parts match a plain list. Beyond the bounds, the newest pieces stay. No address has the name of
+// Random pieces of code, read in parts, match a plain list. Beyond the bounds, the newest pieces stay. No address has the name of
 // earlier code.
 func TestPerfMapBounds(t *testing.T) {
 	random := rand.New(rand.NewPCG(1, 2))
@@ -111,7 +111,7 @@ func TestPerfMapBounds(t *testing.T) {
 				named := 0
 				for addr, want := range truth {
 					got, state := table.Lookup(uint64(addr))
-					if state == symtab.Named || want != "" && limits.Symbols == limits.Names { // there is room for all
+					if state == symtab.Named || want != "" && limits.Symbols == limits.Names { // all pieces fit
 						require.Equal(t, want, got.Name, "%#x after %d pieces", addr, i+1)
 						named++
 					}
@@ -124,7 +124,7 @@ func TestPerfMapBounds(t *testing.T) {
 	}
 }
 
-// Replaced pieces do not count for the bounds: old code that still runs keeps its name.
+// Replaced pieces do not count towards the bounds, so old code that still runs keeps its name.
 func TestPerfMapReplaced(t *testing.T) {
 	var text bytes.Buffer
 	text.WriteString("9000 10 old\n")
@@ -139,7 +139,7 @@ func TestPerfMapReplaced(t *testing.T) {
 	}
 }
 
-// A rewritten perf map, as from a JVM, is read again from the start, whatever its size.
+// If a JVM rewrites a perf map, the file is read again from the start, whatever its size.
 func TestPerfMapRewritten(t *testing.T) {
 	piece := func(from, to int, name string) string {
 		var text strings.Builder
@@ -275,7 +275,7 @@ func TestPerfMapHole(t *testing.T) {
 	}
 }
 
-// A file that is truncated during a read gives the remaining content.
+// If a file is truncated during a read, the remaining content is used.
 func TestPerfMapTruncated(t *testing.T) {
 	text := "1000 10 first\n2000 10 second\n"
 	table, err := ReadPerfMap(t.Context(), strings.NewReader(text), int64(len(text)+symtab.Chunk), nil, symtab.DefaultLimits())

@@ -17,7 +17,7 @@ import (
 
 func manyStubs(n int) []byte { return stubELF(n).Bytes() }
 
-// stubELF returns a library with n stubs. .dynsym has their symbols in another order, and the string table has the names in a
+// stubELF returns a library with n stubs. .dynsym lists their symbols in another order, and the string table lists the names in a
 // third order.
 func stubELF(n int) *elftest.TestELF {
 	le := binary.LittleEndian
@@ -66,7 +66,7 @@ func TestManyStubs(t *testing.T) {
 	}
 }
 
-// Linkers lay stubs out in entries of two sizes, with different instructions before the jump.
+// Linkers write stubs as entries of two sizes, with different instructions before the jump.
 func TestStubsX86(t *testing.T) {
 	jump := []byte{0xff, 0x25, 0x10, 0, 0, 0}
 	pad := func(n int, parts ...[]byte) []byte {
@@ -95,7 +95,7 @@ func TestStubsX86(t *testing.T) {
 func TestStubsTooLarge(t *testing.T) {
 	content := manyStubs(20_000)
 	limits := symtab.DefaultLimits()
-	limits.Read = 256 << 10 // less than the stubs take
+	limits.Read = 256 << 10 // less than the size of the stubs
 	table, err := ReadTable(t.Context(), bytes.NewReader(content), int64(len(content)), symtab.Reading{Limits: limits})
 	require.NoError(t, err)
 	got, _ := table.Lookup(0x1000)

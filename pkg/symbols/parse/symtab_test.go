@@ -32,7 +32,7 @@ func TestFlatten(t *testing.T) {
 	}
 }
 
-// counting is a context that counts its checks and ends after a number of them.
+// counting is a context that counts the calls of Err and ends after a number of calls.
 type counting struct {
 	context.Context
 	asked, end int
@@ -69,7 +69,7 @@ func TestManyUnsized(t *testing.T) {
 	for i, s := range found {
 		want := uint64(0x10)
 		if i >= n/places*(places-1) {
-			want = 8 // up to the other symbol
+			want = 8 // up to the next symbol
 		}
 		if s.size != want {
 			t.Fatalf("symbol %d has %d bytes, not %d", i, s.size, want)

@@ -37,7 +37,7 @@ func examples(t testing.TB) map[string]*symtab.Table {
 	return all
 }
 
-// Decoded tables return the same as before.
+// A decoded Table returns the same results as the original.
 func TestCodec(t *testing.T) {
 	for name, table := range examples(t) {
 		got, err := symtab.ReadWritten(symtab.Written(t, table), table.Bytes()+symtab.Slack)
@@ -56,7 +56,7 @@ func TestCodec(t *testing.T) {
 	}
 }
 
-// hostile returns encoded Tables, for tests to change.
+// hostile returns encoded Tables that tests can change.
 func hostile(t testing.TB) (all [][]byte) {
 	for _, table := range examples(t) {
 		all = append(all, symtab.Written(t, table))
@@ -96,7 +96,7 @@ func ask(t *testing.T, b []byte) bool {
 	return true
 }
 
-// Decoding anything gives an error, or a Table that answers without a panic and within its memory.
+// Decoding arbitrary bytes returns an error, or a Table whose methods do not panic and whose memory is within the limit.
 func FuzzCodec(f *testing.F) {
 	for _, b := range hostile(f) {
 		f.Add(b)
@@ -104,7 +104,7 @@ func FuzzCodec(f *testing.F) {
 	f.Fuzz(func(t *testing.T, b []byte) { ask(t, b) })
 }
 
-// The same holds with some bytes changed. Many such Tables can be decoded.
+// The same applies after some bytes of a Table were changed. Many changed Tables can be decoded.
 func TestCodecChanged(t *testing.T) {
 	r := rand.New(rand.NewPCG(1, 2))
 	read := 0

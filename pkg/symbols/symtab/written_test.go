@@ -28,7 +28,7 @@ func ReadWritten(b []byte, left int64) (*Table, error) {
 	return table, c.Err
 }
 
-// Fill sets everything in v to a nonzero value: references are 1, and lists have two items.
+// Fill sets everything in v to a nonzero value: references are 1, and lists contain two items.
 func Fill(v reflect.Value) {
 	v = reflect.NewAt(v.Type(), v.Addr().UnsafePointer()).Elem()
 	switch v.Kind() {

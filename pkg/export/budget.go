@@ -4,11 +4,12 @@ import (
 	"container/list"
 )
 
-// budget bounds the bytes of a set of entries and chooses the entries to evict: the oldest of the owner with the most evictable
-// bytes. So an owner with many bytes cannot displace the others. Entries in flight count but cannot be evicted.
+// budget bounds the bytes of a set of entries and chooses the entries to evict. It evicts the oldest entries of the owner with
+// the most evictable bytes. So an owner with many bytes cannot displace other owners. Entries in flight count but cannot be
+// evicted.
 type budget struct {
 	bound, used    int64 // bytes
-	limit, entries int64 // numbers of entries; a limit of 0 means none
+	limit, entries int64 // numbers of entries; a limit of 0 means no limit
 	inFlight       int64 // bytes of the entries in flight
 	owners         map[string]*owner
 }
@@ -26,7 +27,8 @@ func newBudget(bound int64) *budget {
 // fits reports whether size bytes fit after all evictable entries are evicted.
 func (b *budget) fits(size int64) bool { return size <= b.bound-b.inFlight }
 
-// over reports whether the bounds are exceeded, or would be with one more entry of extra bytes. If extra is 0, no entry is added.
+// over reports whether the bounds are exceeded, or would be exceeded with one more entry of extra bytes. If extra is 0, no entry
+// is added.
 func (b *budget) over(extra int64) bool {
 	more := int64(0)
 	if extra > 0 {
@@ -35,7 +37,7 @@ func (b *budget) over(extra int64) bool {
 	return b.used+extra > b.bound || (b.limit > 0 && b.entries+more > b.limit)
 }
 
-// acquire adds en, which is younger than all other entries. The caller then evicts entries while the budget is over.
+// acquire adds en, which is newer than all other entries. The caller then evicts entries while over returns true.
 func (b *budget) acquire(en *entry) {
 	o := b.owners[en.Owner]
 	if o == nil {
@@ -76,8 +78,8 @@ func (b *budget) setInFlight(en *entry, is bool) {
 	b.owners[en.Owner].bytes -= size
 }
 
-// victim returns the next entry to evict, or nil if there is none. Among owners with the same number of bytes, it chooses the
-// oldest entry.
+// victim returns the next entry to evict, or nil if there is none. If several owners have the same number of bytes, victim
+// chooses the oldest of their entries.
 func (b *budget) victim() (victim *entry) {
 	most := int64(0)
 	for _, o := range b.owners {
@@ -91,7 +93,7 @@ func (b *budget) victim() (victim *entry) {
 	return victim
 }
 
-// oldest returns the owner's oldest evictable entry. One exists while bytes is not 0.
+// oldest returns the owner's oldest evictable entry. Such an entry exists while bytes is not 0.
 func (o *owner) oldest() *entry {
 	place := o.entries.Front()
 	for place.Value.(*entry).inFlight {
@@ -100,11 +102,11 @@ func (o *owner) oldest() *entry {
 	return place.Value.(*entry)
 }
 
-// each visits all entries, including those in flight, from old to young within an owner. The visitor may release its entry.
+// each visits all entries, including those in flight, the oldest first within an owner. visit may release its entry.
 func (b *budget) each(visit func(*entry)) {
 	for _, o := range b.owners {
 		for place := o.entries.Front(); place != nil; {
-			next := place.Next() // a removed element has none
+			next := place.Next() // a removed element has no next element
 			visit(place.Value.(*entry))
 			place = next
 		}

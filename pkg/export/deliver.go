@@ -65,8 +65,8 @@ func (e *Exporter) next() (*entry, []byte) {
 	}
 }
 
-// expire checks the oldest entries of the queue. It drops those with data older than receivers accept. It delays those with data
-// ahead of the clock, because a machine's clock may be behind after a start. The caller holds mu.
+// expire checks the oldest entries of the queue. It drops entries whose data is older than receivers accept. It delays entries
+// whose data is ahead of the clock, because a machine's clock can be slow after a start. The caller holds mu.
 func (e *Exporter) expire() {
 	now := e.now()
 	for en := e.queue.oldest(); en != nil; en = e.queue.oldest() {
@@ -117,7 +117,8 @@ func (e *Exporter) deliver(en *entry, body []byte) {
 	e.report(en, len(body), out, reason, again)
 }
 
-// dropUnreadable drops an entry whose file cannot be read. It removes a corrupt file, and keeps others for the next start.
+// dropUnreadable drops an entry whose file cannot be read. It removes the file if it is corrupt, and otherwise keeps it for the
+// next start.
 func (e *Exporter) dropUnreadable(en *entry, err error) {
 	r := ReasonStorageError
 	e.mu.Lock()
@@ -138,7 +139,7 @@ func (e *Exporter) dropUnreadable(en *entry, err error) {
 }
 
 // settle counts an attempt. Then it removes the entry, or queues it for the next attempt (again). reason is empty unless the
-// entry was dropped. again is also true if a Shutdown has given up the entry meanwhile. The caller holds mu.
+// entry was dropped. again is also true if a Shutdown has abandoned the entry meanwhile. The caller holds mu.
 func (e *Exporter) settle(en *entry, out attempt.Outcome, started time.Time, size int64) (reason Reason, again bool) {
 	if !clearInFlight(en) {
 		return "", true

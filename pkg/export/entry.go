@@ -5,8 +5,8 @@ import (
 	"time"
 )
 
-// entryOverhead is the cost of a held message besides its body. It counts as bytes of the queue, which bounds a flood of tiny
-// messages.
+// entryOverhead is the memory for a held message besides its body. These bytes count towards the queue's size, which bounds a
+// flood of tiny messages.
 const entryOverhead = 512
 
 // entry is a message that the exporter holds. Exporter.mu guards all fields except Message, seq and size. Body is nil while it is
@@ -14,19 +14,19 @@ const entryOverhead = 512
 type entry struct {
 	Message
 	seq  uint64 // order of arrival; with storage, the name of its file
-	size int64  // its bytes in a budget, constant
+	size int64  // its bytes in a budget; constant
 
 	budget   *budget       // its budget; nil after release
 	place    *list.Element // its element in the owner's list
-	inFlight bool          // being sent or written to disk: it cannot be evicted
+	inFlight bool          // being sent or written to disk, so it cannot be evicted
 	onDisk   bool
 	keepFile bool // the file could not be read; the next start may read it
 
 	retry   backoffState
 	tries   int
-	firstAt time.Time // of the first attempt
-	// The entry is not sent before notBefore. With mustWait, a Shutdown waits too, because the receiver requested the wait, or
-	// the data is ahead of the clock.
+	firstAt time.Time // time of the first attempt
+	// The entry is not sent before notBefore. If mustWait is set, a Shutdown also waits, because the receiver requested the wait
+	// or the data is ahead of the clock.
 	notBefore time.Time
 	mustWait  bool
 	early     bool // its data is ahead of the clock
@@ -34,13 +34,13 @@ type entry struct {
 }
 
 func newEntry(seq uint64, m Message) *entry {
-	// Round removes the monotonic clock, which stops while a machine is suspended and ignores changes of the clock. Receivers do
-	// not see it, so ages must not use it.
+	// Round removes the monotonic clock, which stops while a machine is suspended and ignores clock changes. Receivers do not see
+	// the monotonic clock, so ages must not depend on it.
 	m.Start, m.End = m.Start.Round(0), m.End.Round(0)
 	return &entry{Message: m, seq: seq, size: int64(len(m.Body)+len(m.Owner)) + entryOverhead, index: -1}
 }
 
-// from returns the start of the data, by which receivers judge its age.
+// from returns the start time of the data. Receivers compute the age of the data from this time.
 func (en *entry) from() time.Time {
 	if en.Start.IsZero() {
 		return en.End

@@ -16,9 +16,9 @@ import (
 )
 
 const (
-	// maxAhead limits how far data may be in the future, because receivers refuse more.
+	// maxAhead limits how far data may be in the future, because receivers reject later data.
 	maxAhead = 10 * time.Minute
-	// clockCheck is the interval at which data further ahead is checked again.
+	// clockCheck is the interval at which data beyond maxAhead are checked again.
 	clockCheck = 30 * time.Second
 	// maxStored bounds the number of stored messages, because each also costs some memory.
 	maxStored = 1 << 16
@@ -26,7 +26,7 @@ const (
 	stopGrace = 2 * time.Second
 )
 
-// Options are the inputs of an exporter besides its settings. The zero value works.
+// Options are an exporter's inputs besides its settings. The zero value works.
 type Options struct {
 	Logger    logrus.FieldLogger // nil: logrus' standard logger
 	Observer  Observer
@@ -39,12 +39,12 @@ type Options struct {
 
 // Observer is notified of every attempt to send. Its methods are called from several goroutines.
 type Observer interface {
-	// Request reports an attempt that took d and carried bytes, uncompressed. ok says that the receiver accepted the request,
-	// wholly or in part.
+	// Request reports an attempt that took d and sent a request of the given uncompressed size. ok reports whether the receiver
+	// accepted the request, at least partly.
 	Request(d time.Duration, bytes int, ok bool)
 }
 
-// sender is one transport. Its methods are called from several goroutines. Close is called once, after every Send has ended or
+// sender is one transport. Its methods are called from several goroutines. Close is called once, after every Send has returned or
 // was cancelled.
 type sender interface {
 	// Send makes one attempt. It does not keep the message's body, and returns when ctx ends.
@@ -73,11 +73,11 @@ type life struct {
 	tried   chan struct{} // closed after the first attempt to open the exporter
 	done    chan struct{} // closed when all goroutines have ended
 	once    sync.Once     // the first Shutdown
-	closed  chan struct{} // closed when Shutdown has ended
-	shutErr error         // of the first Shutdown, set before closed is closed
+	closed  chan struct{} // closed when Shutdown has finished
+	shutErr error         // the first Shutdown's error, set before closed is closed
 }
 
-// newSender returns the transport that the settings name.
+// newSender returns the transport that the settings choose.
 func (e *Exporter) newSender(userAgent string) (sender, error) {
 	switch e.cfg.Transport {
 	case config.TransportGRPC:

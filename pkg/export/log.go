@@ -13,13 +13,14 @@ import (
 
 const (
 	logEvery    = time.Minute
-	maxWords    = 256 // bytes of a receiver's message in one line
+	maxWords    = 256 // bytes of a receiver's message in a log line
 	maxPending  = 64
 	redactScope = 64 << 10 // bytes that are searched for secrets; the rest is cut off
 )
 
-// eventLog writes an exporter's log lines, at most one of each kind per minute, with the number of omitted ones. Callers never
-// wait: a goroutine writes, because a logger may block on a full pipe. Secrets are removed from every line, but not from prefix.
+// eventLog writes an exporter's log lines, at most one line of each kind per minute, with the number of omitted lines. A
+// goroutine writes, because a logger can block on a full pipe. So callers never wait. Secrets are removed from every line, but
+// not from prefix.
 type eventLog struct {
 	to      logrus.FieldLogger
 	prefix  string
@@ -99,7 +100,7 @@ func (l *eventLog) post(level logrus.Level, kind, format string, args ...any) {
 	}
 }
 
-// close writes pending lines and ends the goroutine. It waits at most a second, because the logger may block.
+// close writes pending lines and ends the goroutine. It waits at most a second, because the logger can block.
 func (l *eventLog) close() {
 	l.mu.Lock()
 	if !l.closed {
@@ -126,7 +127,7 @@ func (l *eventLog) redact(s string) string {
 	return s
 }
 
-// words quotes a receiver's message, without secrets that it may have echoed.
+// words quotes a receiver's message, without secrets that the receiver may have echoed.
 func (l *eventLog) words(s string) string {
 	s = strings.ToValidUTF8(l.redact(s), "\uFFFD")
 	if len(s) > maxWords {

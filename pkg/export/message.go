@@ -1,8 +1,8 @@
-// Package export delivers encoded profile requests. It has a queue bounded in bytes, retries by the rules of OTLP, and the
-// transports otlp-grpc, otlp-http and file. Its folders do not depend on it. otlp and file send, spool keeps messages over a
-// restart, wire encodes requests, and attempt describes the outcome of a send.
+// Package export delivers encoded profile requests. It provides a queue bounded in bytes, retries according to OTLP, and the
+// transports otlp-grpc, otlp-http and file. Its folders do not depend on it. otlp and file send, spool keeps messages across
+// restarts, wire encodes requests, and attempt describes the outcome of a send.
 //
-// The package takes requests as bytes and does not decode them for the network. It accounts for every row at every moment: see
+// The package takes requests as bytes and does not decode them for the network. It accounts for every row at every moment, see
 // RowCounts.
 package export
 
@@ -23,7 +23,7 @@ type Reason string
 const (
 	ReasonQueueFull      Reason = "queue_full"       // sending_queue.queue_size is exceeded
 	ReasonTooOld         Reason = "too_old"          // older than sending_queue.max_age
-	ReasonRejected       Reason = "rejected"         // the receiver's answer forbids a retry
+	ReasonRejected       Reason = "rejected"         // the receiver's response forbids a retry
 	ReasonTooLarge       Reason = "too_large"        // the receiver accepts only smaller messages
 	ReasonMaxElapsedTime Reason = "max_elapsed_time" // retry_on_failure.max_elapsed_time has passed
 	ReasonRetryDisabled  Reason = "retry_disabled"   // the first attempt failed, and retry_on_failure.enabled is false
@@ -33,8 +33,8 @@ const (
 	ReasonCorrupt        Reason = "corrupt"          // a stored message failed its checksum
 )
 
-// beforeSend reports whether messages are dropped for this reason before any attempt. Then the queue is the cause, not the
-// receiver.
+// beforeSend reports whether messages are dropped for this reason before any attempt. In this case, the queue is the cause, not
+// the receiver.
 func (r Reason) beforeSend() bool {
 	switch r {
 	case ReasonQueueFull, ReasonStorageFull, ReasonStorageError, ReasonCorrupt:
@@ -51,7 +51,7 @@ type RowCounts struct {
 	Recovered int64 // found in the storage folder at the start
 	Delivered int64 // in requests that the receiver accepted
 	Held      int64 // waiting or in flight, in memory or in the storage folder
-	Partial   int64 // in requests that the receiver accepted only partly
+	Partial   int64 // in requests that the receiver accepted partly
 	Dropped   map[Reason]int64
 }
 
@@ -70,14 +70,15 @@ type OriginCounts struct {
 	Dropped                      map[Reason]int64
 }
 
-// Stats is a consistent snapshot of an exporter's counters. All but the Queue fields, Oldest, Waiting and NotStored only grow.
+// Stats is a consistent snapshot of an exporter's counters. All fields except the Queue fields, Oldest, Waiting and NotStored
+// only increase.
 type Stats struct {
 	Rows RowCounts
-	// Origins has the counts of each Message.Origin. The caller of Enqueue bounds the number of origins.
+	// Origins contains the counts for each Message.Origin. The caller of Enqueue bounds the number of origins.
 	Origins map[string]OriginCounts
 
 	SentSamples          int64 // in accepted requests
-	FailedSamples        int64 // dropped because of the receiver's answer, their age or the shutdown
+	FailedSamples        int64 // dropped because of the receiver's response, their age or the shutdown
 	EnqueueFailedSamples int64 // dropped because the queue or the storage could not hold them
 
 	QueueBytes    int64 // held now, including those in flight
@@ -85,9 +86,9 @@ type Stats struct {
 	QueueMessages int64 // held now, including those in flight
 	// Oldest is the time of the oldest held data. It is zero if nothing is held or the time is unknown.
 	Oldest time.Time
-	// Waiting says that the exporter is not ready yet: see Options.Patient.
+	// Waiting reports that the exporter is not ready yet, see Options.Patient.
 	Waiting bool
-	// NotStored says that the last write to the storage folder failed. A restart would lose the data in memory.
+	// NotStored reports that the last write to the storage folder failed. A restart would lose the data in memory.
 	NotStored bool
 
 	Requests     int64 // attempts, including retries
@@ -98,7 +99,7 @@ type Stats struct {
 	CorruptFiles int64 // files in the storage folder without usable content
 }
 
-// of calls count with the counts of the message's origin.
+// of calls count with the counts for the message's origin.
 func (s *Stats) of(m *Message, count func(*OriginCounts)) {
 	if s.Origins == nil {
 		s.Origins = map[string]OriginCounts{}
@@ -108,7 +109,7 @@ func (s *Stats) of(m *Message, count func(*OriginCounts)) {
 	s.Origins[m.Origin] = c
 }
 
-// clone copies s with its maps.
+// clone copies s and its maps.
 func (s Stats) clone() Stats {
 	s.Rows.Dropped, s.Origins = maps.Clone(s.Rows.Dropped), maps.Clone(s.Origins)
 	for origin, c := range s.Origins {

@@ -17,7 +17,7 @@ import (
 )
 
 const (
-	// openTimeout limits how long New waits for the files and folders in the settings, because their file system may hang.
+	// openTimeout limits how long New waits for the files and folders in the settings, because their file system can hang.
 	openTimeout = 10 * time.Second
 	// The wait between attempts to open an exporter doubles from openFirstWait to openLongestWait.
 	openFirstWait, openLongestWait = time.Second, 30 * time.Second
@@ -27,12 +27,12 @@ var errStopped = errors.New("the exporter was stopped")
 
 var errOpenHangs = fmt.Errorf("a file or folder in the settings has not responded for %s: check its file system", openTimeout)
 
-// New starts an exporter. Package config has checked the settings. New does not connect to the receiver. The caller ends the
+// New starts an exporter. Package config has checked the settings. New does not connect to the receiver. The caller stops the
 // exporter with Shutdown.
 //
-// New waits until certificates, secret files and the storage folder are open, at most openTimeout, and returns their errors. With
-// Options.Patient it returns at once and without an error. The exporter then holds messages in memory and retries until these are
-// open. The error names the setting, not the exporter.
+// New waits at most openTimeout until certificates, secret files and the storage folder are open, and returns their errors. An
+// error names the setting, not the exporter. With Options.Patient, New returns at once and without an error. The exporter then
+// holds messages in memory and retries until these files are open.
 func New(cfg config.Exporter, opts Options) (*Exporter, error) {
 	if opts.UserAgent == "" {
 		opts.UserAgent = "ig-otel-profiles"
@@ -46,7 +46,7 @@ func New(cfg config.Exporter, opts Options) (*Exporter, error) {
 	defer cancel()
 	if err := e.Opened(ctx); err != nil {
 		stop, cancel := context.WithCancel(context.Background())
-		cancel() // do not wait: it holds no messages yet
+		cancel() // do not wait, because it holds no messages yet
 		_ = e.Shutdown(stop)
 		return nil, err
 	}
@@ -59,7 +59,7 @@ func prepare(cfg config.Exporter, opts Options) *Exporter {
 		opts.Logger = logrus.StandardLogger()
 	}
 	if cfg.Transport == config.TransportFile {
-		// These settings are for the network, as package config documents.
+		// These settings apply only to the network, as package config documents.
 		cfg.Timeout, cfg.Queue.NumConsumers, cfg.Queue.Storage = math.MaxInt64, 1, ""
 	}
 	a := otlp.NewAuth(cfg)
@@ -156,7 +156,7 @@ func (e *Exporter) open(connect func() (sender, error)) error {
 		}
 	}
 	e.mu.Lock()
-	if e.stopped { // Shutdown came meanwhile and did not wait
+	if e.stopped { // Shutdown was called meanwhile and did not wait
 		e.mu.Unlock()
 		err := to.Close()
 		if store != nil {

@@ -25,7 +25,7 @@ func (e *Exporter) takeOver(found spool.Inventory) {
 		rows += en.Rows
 		e.disk.acquire(en)
 		e.queue.push(en, time.Now())
-		for d := range e.drains { // these messages have lower numbers than the exporter's own, so remove counts them
+		for d := range e.drains { // these messages have lower numbers than new messages, so remove counts them
 			d.left++
 		}
 	}
@@ -47,9 +47,9 @@ func (e *Exporter) takeOver(found spool.Inventory) {
 	}
 }
 
-// renumber gives the messages from before the folder was open higher numbers than all files in it. A file is named after the
-// number of its message, so old numbers could overwrite files. It also updates the drains that wait for these messages. The
-// caller holds mu.
+// renumber renumbers the messages that were queued before the folder was opened. Their new numbers are higher than those of all
+// files in the folder. Because a message's number is its file's name, the old numbers could overwrite files. renumber also
+// updates the drains that wait for these messages. The caller holds mu.
 func (e *Exporter) renumber(found spool.Inventory) {
 	if found.Last == 0 {
 		return
@@ -124,15 +124,15 @@ func (e *Exporter) nextUnsaved() (en *entry) {
 	for en.size <= e.disk.bound && e.disk.over(en.size) {
 		victim := e.disk.victim()
 		if victim == nil {
-			break // all are in flight: the folder exceeds its bound for a moment
+			break // all are in flight, so the folder exceeds its bound for a moment
 		}
 		e.drop(victim, ReasonStorageFull)
 	}
 	return en
 }
 
-// saved queues a message for sending after an attempt to write it. Its body is then only on disk, or stays in memory if err is
-// not nil.
+// saved queues a message for sending after an attempt to write it. After a successful write, the body is only on disk. If err is
+// not nil, the body stays in memory.
 func (e *Exporter) saved(en *entry, err error) {
 	e.mu.Lock()
 	defer e.mu.Unlock()

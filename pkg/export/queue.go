@@ -5,10 +5,11 @@ import (
 	"time"
 )
 
-// sendQueue has the waiting entries in two sets: ready and delayed. Entries in flight are in neither.
+// sendQueue holds the waiting entries in two sets: ready and delayed. Entries in flight are in neither set.
 type sendQueue struct {
 	ready oldestFirst
-	// delayed has entries that failed recently. They are few, so a scan is cheap. While the clock is behind, it has all entries.
+	// delayed contains entries that failed recently. They are few, so a scan is cheap. While the clock is slow, delayed contains
+	// all entries.
 	delayed map[*entry]struct{}
 }
 
@@ -23,7 +24,7 @@ func (q *sendQueue) push(en *entry, now time.Time) {
 	heap.Push(&q.ready, en)
 }
 
-// promote moves the due entries to the ready ones.
+// promote moves the due entries to the ready set.
 func (q *sendQueue) promote(now time.Time) {
 	for en := range q.delayed {
 		if !en.notBefore.After(now) {
@@ -69,7 +70,7 @@ func (q *sendQueue) remove(en *entry) {
 	delete(q.delayed, en)
 }
 
-// oldestFirst is a heap of entries by order of arrival. Each entry has its index.
+// oldestFirst is a heap of entries in order of arrival. Each entry stores its index in the heap.
 type oldestFirst []*entry
 
 func (h oldestFirst) Len() int           { return len(h) }

@@ -15,8 +15,8 @@ type drain struct {
 	finished chan struct{}
 }
 
-// checkDrains ends the Drain calls that need not wait any longer. Their entries have all ended, or are all on disk while the
-// receiver fails or the clock is behind. The caller holds mu.
+// checkDrains ends the Drain calls that need not wait any longer. All their entries are finished, or all are on disk while the
+// receiver fails or the clock is slow. The caller holds mu.
 func (e *Exporter) checkDrains() {
 	for d := range e.drains {
 		if d.left == 0 || d.unsaved == 0 && (e.gate.failing() || d.left <= e.early) {
@@ -27,8 +27,8 @@ func (e *Exporter) checkDrains() {
 }
 
 // Drain waits until everything enqueued before the call is delivered or dropped. If the receiver fails and there is a storage
-// folder, Drain only waits until everything is stored. If ctx ends first, the error says how much is still held; stored data is
-// no error. Waits between attempts stay as they are: only Shutdown shortens them.
+// folder, Drain only waits until everything is stored. If ctx ends first, the error says how much is still held. Stored data is
+// not an error. Only Shutdown shortens the waits between attempts.
 func (e *Exporter) Drain(ctx context.Context) error {
 	if err := e.drain(ctx); err != nil {
 		return fmt.Errorf("exporter %q: %w", e.cfg.Name, err)
@@ -60,9 +60,9 @@ func (e *Exporter) drain(ctx context.Context) error {
 		d.unsaved, e.stats.Rows.Held, context.Cause(ctx))
 }
 
-// Shutdown drains until ctx ends, then ends all sends and goroutines. The rest is dropped with the reason "shutdown", or stays in
-// the storage folder for the next start. Shutdown returns soon after ctx ends, even if the receiver hangs. The error says what is
-// unfinished. Later calls wait for the first one and return its error.
+// Shutdown drains until ctx ends, and then ends all sends and goroutines. Remaining messages are dropped with the reason
+// "shutdown", or stay in the storage folder for the next start. Shutdown returns soon after ctx ends, even if the receiver hangs.
+// The error says what is unfinished. Later calls wait for the first call and return its error.
 func (e *Exporter) Shutdown(ctx context.Context) error {
 	first := false
 	e.once.Do(func() { first = true })
@@ -77,7 +77,7 @@ func (e *Exporter) Shutdown(ctx context.Context) error {
 	defer close(e.closed)
 
 	e.mu.Lock()
-	// This is the last chance, so wait only if the receiver requested it.
+	// This is the last chance to send, so wait only if the receiver requested it.
 	e.gate.hurry()
 	e.queue.hurry()
 	e.wakeAll()
@@ -104,7 +104,7 @@ func (e *Exporter) Shutdown(ctx context.Context) error {
 	}
 	err := errors.Join(drainErr, stuck)
 	if stuck == nil {
-		// Otherwise they are still in use, and closing them could hang too.
+		// Otherwise, they are still in use, and closing them could also hang.
 		if e.to != nil {
 			err = errors.Join(err, e.to.Close())
 		}
@@ -121,7 +121,7 @@ func (e *Exporter) Shutdown(ctx context.Context) error {
 func (e *Exporter) dropHeld() (rows int64) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	e.disk.each(func(en *entry) { clearInFlight(en) }) // for a send that does not end, the file stays for the next start
+	e.disk.each(func(en *entry) { clearInFlight(en) }) // if a send does not end, the file stays for the next start
 	e.memory.each(func(en *entry) {
 		rows += en.Rows
 		clearInFlight(en)

@@ -6,10 +6,10 @@ import (
 	"time"
 )
 
-// state has the entries and counters of an exporter. mu guards all of it.
+// state holds an exporter's entries and counters. mu guards all fields.
 type state struct {
 	mu      sync.Mutex
-	seq     uint64 // of the last entry
+	seq     uint64 // number of the last entry
 	stats   Stats  // Stats computes its gauges
 	memory  *budget
 	disk    *budget
@@ -20,10 +20,10 @@ type state struct {
 	wake    chan struct{} // closed and replaced when workers may have work
 	save    chan struct{} // wakes persist
 	drains  map[*drain]struct{}
-	early   int64 // entries whose data is ahead of this machine's clock
+	early   int64 // number of entries whose data is ahead of this machine's clock
 	opened  bool  // the files and folders are open
-	openErr error // of the last attempt to open it
-	stopped bool  // nothing is taken or sent any more
+	openErr error // error of the last attempt to open them
+	stopped bool  // nothing is accepted or sent any longer
 }
 
 // unlock releases mu and removes the files of entries that ended under it. Callers that end entries on disk must use it to
@@ -39,11 +39,11 @@ func (e *Exporter) unlock() {
 	}
 }
 
-// Enqueue takes ownership of m. It never waits for a disk or a network and never fails: it drops and counts messages that cannot
-// be held.
+// Enqueue takes ownership of m. It never waits for a disk or a network, and never fails. It drops and counts messages for which
+// there is no room.
 func (e *Exporter) Enqueue(m Message) {
 	if cap(m.Body) > len(m.Body)+len(m.Body)/4+1024 {
-		// The queue counts only the length, so do not keep a much larger array.
+		// The queue counts only the length of the body, so do not keep a much larger array.
 		m.Body = append(make([]byte, 0, len(m.Body)), m.Body...)
 	}
 	e.mu.Lock()
@@ -68,7 +68,7 @@ func (e *Exporter) Enqueue(m Message) {
 		}
 		if e.cfg.Queue.Storage != "" {
 			if len(e.unsaved) > 1024+2*int(e.memory.entries) {
-				// The disk is so slow that most of these were dropped.
+				// The disk is so slow that most entries in unsaved were dropped.
 				e.unsaved = slices.DeleteFunc(e.unsaved, func(en *entry) bool { return en.budget == nil })
 			}
 			e.unsaved = append(e.unsaved, en)
@@ -90,7 +90,7 @@ func (e *Exporter) warnFull(r Reason) {
 		"the receiver is down or too slow; raise sending_queue.%s or lower the volume", key, bound, key)
 }
 
-// notify wakes the reader of c.
+// notify wakes the goroutine that receives from c.
 func notify(c chan struct{}) {
 	select {
 	case c <- struct{}{}:
@@ -124,7 +124,7 @@ func (e *Exporter) drop(en *entry, r Reason) {
 	e.remove(en)
 }
 
-// remove takes en out of the queue and its budget, and updates the drains that wait for it. The caller holds mu, and has
+// remove takes en out of the queue and its budget, and updates the drains that wait for en. The caller holds mu, and has
 // accounted for the rows.
 func (e *Exporter) remove(en *entry) {
 	e.stats.Rows.Held -= en.Rows
@@ -162,8 +162,8 @@ func (e *Exporter) setEarly(en *entry, early bool) {
 	}
 }
 
-// clearInFlight marks an entry as no longer in flight. It returns false if a Shutdown has given up the entry and counted it: the
-// caller must then leave it alone. The caller holds mu.
+// clearInFlight marks an entry as no longer in flight. It returns false if a Shutdown has abandoned and counted the entry. The
+// caller must then not use the entry. The caller holds mu.
 func clearInFlight(en *entry) bool {
 	if !en.inFlight {
 		return false

@@ -1,4 +1,4 @@
-// Package attempt has the outcome of one attempt to send a request.
+// Package attempt describes the outcome of one attempt to send a request.
 package attempt
 
 import (
@@ -15,7 +15,7 @@ type Verdict uint8
 const (
 	Retryable Verdict = iota
 	Accepted
-	Partial // accepted in part, never sent again
+	Partial // partly accepted, never sent again
 	Rejected
 	TooLarge
 )
@@ -25,7 +25,7 @@ type Outcome struct {
 	Verdict Verdict
 	// Sent is the number of bytes sent over the network or written to a file.
 	Sent int64
-	// What describes the answer to users, with the protocol's status.
+	// What describes the response for users, with the protocol's status.
 	What string
 	// Words is the receiver's message, which is untrusted.
 	Words string

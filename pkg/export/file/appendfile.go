@@ -20,7 +20,8 @@ import (
 // its name, and removes old files. Records are never split. A killed process can leave an incomplete record, which the next write
 // removes. All of this happens in write, without a goroutine.
 //
-// Several processes may append to the same file: each locks it while it writes. The methods are safe for concurrent use.
+// Several processes may append to the same file: each process locks the file while it writes. The methods are safe for concurrent
+// use.
 type appendFile struct {
 	path    string
 	limit   config.Rotation
@@ -31,8 +32,8 @@ type appendFile struct {
 
 	mu     sync.Mutex
 	file   *os.File
-	known  int64     // up to this offset, the file has only complete records
-	plain  bool      // a regular file, which can be locked, truncated and renamed
+	known  int64     // up to this offset, the file contains only complete records
+	plain  bool      // this is a regular file, which can be locked, truncated and renamed
 	pruned time.Time // when old files were last removed
 	closed bool
 }
@@ -84,7 +85,7 @@ func (a *appendFile) write(ctx context.Context, record []byte) error {
 	if err == nil {
 		a.known = size + int64(n)
 	} else if n > 0 {
-		// An incomplete record would corrupt the next one, too.
+		// An incomplete record would also corrupt the next record.
 		err = errors.Join(err, a.file.Truncate(size))
 	}
 	return errors.Join(err, a.unlock())
@@ -94,7 +95,7 @@ func (a *appendFile) write(ctx context.Context, record []byte) error {
 // gets whole records. The caller holds mu.
 func (a *appendFile) writeToReader(ctx context.Context, record []byte) error {
 	write := func(b []byte, deadline time.Time) (int, error) {
-		file := a.file                      // close may set a.file to nil before the function below runs, which does not hold mu
+		file := a.file                      // the function below does not hold mu, so close may set a.file to nil before it runs
 		_ = file.SetWriteDeadline(deadline) // files without deadlines block in Write
 		stop := context.AfterFunc(ctx, func() { _ = file.SetWriteDeadline(time.Unix(1, 0)) })
 		defer stop()
@@ -123,7 +124,7 @@ func (a *appendFile) reopen() error {
 	}
 	flag := os.O_CREATE | os.O_APPEND | os.O_RDWR // mend reads
 	if info, err := os.Stat(a.path); err == nil && !info.Mode().IsRegular() {
-		flag = os.O_WRONLY // a pipe: writes must fail without a reader, so this process must not be one
+		flag = os.O_WRONLY // a pipe: writes must fail without a reader, so this process must not open it for reading
 	}
 	f, err := trusted.Open(a.path, flag)
 	if err != nil {
@@ -138,7 +139,7 @@ func (a *appendFile) reopen() error {
 }
 
 // mend removes an incomplete record at the end of the file and returns the remaining size. The caller holds the file's lock, so
-// nobody is still writing that record.
+// no process is still writing that record.
 func (a *appendFile) mend() (size int64, err error) {
 	info, err := a.file.Stat()
 	if err != nil {
@@ -192,7 +193,7 @@ func (a *appendFile) shut() {
 	a.file = nil
 }
 
-// rotate renames and closes the file, which releases its lock, and opens a new one without a lock.
+// rotate renames and closes the file, which releases its lock, and opens a new file without a lock.
 func (a *appendFile) rotate() error {
 	now := time.Now().UTC()
 	path := a.file.Name() // trusted.Open resolved the symbolic links

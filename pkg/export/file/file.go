@@ -1,4 +1,4 @@
-// Package file is the transport to files: JSON lines, length-prefixed messages and pprof files.
+// Package file is the file transport. It writes JSON lines, length-prefixed messages or pprof files.
 package file
 
 import (
@@ -17,23 +17,23 @@ import (
 )
 
 // Sender is the file transport. It writes each request as one line, one length-prefixed message or one pprof file. An exporter
-// calls Send from one goroutine only, because a second one would just wait.
+// calls Send from only one goroutine, because a second goroutine would just wait.
 type Sender struct {
 	encode func(body []byte) ([]byte, error)
 	out    output
 }
 
-// output writes encoded requests, each as a whole or not at all.
+// output writes encoded requests. It writes each request completely or not at all.
 type output interface {
 	// open checks the target before a request is encoded.
 	open() error
-	// write waits for a reader until ctx ends, and for a disk without limit.
+	// write waits for a reader until ctx ends. It waits for a disk without a time limit.
 	write(ctx context.Context, record []byte) error
 	close() error
 }
 
-// New returns an exporter's transport to files. It opens no file. warn is called with errors that do not prevent a request from
-// being written.
+// New returns an exporter's file transport. It opens no file. warn is called with errors that do not prevent a request from being
+// written.
 func New(cfg config.Exporter, warn func(error)) (*Sender, error) {
 	switch info, err := os.Stat(cfg.Path); {
 	case err == nil && info.IsDir() && cfg.Format != "pprof":

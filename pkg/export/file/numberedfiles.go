@@ -35,7 +35,7 @@ type numberedFiles struct {
 	tidied    time.Time // last run of removeLeftovers
 }
 
-// leftoverAge is the minimum age of a leftover file. Another process may still be writing a younger one.
+// leftoverAge is the minimum age of a leftover file. Another process may still be writing a newer file.
 const leftoverAge = time.Hour
 
 const (
@@ -43,8 +43,8 @@ const (
 	unfinished  = ".tmp" // suffix of a file that is being written
 )
 
-// newNumberedFiles returns a numberedFiles for path: an existing folder for the files, or else the prefix of their paths. problem
-// is called with errors that do not prevent a write.
+// newNumberedFiles returns a numberedFiles for path. path is an existing folder for the files, or otherwise the prefix of their
+// paths. problem is called with errors that do not prevent a write.
 func newNumberedFiles(path string, limit config.Rotation, problem func(error)) *numberedFiles {
 	return &numberedFiles{path: path, limit: limit, problem: problem}
 }
@@ -72,8 +72,8 @@ func (n *numberedFiles) open() error {
 	return nil
 }
 
-// removeLeftovers removes, once per leftoverAge, the unfinished files of killed processes. It only removes regular files of this
-// user with names as in write.
+// removeLeftovers removes, once per leftoverAge, the unfinished files of killed processes. It only removes this user's regular
+// files whose names have write's form.
 func (n *numberedFiles) removeLeftovers(now time.Time) {
 	if now.Sub(n.tidied) < leftoverAge {
 		return
@@ -108,7 +108,7 @@ func (n *numberedFiles) write(_ context.Context, record []byte) error {
 	n.seq++
 	now := time.Now().UTC()
 	path := filepath.Join(n.dir, fmt.Sprintf("%s-%s-%06d%s", n.base, now.Format(stampFormat), n.seq, pprofSuffix))
-	// A temporary name comes first, so that programs that watch the folder see only whole files.
+	// The file gets a temporary name first, so that programs that watch the folder see only complete files.
 	temp := path + unfinished
 	f, err := trusted.Open(temp, os.O_WRONLY|os.O_CREATE|os.O_EXCL)
 	if err != nil {
@@ -141,9 +141,9 @@ func checkParent(dir string) error {
 	return nil
 }
 
-// pruneFiles removes files in dir whose names match ours. It removes those that are too old, and the oldest ones beyond the
-// limits of number or size. reserved is the size of the current file. It never removes the newest file for its size. Names order
-// the files, because they contain the time.
+// pruneFiles removes files in dir whose names match ours. It removes files that are too old, and then the oldest files until the
+// limits for number and size are met. reserved is the size of the current file. The size limit never removes the newest file.
+// Names order the files, because they contain the time.
 func pruneFiles(dir string, ours *regexp.Regexp, limit config.Rotation, reserved int64, now time.Time, problem func(error)) {
 	if limit.MaxBackups == 0 && limit.MaxDays == 0 && limit.MaxTotalMegabytes == 0 {
 		return

@@ -7,8 +7,8 @@ import (
 	"io"
 )
 
-// recordEnd returns the end of the last whole record in a file of size bytes. from is the end of an earlier record. It returns an
-// error if the rest is not the start of a record, because another program then writes the file.
+// recordEnd returns the end of the last complete record in a file of size bytes. from is the end of an earlier record. It returns
+// an error if the rest is not the start of a record, because another program must have written it.
 type recordEnd func(f io.ReaderAt, from, size int64) (int64, error)
 
 // maxRecord is far above the limit of every receiver.

@@ -21,30 +21,30 @@ const RareStacks = "[rare stacks]"
 
 const (
 	profileIDSize = 16
-	steps         = 60 // the minimum in a range
+	steps         = 60 // the minimum number of steps in a range
 )
 
 // Answer is the result of a Query.
 type Answer struct {
-	// Request has the samples, summed by stack, in profiles of length Step. The first profile begins at From.
+	// Request contains the samples, summed by stack, in profiles of length Step. The first profile begins at From.
 	Request *collectorpb.ExportProfilesServiceRequest
 	From    time.Time
 	Step    time.Duration
-	// Summary describes the summed data. Its number of rows is 0 if the query chooses a service or a gadget, because rows are
+	// Summary describes the summed data. The number of rows is 0 if the query selects a service or a gadget, because rows are
 	// counted per request.
 	Summary Summary
 	// Damaged lists the segments that could not be read to their end.
 	Damaged []Damage
-	// Rare is the number of samples with RareStacks in place of their callers.
+	// Rare is the number of samples whose callers are replaced by RareStacks.
 	Rare int64
-	// Gaps are the times without records, of half a minute or more.
+	// Gaps lists the periods without records that last at least half a minute.
 	Gaps []Gap
 }
 
-// Gap is a time without records.
+// Gap is a period without records.
 type Gap struct{ From, To time.Time }
 
-// minGap is the shortest reported gap. A gap must also be longer than twice the record after it.
+// minGap is the shortest reported gap. A gap must also be more than twice as long as the record after it.
 const minGap = 30 * time.Second
 
 type group struct {
@@ -68,9 +68,9 @@ type sums struct {
 
 type answer struct {
 	q       Query
-	most    int // maximum of entries
+	most    int // maximum number of entries
 	to      *interned
-	width   int64 // of a step, in nanoseconds
+	width   int64 // the length of a step, in nanoseconds
 	longest uint64
 	groups  map[group]*sums
 	entries int
@@ -80,8 +80,8 @@ type answer struct {
 	out     Answer
 }
 
-// Read answers a query from a folder. It reads one segment at a time, so its memory is bounded by a segment and the answer. The
-// answer is bounded too: rare stacks lose their callers, but the sums stay exact.
+// Read answers a query from a folder. It reads one segment at a time, so its memory is bounded by a segment and the answer. To
+// bound the answer, rare stacks lose their callers, but the sums stay exact.
 func Read(dir string, q Query) (Answer, error) { return readAnswer(dir, q, maxEntries) }
 
 func readAnswer(dir string, q Query, most int) (Answer, error) {
@@ -115,7 +115,7 @@ func readAnswer(dir string, q Query, most int) (Answer, error) {
 	return a.out, nil
 }
 
-// step returns the length of a step for a range of that length.
+// step returns the length of a step for a range of the given length.
 func step(length time.Duration) time.Duration {
 	out := 10 * time.Second
 	for _, d := range []time.Duration{30 * time.Second, time.Minute, 2 * time.Minute, 5 * time.Minute, 10 * time.Minute, 20 * time.Minute, 30 * time.Minute, (length / steps).Truncate(time.Hour)} {
@@ -130,7 +130,7 @@ func (a *answer) segment(dir string, seq uint64, unpack *zstd.Decoder) error {
 	f, err := openSegment(dir, seq)
 	switch {
 	case errors.Is(err, fs.ErrNotExist):
-		return nil // removed because of its age
+		return nil // the writer removed it because of its age
 	case err != nil:
 		return err
 	}
@@ -228,7 +228,7 @@ func (a *answer) profile(tr *translator, b *block) {
 	a.entries += len(s.values) - before
 }
 
-// forget removes the states that a newer one replaces.
+// forget removes the states that a newer state replaces.
 func (a *answer) forget(kind [2]string) {
 	for g, s := range a.groups {
 		if s.state && kind == a.to.typeUnit(g.measure) {

@@ -31,7 +31,7 @@ func (c *cursor) int() int64 {
 	return int64(v>>1) ^ -int64(v&1)
 }
 
-// count reads the number of the following fields, which take at least one byte each.
+// count reads the number of the following fields. Each field takes at least one byte.
 func (c *cursor) count() int {
 	n := c.uint()
 	if n > uint64(len(c.in)) {
@@ -73,7 +73,7 @@ func (t *tables) readEntries(payload string) (cursor, error) {
 	return c, nil
 }
 
-// block is a profile as in a record.
+// block is a profile in a record's form.
 type block struct {
 	resource, scope, measure uint32
 	time, duration, dropped  uint64

@@ -14,14 +14,14 @@ import (
 // format is the first byte of a record.
 const format = 2
 
-// encoder writes the records of one segment. A record has the entries that its request adds to the dictionary, and the samples,
-// one column per field. Similar intervals then take a byte or two per value, and less after compression.
+// encoder writes the records of one segment. A record contains the entries that its request adds to the dictionary, and the
+// samples, one column per field. Each value then takes only a byte or two before compression.
 type encoder struct {
 	to      *interned
 	written [kinds]int // number of entries in earlier records
 	nodes   int
 
-	dict *profilespb.ProfilesDictionary // of the request that is being written
+	dict *profilespb.ProfilesDictionary // the dictionary of the request that is being written
 	memo [kinds][]uint32
 	stks []uint32
 }
@@ -69,7 +69,7 @@ func (e *encoder) record(data *profilespb.ProfilesData, sum *Summary) ([]byte, e
 		e.written[k] = len(e.to.entries[k])
 	}
 	head = binary.AppendUvarint(head, uint64(len(e.to.parents)-e.nodes))
-	for i := e.nodes; i < len(e.to.parents); i++ { // usually a node is the caller of the next one
+	for i := e.nodes; i < len(e.to.parents); i++ { // usually, a node is the caller of the next node
 		head = binary.AppendUvarint(head, uint64(i)-uint64(e.to.parents[i]))
 	}
 	for _, place := range e.to.places[e.nodes:] {
@@ -126,7 +126,7 @@ func (e *encoder) begin(d *profilespb.ProfilesDictionary) {
 	e.stks = zeros(e.stks, len(d.GetStackTable()))
 }
 
-// zeros returns a slice of n zeros. It reuses s if it has room.
+// zeros returns a slice of n zeros. It reuses s if s is large enough.
 func zeros(s []uint32, n int) []uint32 {
 	s = slices.Grow(s[:0], n)[:n]
 	clear(s)
@@ -141,7 +141,7 @@ func (e *encoder) message(k kind, m proto.Message) (uint32, error) {
 	return e.to.add(k, b), nil
 }
 
-// once returns the segment's index of a request's entry. encode appends the entry in the segment's form.
+// once returns the segment's index for a request's entry. encode appends the entry in the segment's form.
 func (e *encoder) once(k kind, i int32, encode func(b []byte) []byte) uint32 {
 	if i <= 0 || int(i) >= len(e.memo[k]) {
 		return 0

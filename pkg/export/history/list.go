@@ -9,7 +9,7 @@ import (
 	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/export/wire"
 )
 
-// List returns the segments of a folder, the oldest first.
+// List returns the segments in a folder, the oldest first.
 func List(dir string) (list []Segment, err error) {
 	files, err := segments(dir)
 	if err != nil {
@@ -38,11 +38,11 @@ func List(dir string) (list []Segment, err error) {
 type Segment struct {
 	Summary
 	Bytes int64
-	// Err says why a part could not be read.
+	// Err is the reason why a part could not be read.
 	Err error
 }
 
-// summarize returns the summary at the end of a segment, or else computes it from the records.
+// summarize returns the summary at the end of a segment. If there is none, it computes the summary from the records.
 func summarize(dir string, of file, unpack *zstd.Decoder) (Segment, error) {
 	out := Segment{Bytes: of.size}
 	f, err := openSegment(dir, of.seq)

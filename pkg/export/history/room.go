@@ -13,7 +13,7 @@ const (
 )
 
 // shrink keeps the answer within its bounds. Rare stacks lose their callers within each step, so the timeline stays. The steps
-// only become longer if even one sample per service and step is too much.
+// become longer only if even one sample per service and step is too much.
 func (a *answer) shrink() {
 	for len(a.groups) > a.most/4 && a.moreSteps() {
 		a.coarsen()
@@ -35,7 +35,7 @@ func (a *answer) moreSteps() bool {
 	return false
 }
 
-// coarsen doubles the steps.
+// coarsen doubles the length of the steps.
 func (a *answer) coarsen() {
 	a.width *= 2
 	a.regroup(func(g group) group { g.step /= 2; return g }, func(k sampleKey) sampleKey { return k })
@@ -60,7 +60,7 @@ func (a *answer) regroup(group2 func(group) group, sample func(sampleKey) sample
 	}
 }
 
-// cut keeps the callers of about most samples. Of the others, a quarter as many keep their innermost frame.
+// cut keeps the callers of about most samples. Another most/4 samples keep only their innermost frame.
 func (a *answer) cut(most int) {
 	a.root = a.to.node(0, rareLocation(a.to))
 	root := sampleKey{node: a.root}
@@ -80,7 +80,7 @@ type stackOf struct {
 }
 
 // cutTo keeps about most of the chosen samples and moves the others to another key. Half of the kept samples are the largest
-// stacks of the whole answer. The others are the largest of each step, so that short events keep their stacks.
+// stacks of the whole answer. The other half are the largest stacks of each step, so that short events keep their stacks.
 func (a *answer) cutTo(most int, chosen func(sampleKey) bool, other func(sampleKey) sampleKey) {
 	type line struct {
 		measure uint32
@@ -114,7 +114,8 @@ func (a *answer) cutTo(most int, chosen func(sampleKey) bool, other func(sampleK
 	}
 }
 
-// largest returns the stacks with the largest values, the same number for each measure, and at most most samples.
+// largest returns the stacks with the largest values. Each measure gets the same number of stacks. All stacks together have at
+// most most samples.
 func largest(all map[stackOf]amount, most int) map[stackOf]bool {
 	order := slices.SortedFunc(maps.Keys(all), func(x, y stackOf) int {
 		return cmp.Or(cmp.Compare(x.measure, y.measure), cmp.Compare(all[y].value, all[x].value), cmp.Compare(x.node, y.node))
@@ -151,7 +152,7 @@ func (a *answer) rare() (n int64) {
 	return n
 }
 
-// compact drops the dictionary's unused entries.
+// compact removes the dictionary's unused entries.
 func (a *answer) compact() {
 	tr := &translator{from: &a.to.tables, to: newInterned()}
 	tr.grow()

@@ -1,11 +1,11 @@
 // Package history keeps requests in a folder, bounded by age and by bytes, and answers queries on them.
 //
-// The folder has numbered segments. A segment is an append-only file of some minutes, with a record for each request, in package
-// spool's form with two checksums. A record has the samples, and the entries that they add to the segment's dictionary. So a
-// segment has each stack once. A finished segment has a summary after its records. If the writer was killed, readers use the
-// whole records. A damaged segment is read up to its first damaged record.
+// The folder contains numbered segments. A segment is an append-only file that covers some minutes. It contains a record for each
+// request, in package spool's form with two checksums. A record contains the samples, and the entries that they add to the
+// segment's dictionary. So a segment contains each stack once. A finished segment has a summary after its records. If the writer
+// was killed, readers use the complete records. A damaged segment is read up to its first damaged record.
 //
-// One writer holds the folder's lock. Readers need no lock, because they see only whole records.
+// One writer holds the folder's lock. Readers need no lock, because they see only complete records.
 package history
 
 import (
@@ -30,17 +30,17 @@ import (
 
 const (
 	suffix = ".seg"
-	// summaryOwner marks the record of a summary. The record's length and trailerMagic follow it.
+	// summaryOwner marks the record that contains a summary. The record's length and trailerMagic follow it.
 	summaryOwner = "summary"
 	trailerMagic = "IGHX"
 	trailerSize  = 4 + len(trailerMagic)
-	// maxPayload bounds the uncompressed size of a damaged or hostile record.
+	// maxPayload bounds the uncompressed size of a record, which can be damaged or hostile.
 	maxPayload = 64 << 20
-	// diskBlock is the disk space that the smallest file takes.
+	// diskBlock is the disk space of the smallest file.
 	diskBlock = 4 << 10
 )
 
-// newDecompressor returns a decoder that starts no goroutines.
+// newDecompressor returns a decoder that does not start goroutines.
 func newDecompressor() (*zstd.Decoder, error) {
 	return zstd.NewReader(nil, zstd.WithDecoderConcurrency(1), zstd.WithDecoderMaxMemory(maxPayload))
 }
@@ -55,7 +55,7 @@ func segmentPath(dir string, seq uint64) string {
 	return filepath.Join(dir, fmt.Sprintf("%020d%s", seq, suffix))
 }
 
-// segments lists the segments of a folder, the oldest first.
+// segments lists the segments in a folder, the oldest first.
 func segments(dir string) ([]file, error) {
 	entries, err := os.ReadDir(dir)
 	if err != nil {
@@ -118,7 +118,7 @@ func openSegment(dir string, seq uint64) (*os.File, error) {
 	return os.OpenFile(segmentPath(dir, seq), os.O_RDONLY|trusted.NoFollow, 0)
 }
 
-// Damage is the error of a segment that could only be read in part.
+// Damage is the error for a segment that could only be read partly.
 type Damage struct {
 	File string
 	Err  error
@@ -128,11 +128,11 @@ func (d Damage) Error() string { return fmt.Sprintf("%s: %v", filepath.Base(d.Fi
 
 func (d Damage) Unwrap() error { return d.Err }
 
-// errUnfinished is the error of a segment that is still written, or whose writer was killed.
+// errUnfinished means that a segment is still being written, or that its writer was killed.
 var errUnfinished = errors.New("its last record is incomplete")
 
 // records calls visit with each record of a segment and its uncompressed body, which visit may keep. It returns Damage if it
-// could not continue. With errUnfinished, only the last record is incomplete.
+// cannot continue. If the cause is errUnfinished, only the last record is incomplete.
 func records(f *os.File, unpack *zstd.Decoder, visit func(m wire.Message, payload string) error) error {
 	damaged := func(err error) error { return Damage{f.Name(), err} }
 	in := &counted{r: f}

@@ -12,15 +12,15 @@ import (
 
 // Summary describes the content of a segment, or of a whole history.
 type Summary struct {
-	// Start and End bound the time of the data.
+	// Start and End are the time range of the data.
 	Start time.Time `json:"start"`
 	End   time.Time `json:"end"`
 	// Records is the number of requests. Rows is the number of gadget rows in them.
 	Records int64 `json:"records"`
 	Rows    int64 `json:"rows"`
-	// Sums has a sum for each service and type of profile.
+	// Sums contains a sum for each service and type of profile.
 	Sums []Sum `json:"sums"`
-	// More says that some services were summed under an empty name, because there were too many.
+	// More reports that some services were summed under an empty name, because there were too many services.
 	More bool `json:"more,omitempty"`
 
 	places map[sumKey]int
@@ -42,10 +42,10 @@ type Sum struct {
 
 type sumKey struct{ service, gadget, typ, unit string }
 
-// maxSums bounds a summary. The services beyond it share an empty name.
+// maxSums bounds a summary. Services beyond this limit share an empty name.
 const maxSums = 2000
 
-// sum returns the sum of a key.
+// sum returns the sum for a key.
 func (s *Summary) sum(k sumKey) *Sum {
 	if s.places == nil {
 		s.places = map[sumKey]int{}
@@ -99,7 +99,7 @@ func (s *Sum) merge(o Sum) {
 	s.Samples += o.Samples
 }
 
-// record adds a record's time and rows.
+// record adds a record's time range and rows.
 func (s *Summary) record(start, end time.Time, rows int64) {
 	if s.Records == 0 || start.Before(s.Start) {
 		s.Start = start
@@ -133,12 +133,11 @@ func (s *Summary) sort() {
 	s.places = nil
 }
 
-// Query selects data of a history.
+// Query selects data from a history.
 type Query struct {
-	// From and To bound the start of a profile. From is inclusive, To is exclusive; a zero To means no bound.
+	// From and To bound the start of a profile. From is inclusive, and To is exclusive. A zero To means no bound.
 	From, To time.Time
-	// Service and Gadget select by name; empty selects all. A gadget's name is the name of the scope, or the last part of its
-	// image.
+	// Service and Gadget select by name; empty selects all. Gadget is the scope's name, or the last part of the image's name.
 	Service, Gadget string
 }
 

@@ -6,7 +6,7 @@ import (
 	"slices"
 )
 
-// kind is a table of a segment's dictionary.
+// kind identifies a table in a segment's dictionary.
 type kind uint8
 
 // number marks a field that is not a reference.
@@ -26,8 +26,8 @@ const (
 	kinds
 )
 
-// shapes describes the entries: the fixed fields, the fields that repeat until the end, and whether the rest is bytes. An entry
-// is a sequence of varints, so its stored form is its own key.
+// shapes describes the entries: the fixed fields, the fields that repeat until the end, and whether the remaining data is bytes.
+// An entry is a sequence of varints, so its stored form is also its key.
 var shapes = [kinds]struct {
 	fixed, repeated []kind
 	rest            bool
@@ -41,21 +41,21 @@ var shapes = [kinds]struct {
 	link:      {rest: true},
 	resource:  {rest: true},
 	scope:     {rest: true},
-	measure:   {fixed: []kind{text, text, text, text, number, set}}, // type and unit, type and unit of the period, period
+	measure:   {fixed: []kind{text, text, text, text, number, set}}, // type and unit; type and unit of the period; period
 }
 
 // errFormat is the error for a record in another format.
 var errFormat = errors.New("in an unknown format")
 
-// tables is a dictionary. Entry 0 of each table is the zero value and is not stored. A stack is a node: a location and the node
-// of its caller. So stacks share common callers.
+// tables is a dictionary. Entry 0 of each table is the zero value and is not stored. A stack is a node, which consists of a
+// location and the caller's node. So stacks share common callers.
 type tables struct {
 	entries [kinds][]string
 	parents []uint32 // by node, from 1
 	places  []uint32 // by node: the location
 }
 
-// entry returns entry i of a table, or "" if it has none.
+// entry returns entry i of a table, or "" if there is no such entry.
 func (t *tables) entry(k kind, i uint32) string {
 	if i == 0 || int(i) > len(t.entries[k]) {
 		return ""
@@ -68,7 +68,7 @@ type interned struct {
 	tables
 	known [kinds]map[string]uint32
 	nodes map[uint64]uint32
-	bytes int64 // of memory, estimated
+	bytes int64 // estimated memory
 }
 
 func newInterned() *interned {
@@ -79,7 +79,7 @@ func newInterned() *interned {
 	return t
 }
 
-// entryBytes and nodeBytes are the approximate costs of an entry and a node, besides their bytes.
+// entryBytes and nodeBytes are the approximate memory for an entry and a node, besides their content.
 const entryBytes, nodeBytes = 64, 40
 
 func (t *interned) add(k kind, entry []byte) uint32 {
@@ -165,7 +165,7 @@ func (t *translator) of(k kind, i uint32) uint32 {
 	return t.memo[k][i]
 }
 
-// node returns the target's node. A parent comes before its children, so damaged data cannot make a cycle.
+// node returns the target's node. A parent comes before its children, so damaged data cannot create a cycle.
 func (t *translator) node(i uint32) uint32 {
 	if i == 0 || int(i) >= len(t.nodes) {
 		return 0

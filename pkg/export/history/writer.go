@@ -18,23 +18,24 @@ import (
 	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/export/wire"
 )
 
-// These limits end a segment. A query reads whole segments, and damage loses the rest of a segment.
+// A segment ends when it reaches one of these limits. A query reads whole segments, and damage makes the rest of a segment
+// unreadable.
 const (
 	segmentTime   = 10 * time.Minute
-	segmentMemory = 12 << 20 // bytes of its dictionary in memory
-	// A segment ends at 1/segmentShare of the history's size, because only whole segments are removed.
+	segmentMemory = 12 << 20 // bytes of the dictionary in memory
+	// A segment also ends at 1/segmentShare of the history's size, because only whole segments are removed.
 	segmentShare = 16
-	// settled is how long a process runs before it removes old segments. The clock may be wrong after a start.
+	// settled is the time that a process runs before it removes old segments. After a start, the clock can be wrong.
 	settled = 10 * time.Minute
 )
 
-// clock has the time of day, which can be set, and a monotonic time.
+// clock provides the time of day, which can be set, and a monotonic time.
 type clock struct {
 	now     func() time.Time
 	running func() time.Duration
 }
 
-// Writer is the transport to a history. It writes each request as a record. Its methods are safe for concurrent use.
+// Writer is the transport that writes a history. It writes each request as a record. Its methods are safe for concurrent use.
 type Writer struct {
 	dir   string
 	limit config.Retention
@@ -47,14 +48,14 @@ type Writer struct {
 	closed bool
 	old    []kept // the oldest first
 	next   uint64
-	seg    *segment // the current one, or nil
+	seg    *segment // the current segment, or nil
 }
 
 // kept is a finished segment.
 type kept struct {
 	file
-	end time.Time // of its data
-	// age is its age when the running clock was at seen.
+	end time.Time // end of its data
+	// age is the segment's age when the monotonic clock showed seen.
 	age, seen time.Duration
 }
 
@@ -68,7 +69,7 @@ type segment struct {
 	summary Summary
 }
 
-// New opens and locks the folder of a history. warn is called with errors that do not prevent a request from being written.
+// New opens and locks a history's folder. warn is called with errors that do not prevent a request from being written.
 func New(dir string, limit config.Retention, warn func(error)) (*Writer, error) {
 	start := time.Now()
 	return open(dir, limit, warn, clock{time.Now, func() time.Duration { return time.Since(start) }})
@@ -95,7 +96,7 @@ func open(dir string, limit config.Retention, warn func(error), c clock) (*Write
 	return w, nil
 }
 
-// endOf returns the end of a segment's data, or else the time of its last write.
+// endOf returns the end of a segment's data or, if that is unknown, the time of the last write.
 func (w *Writer) endOf(of file) time.Time {
 	f, err := openSegment(w.dir, of.seq)
 	if err != nil {
@@ -145,7 +146,7 @@ func (w *Writer) Send(ctx context.Context, m wire.Message) attempt.Outcome {
 	})
 	if err != nil {
 		if !errors.Is(err, wire.ErrBusy) {
-			w.drop() // the encoder counts its entries as written
+			w.drop() // the encoder counts the record's entries as written
 		}
 		return attempt.NotEncoded(err)
 	}
@@ -162,7 +163,7 @@ func (w *Writer) Send(ctx context.Context, m wire.Message) attempt.Outcome {
 	return attempt.Outcome{Verdict: attempt.Accepted, Sent: int64(len(record))}
 }
 
-// within returns the times of a request. A missing time becomes now.
+// within returns the time range of a request. A missing time becomes now.
 func within(start, end, now time.Time) (time.Time, time.Time) {
 	if end.IsZero() {
 		end = now
@@ -183,8 +184,8 @@ func (w *Writer) begin() error {
 	return nil
 }
 
-// drop closes the segment after an error and truncates it after the last whole record. The next segment begins with its own
-// dictionary. An empty segment is removed.
+// drop closes the segment after an error and truncates it after the last complete record. It removes an empty segment. The next
+// segment begins with its own dictionary.
 func (w *Writer) drop() {
 	if w.seg == nil {
 		return
@@ -202,7 +203,7 @@ func (w *Writer) drop() {
 	}
 }
 
-// end writes the segment's summary and closes it. A segment without a summary can be read, too.
+// end writes the segment's summary and closes it. A segment without a summary is also readable.
 func (w *Writer) end() {
 	s := w.seg
 	tail, err := appendSummary(nil, s.summary)
@@ -225,10 +226,11 @@ func (w *Writer) end() {
 	}
 }
 
-// prune removes segments that are too old, and then the oldest until more bytes fit.
+// prune removes segments that are too old, and then the oldest segments until more bytes fit.
 //
 // The clock can be set, so two clocks must agree that a segment is too old. One is the time of day. The other is this process's
-// monotonic time since it first saw the segment. Setting the clock removes nothing, except for max_bytes.
+// monotonic time since it first saw the segment. So setting the clock removes nothing. The limit max_bytes does not depend on a
+// clock.
 func (w *Writer) prune(more int64) {
 	now, running := w.clock.now(), w.clock.running()
 	total := onDisk(w.seg.size + more)

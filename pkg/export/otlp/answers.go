@@ -12,10 +12,10 @@ import (
 	"google.golang.org/protobuf/types/known/anypb"
 )
 
-// maxAskedWait limits the wait that a receiver requests, so that a wrong or hostile answer cannot stop an exporter for years.
+// maxAskedWait limits the wait that a receiver requests, so that a wrong or hostile response cannot stop an exporter for years.
 const maxAskedWait = 5 * time.Minute
 
-// retryableCodes is the table of https://opentelemetry.io/docs/specs/otlp/#failures. RESOURCE_EXHAUSTED is missing: it is
+// retryableCodes is the table of https://opentelemetry.io/docs/specs/otlp/#failures. RESOURCE_EXHAUSTED is missing, because it is
 // retryable only if the receiver sends RetryInfo.
 var retryableCodes = map[codes.Code]bool{
 	codes.Canceled:         true,
@@ -34,7 +34,7 @@ var retryableStatus = map[int]bool{
 	http.StatusGatewayTimeout:     true,
 }
 
-// retryInfo finds a RetryInfo in the details of a status. The wait is untrusted: bound it with askedWait.
+// retryInfo finds a RetryInfo in the details of a status. The wait is untrusted. Bound it with askedWait.
 func retryInfo(details []*anypb.Any) (wait time.Duration, ok bool) {
 	for _, d := range details {
 		var info errdetails.RetryInfo
@@ -61,8 +61,7 @@ func retryAfter(value string, now time.Time) time.Duration {
 	return 0
 }
 
-// askedWait bounds the wait that a receiver requested. It adds up to a tenth, so that senders do not all return at the same
-// moment.
+// askedWait bounds the wait that a receiver requested. It adds up to a tenth, so that not all senders retry at the same moment.
 func askedWait(wait time.Duration) time.Duration {
 	wait = min(max(wait, 0), maxAskedWait)
 	if wait < 10 {

@@ -13,12 +13,12 @@ import (
 	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/export/wire"
 )
 
-// minSecret is the length of the shortest secret that is removed from log lines. Removing shorter ones would damage ordinary
+// minSecret is the length of the shortest secret that is removed from log lines. Removing shorter secrets would damage ordinary
 // words.
 const minSecret = 4
 
-// Auth returns the headers of each request, including credentials. It reads secret files for each request, so it uses a rotated
-// secret at once. If a file cannot be read, its last value stays in use. It is safe for concurrent use.
+// Auth returns the headers of each request, including credentials. It reads the secret files for each request, so a rotated
+// secret takes effect at once. If a file cannot be read, its last value stays in use. It is safe for concurrent use.
 type Auth struct {
 	headers []config.Header
 	cfg     config.Auth
@@ -27,11 +27,12 @@ type Auth struct {
 	mu       sync.Mutex
 	token    string
 	password string
-	// These secrets are removed from log lines: those of the settings, and the latest ones from files and token servers.
+	// These secrets are removed from log lines. fixed contains the secrets in the settings, and recent contains the latest
+	// secrets from files and token servers.
 	fixed, recent []string
 }
 
-// NewAuth returns the credentials of an exporter. It reads no file: see Check.
+// NewAuth returns an exporter's credentials. It reads no file, see Check.
 func NewAuth(exporter config.Exporter) *Auth {
 	cfg := exporter.Auth
 	a := &Auth{headers: exporter.Headers, cfg: cfg, token: string(cfg.BearerToken), password: string(cfg.Password)}
@@ -81,13 +82,13 @@ func (a *Auth) refresh() error {
 	return nil
 }
 
-// request has the headers of one attempt.
+// request holds the headers of one attempt.
 type request struct {
 	headers []config.Header // from the settings, the protocol and the credentials
 	token   string          // if OAuth 2.0 provides the credentials
 }
 
-// request returns the headers for a request in the layout of otlpVersion. It may call a token server. If it gets no token, it
+// request returns the headers for a request in the layout of otlpVersion. It can call a token server. If it gets no token, it
 // returns the outcome of the attempt.
 func (a *Auth) request(ctx context.Context, otlpVersion string, warn func(kind, format string, args ...any)) (request, *attempt.Outcome) {
 	if err := a.refresh(); err != nil {
@@ -95,7 +96,7 @@ func (a *Auth) request(ctx context.Context, otlpVersion string, warn func(kind, 
 	}
 	r := request{headers: slices.Clone(a.headers)}
 	add := func(key, value string) {
-		if !slices.ContainsFunc(r.headers, func(h config.Header) bool { return strings.EqualFold(h.Key, key) }) { // gRPC would send both
+		if !slices.ContainsFunc(r.headers, func(h config.Header) bool { return strings.EqualFold(h.Key, key) }) { // otherwise, gRPC would send both
 			r.headers = append(r.headers, config.Header{Key: key, Value: config.Secret(value)})
 		}
 	}
@@ -117,8 +118,8 @@ func (a *Auth) request(ctx context.Context, otlpVersion string, warn func(kind, 
 	return r, nil
 }
 
-// observe handles the answer to an attempt. If the receiver refuses a token that it accepted before, the request is retried with
-// a new token.
+// observe handles the response to an attempt. If the receiver rejects a token that it accepted before, the request is retried
+// with a new token.
 func (a *Auth) observe(sent request, denied bool, out *attempt.Outcome) {
 	switch {
 	case sent.token == "":
@@ -130,7 +131,7 @@ func (a *Auth) observe(sent request, denied bool, out *attempt.Outcome) {
 	}
 }
 
-// authorization returns the value of the Authorization header, or "" without credentials.
+// authorization returns the value of the Authorization header, or "" if there are no credentials.
 func (a *Auth) authorization() string {
 	a.mu.Lock()
 	token, password := a.token, a.password
@@ -168,7 +169,7 @@ func (a *Auth) learn(secret string) {
 	if i := slices.Index(a.recent, secret); i >= 0 {
 		a.recent = slices.Delete(a.recent, i, i+1)
 	}
-	// The latest ones are enough, because a receiver can only echo recent data.
+	// The latest secrets are enough, because a receiver can only echo recent data.
 	const keep = 64
 	if len(a.recent) >= keep {
 		a.recent = slices.Delete(a.recent, 0, 1)

@@ -6,8 +6,8 @@ import (
 	"sync"
 )
 
-// openConns has the open connections of an HTTP client. CloseIdleConnections leaves an HTTP/2 connection open for 90 s if its
-// last request has just ended. closeAll closes it. It is safe for concurrent use.
+// openConns holds an HTTP client's open connections. CloseIdleConnections leaves an HTTP/2 connection open for 90 s if its last
+// request has just ended. closeAll closes it. An openConns is safe for concurrent use.
 type openConns struct {
 	mu   sync.Mutex
 	open map[*openConn]struct{}

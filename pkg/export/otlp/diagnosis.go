@@ -66,7 +66,7 @@ func has(msg string, parts ...string) bool {
 	return slices.ContainsFunc(parts, func(p string) bool { return strings.Contains(msg, p) })
 }
 
-// where names the source of the endpoint, in brackets.
+// where returns the source of the endpoint, in brackets.
 func (d diagnosis) where() string {
 	if d.written.Where == "" {
 		return ""
@@ -91,7 +91,7 @@ func (d diagnosis) asTLS() string {
 	return "set insecure: false, or write https:// in front of the endpoint" + d.where() + authority
 }
 
-// otherTransport explains how to send by HTTP instead of gRPC, or by gRPC instead of HTTP.
+// otherTransport explains how to send with HTTP instead of gRPC, or with gRPC instead of HTTP.
 func (d diagnosis) otherTransport() string {
 	exporter, protocol, port := "otlp-grpc", "grpc", "4317"
 	if d.grpc {

@@ -30,15 +30,15 @@ import (
 
 const grpcMethod = "/opentelemetry.proto.collector.profiles.v1development.ProfilesService/Export"
 
-// maxReconnectDelay bounds the time between attempts to connect. So a receiver that returns is found soon, whatever the retry
-// settings.
+// maxReconnectDelay bounds the time between attempts to connect. So the exporter soon notices that a receiver is available again,
+// whatever the retry settings are.
 const maxReconnectDelay = 5 * time.Second
 
 // maxGRPCHeaders bounds a receiver's headers and trailers, including its error message.
 const maxGRPCHeaders = 1 << 20
 
 // rawCodec passes the bytes of requests and responses through. Its name is "proto" because the content type contains it. It is
-// passed with each call: registering it would replace the process's codec of that name.
+// passed with each call, because registering it would replace the process's codec with this name.
 type rawCodec struct{}
 
 func (rawCodec) Name() string { return "proto" }
@@ -60,8 +60,8 @@ func (rawCodec) Unmarshal(data mem.BufferSlice, v any) error {
 	return nil
 }
 
-// maxTimeouts is the number of consecutive sends without an answer after which the connection is replaced. If a receiver's
-// machine has died or its address has moved, TCP alone notices only after a quarter of an hour.
+// maxTimeouts is the number of consecutive sends without a response after which the connection is replaced. If a receiver's
+// machine has crashed or its address has moved, TCP alone needs a quarter of an hour to notice.
 const maxTimeouts = 3
 
 // GRPC is the otlp-grpc transport. It owns its connection. Send is safe for concurrent use.
@@ -79,7 +79,7 @@ type GRPC struct {
 	closed   bool
 }
 
-// NewGRPC returns an exporter's transport otlp-grpc. It does not connect.
+// NewGRPC returns an exporter's otlp-grpc transport. It does not connect.
 func NewGRPC(cfg config.Exporter, a *Auth, warn func(kind, format string, args ...any), userAgent string) (*GRPC, error) {
 	var creds credentials.TransportCredentials
 	if cfg.Insecure {
@@ -95,7 +95,7 @@ func NewGRPC(cfg config.Exporter, a *Auth, warn func(kind, format string, args .
 	opts := []grpc.DialOption{
 		grpc.WithTransportCredentials(creds),
 		grpc.WithUserAgent(userAgent),
-		grpc.WithDisableServiceConfig(), // otherwise a DNS TXT record could change timeouts and retries
+		grpc.WithDisableServiceConfig(), // otherwise, a DNS TXT record could change timeouts and retries
 		grpc.WithDisableRetry(),
 		grpc.WithStatsHandler(wireCounter{}),
 		grpc.WithMaxHeaderListSize(maxGRPCHeaders),
@@ -118,8 +118,8 @@ func NewGRPC(cfg config.Exporter, a *Auth, warn func(kind, format string, args .
 	s.call = []grpc.CallOption{grpc.ForceCodecV2(rawCodec{}), grpc.MaxCallRecvMsgSize(maxResponse)}
 	switch cfg.Compression {
 	case wire.Gzip:
-		// This compressor belongs to the connection. A registered one would belong to the process, where Inspektor Gadget may use
-		// or replace gRPC's gzip.
+		// This compressor belongs to the connection. A registered compressor would belong to the process, in which Inspektor
+		// Gadget can use or replace gRPC's gzip.
 		opts = append(opts, grpc.WithCompressor(wire.GRPCGzip{})) //nolint:staticcheck // deprecated in favour of the registry
 	case wire.Zstd:
 		s.call = append(s.call, grpc.UseCompressor(wire.Zstd))
@@ -206,8 +206,8 @@ func (s *GRPC) current() *grpc.ClientConn {
 	return s.conn
 }
 
-// answered records whether a send over conn got any answer. After maxTimeouts without an answer, it replaces the connection.
-// Sends in flight on it then fail and are retried.
+// answered records whether a send over conn got any response. After maxTimeouts sends without a response, it replaces the
+// connection. Sends in flight on the old connection then fail and are retried.
 func (s *GRPC) answered(conn *grpc.ClientConn, yes bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -223,7 +223,7 @@ func (s *GRPC) answered(conn *grpc.ClientConn, yes bool) {
 	}
 	fresh, err := s.dial()
 	if err != nil {
-		return // keep the old one
+		return // keep the old connection
 	}
 	s.conn, s.timeouts = fresh, 0
 	if err := conn.Close(); err != nil {
@@ -277,8 +277,8 @@ func grpcOutcome(st *status.Status, bodyLen int, d diagnosis) attempt.Outcome {
 	return out
 }
 
-// responseTooLarge reports whether this side refused a response because of its size. gRPC uses the same words if the receiver
-// refuses a request, so only the size tells them apart.
+// responseTooLarge reports whether this side rejected a response because of its size. gRPC uses the same message if the receiver
+// rejects a request, so only the size distinguishes the two cases.
 func responseTooLarge(msg string, bodyLen int) bool {
 	if bodyLen > maxResponse {
 		return false
@@ -298,7 +298,7 @@ func responseOutcome(resp []byte) attempt.Outcome {
 }
 
 // partialOutcome converts a partial success (https://opentelemetry.io/docs/specs/otlp/#partial-success). If no profiles were
-// rejected, its message is a warning.
+// rejected, the message is a warning.
 func partialOutcome(p *colprofiles.ExportProfilesPartialSuccess) attempt.Outcome {
 	out := attempt.Outcome{Verdict: attempt.Accepted, Words: p.GetErrorMessage(), RejectedProfiles: p.GetRejectedProfiles()}
 	switch {

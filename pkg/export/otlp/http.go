@@ -1,4 +1,4 @@
-// Package otlp has the transports otlp-grpc and otlp-http: connections, credentials, and the interpretation of answers.
+// Package otlp implements the transports otlp-grpc and otlp-http: connections, credentials, and the interpretation of responses.
 package otlp
 
 import (
@@ -29,7 +29,7 @@ import (
 
 const (
 	maxHTTPHeaders = 64 << 10
-	maxWords       = 64 << 10 // of a receiver's message
+	maxWords       = 64 << 10 // bytes of a receiver's message
 	mediaProto     = "application/x-protobuf"
 	mediaJSON      = "application/json"
 
@@ -56,11 +56,11 @@ func shownURL(u *url.URL) string {
 	return (&url.URL{Scheme: u.Scheme, Host: u.Host, Path: u.Path}).String()
 }
 
-// NewHTTP returns an exporter's transport otlp-http. It does not connect.
+// NewHTTP returns an exporter's otlp-http transport. It does not connect.
 func NewHTTP(cfg config.Exporter, a *Auth, warn func(kind, format string, args ...any), userAgent string) (*HTTP, error) {
 	u, err := url.Parse(cfg.URL())
 	if err != nil {
-		return nil, errors.New("endpoint: not a URL") // url.Parse's error quotes the URL, which may hold a secret
+		return nil, errors.New("endpoint: not a URL") // url.Parse's error quotes the URL, which can contain a secret
 	}
 	s := &HTTP{
 		url: u, json: cfg.Encoding == "json", layout: cfg.OTLPVersion, compression: cfg.Compression, userAgent: userAgent,
@@ -81,22 +81,22 @@ func NewHTTP(cfg config.Exporter, a *Auth, warn func(kind, format string, args .
 			IdleConnTimeout:        90 * time.Second,
 			TLSHandshakeTimeout:    10 * time.Second,
 			MaxResponseHeaderBytes: maxHTTPHeaders,
-			// Pings detect a dead connection within seconds. TCP alone takes a quarter of an hour.
+			// Pings detect a dead connection within seconds. TCP alone needs a quarter of an hour.
 			HTTP2: &http.HTTP2Config{SendPingTimeout: 15 * time.Second, PingTimeout: 10 * time.Second},
 		}
 	}}
 	return s, nil
 }
 
-// httpClient makes requests with the current TLS settings, which change with the certificate files. Connections with older
-// settings are closed when they are idle. It is safe for concurrent use.
+// httpClient sends requests with the current TLS settings, which change with the certificate files. Connections with older
+// settings are closed when they are idle. An httpClient is safe for concurrent use.
 type httpClient struct {
 	tls       *tlsSource // nil for plain text
 	transport func() *http.Transport
 
 	mu      sync.Mutex
 	current *http.Client
-	version uint64 // of the TLS settings of current
+	version uint64 // version of the TLS settings that current uses
 }
 
 func (c *httpClient) get() *http.Client {
@@ -115,7 +115,7 @@ func (c *httpClient) get() *http.Client {
 	}
 	transport := c.transport()
 	transport.TLSClientConfig = cfg.Clone()
-	// Redirects are not followed, because rows and credentials would go to an unconfigured place.
+	// Redirects are not followed, because rows and credentials would go to an unconfigured server.
 	stay := func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }
 	c.current, c.version = &http.Client{Transport: transport, CheckRedirect: stay}, version
 	return c.current
@@ -157,7 +157,7 @@ func (s *HTTP) Send(ctx context.Context, m wire.Message) (out attempt.Outcome) {
 
 	resp, err := s.client.get().Do(req)
 	if err != nil {
-		// The URL is removed because it may hold a secret.
+		// The URL is removed because it can contain a secret.
 		if wrapped := (*url.Error)(nil); errors.As(err, &wrapped) {
 			err = wrapped.Err
 		}
@@ -234,8 +234,8 @@ func httpResponse(media string, answer []byte) attempt.Outcome {
 	return partialOutcome(msg.GetPartialSuccess())
 }
 
-// statusWords returns the message in the body of a failure. The specification requires a google.rpc.Status, but the body is often
-// plain text.
+// statusWords returns the message in the body of an error response. The specification requires a google.rpc.Status, but the body
+// is often plain text.
 func statusWords(media string, answer []byte) string {
 	switch media {
 	case mediaProto, "application/protobuf":

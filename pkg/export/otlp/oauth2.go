@@ -20,8 +20,8 @@ import (
 // tokenTimeout bounds one request for a token. The timeout of the attempt to send also bounds it.
 const tokenTimeout = 10 * time.Second
 
-// tokens gets bearer tokens by OAuth 2.0 client credentials. It keeps a token until the token expires or the receiver refuses it.
-// It is safe for concurrent use: one caller fetches, and the others wait until their own context ends.
+// tokens gets bearer tokens with OAuth 2.0 client credentials. It keeps a token until the token expires or the receiver rejects
+// it. It is safe for concurrent use. One caller fetches a token, and other callers wait until their own context ends.
 type tokens struct {
 	cfg   config.OAuth2
 	tls   config.TLS // for the connection to the token server
@@ -29,15 +29,15 @@ type tokens struct {
 	learn func(secret string) // called with each secret, to remove it from log lines
 
 	fetching chan struct{}            // a lock that respects contexts; guards request and client
-	request  clientcredentials.Config // kept because it remembers how the server accepts the secret
+	request  clientcredentials.Config // kept because it remembers in which form the server accepts the secret
 	client   *httpClient              // nil until the first use, because it reads files
 
 	mu           sync.Mutex
 	current      *oauth2.Token
-	lastAccepted string // by the receiver
+	lastAccepted string // the last token that the receiver accepted
 }
 
-// newTokens returns nil if the settings have no OAuth 2.0. It reads no file.
+// newTokens returns nil if the settings do not contain OAuth 2.0. It reads no file.
 func newTokens(cfg config.Exporter, learn func(string)) *tokens {
 	if cfg.OAuth2.TokenURL == "" {
 		return nil
@@ -64,7 +64,7 @@ func newTokens(cfg config.Exporter, learn func(string)) *tokens {
 	}
 }
 
-// check reads the files of the settings and returns their errors.
+// check reads the files in the settings and returns their errors.
 func (t *tokens) check() error {
 	if t.cfg.ClientSecretFile != "" {
 		if _, err := readSecret("oauth2.client_secret_file", t.cfg.ClientSecretFile); err != nil {
@@ -75,7 +75,7 @@ func (t *tokens) check() error {
 	return err
 }
 
-// token returns a valid token, and fetches one if needed.
+// token returns a valid token, and fetches a new token if necessary.
 func (t *tokens) token(ctx context.Context) (string, *attempt.Outcome) {
 	if v, ok := t.valid(); ok {
 		return v, nil
@@ -86,7 +86,7 @@ func (t *tokens) token(ctx context.Context) (string, *attempt.Outcome) {
 	case <-ctx.Done():
 		return "", &attempt.Outcome{What: "no token within the time limit of an attempt", Hint: "check oauth2.token_url, and the connection to it"}
 	}
-	if v, ok := t.valid(); ok { // another goroutine has fetched it
+	if v, ok := t.valid(); ok { // another goroutine has fetched a token
 		return v, nil
 	}
 	fresh, err := t.fetch(ctx)
@@ -149,7 +149,7 @@ func (t *tokens) explain(err error) *attempt.Outcome {
 	var refused *oauth2.RetrieveError
 	if !errors.As(err, &refused) {
 		if wrapped := (*url.Error)(nil); errors.As(err, &wrapped) {
-			err = wrapped.Err // without the URL, because its query may hold a secret
+			err = wrapped.Err // without the URL, because its query can contain a secret
 		}
 		e := &attempt.Outcome{What: "no token from " + t.shown(), Words: err.Error(), Hint: "check oauth2.token_url, and the connection to it"}
 		if has(e.Words, "certificate signed by unknown authority") {
@@ -195,8 +195,8 @@ func (t *tokens) markAccepted(token string) {
 	t.lastAccepted = token
 }
 
-// refused records that the receiver has refused a token, so that the next attempt fetches another. It reports whether a new token
-// may work. That is so if the receiver accepted this token before, or if it is no longer the current one.
+// refused records that the receiver has rejected a token, so that the next attempt fetches another token. It reports whether a
+// new token may work. A new token may work if the receiver accepted this token before, or if another token is now current.
 func (t *tokens) refused(token string) bool {
 	t.mu.Lock()
 	defer t.mu.Unlock()

@@ -19,7 +19,8 @@ const maxProxyAnswer = 64 << 10
 
 type proxyFunc func(*http.Request) (*url.URL, error)
 
-// proxyOf returns the proxy for an exporter's HTTP requests: from the settings, or else from the environment.
+// proxyOf returns the proxy for an exporter's HTTP requests. It comes from the settings or, if they name none, from the
+// environment.
 func proxyOf(cfg config.Exporter) proxyFunc {
 	if u := cfg.Proxy(); u != nil {
 		return http.ProxyURL(u)
@@ -27,7 +28,7 @@ func proxyOf(cfg config.Exporter) proxyFunc {
 	return http.ProxyFromEnvironment
 }
 
-// dialThrough returns a gRPC dialer that connects through an HTTP proxy, by CONNECT
+// dialThrough returns a gRPC dialer that connects through an HTTP proxy with CONNECT
 // (https://www.rfc-editor.org/rfc/rfc9110#CONNECT). gRPC itself supports only proxies from the environment.
 func dialThrough(proxy *url.URL) func(context.Context, string) (net.Conn, error) {
 	host := proxy.Host
@@ -48,7 +49,7 @@ func dialThrough(proxy *url.URL) func(context.Context, string) (net.Conn, error)
 	}
 }
 
-// connectTo asks the proxy behind conn for a connection to addr.
+// connectTo requests a connection to addr from the proxy behind conn.
 func connectTo(ctx context.Context, conn net.Conn, user *url.Userinfo, addr string) (net.Conn, error) {
 	// A deadline in the past makes reads and writes fail as soon as ctx ends.
 	stop := context.AfterFunc(ctx, func() { _ = conn.SetDeadline(time.Unix(1, 0)) })
@@ -71,9 +72,9 @@ func connectTo(ctx context.Context, conn net.Conn, user *url.Userinfo, addr stri
 		return nil, fmt.Errorf("the proxy answered with HTTP status %d", resp.StatusCode)
 	}
 	if !stop() {
-		return nil, ctx.Err() // the deadline is set, or soon will be
+		return nil, ctx.Err() // the deadline is set or will soon be set
 	}
-	// The receiver may already have sent data.
+	// The receiver can already have sent data.
 	read, err := answer.Peek(answer.Buffered())
 	if err != nil {
 		return nil, err

@@ -14,13 +14,14 @@ import (
 	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/export/trusted"
 )
 
-// These limit the sizes of files that the settings name.
+// These limit the sizes of the files named in the settings.
 const (
 	maxCertificateFile = 1 << 20
 	maxSecretFile      = 64 << 10
 )
 
-// readNamed reads the file in the setting key. Its error has the remedy. inlineKey is the setting that takes the content itself.
+// readNamed reads the file named in the setting key. The error contains the remedy. inlineKey is the setting for the content
+// itself.
 func readNamed(key, file, inlineKey string, most int64) ([]byte, error) {
 	data, err := readSmall(file, most)
 	hint := ", or write the content as " + inlineKey

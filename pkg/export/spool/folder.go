@@ -1,4 +1,4 @@
-// Package spool keeps messages in a folder over a restart.
+// Package spool keeps messages in a folder across restarts.
 package spool
 
 import (
@@ -19,12 +19,12 @@ import (
 	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/export/wire"
 )
 
-// The storage folder has one file per message. Messages have tens of kilobytes or more, so a file for each costs little, and
-// nothing needs compaction. A delivered message is one unlink, a damaged file loses one message, and the oldest can be dropped
-// without reading others. A file is written under a temporary name and then renamed, and has checksums. So after a crash at any
-// point, a message is whole or absent.
+// The storage folder contains one file per message. A message is tens of kilobytes or larger, so a file per message costs little,
+// and nothing needs compaction. Delivery removes one file, and a damaged file loses one message. The oldest message can be
+// dropped without reading other messages. A file contains checksums. It is written under a temporary name and then renamed. So
+// after a crash at any point, a message is complete or absent.
 //
-// The layout follows; numbers are big endian.
+// The file layout follows. Numbers are big endian.
 //
 //	magic "IGOP", format version (2 bytes), length of the header (2 bytes)
 //	header: rows, samples, profiles, start, end (8 bytes each; times in Unix nanoseconds, the
@@ -42,8 +42,8 @@ const (
 	// maxStoredBody is far above the limit of every receiver. It only catches damaged lengths.
 	maxStoredBody = 1 << 30
 
-	// maxSharers limits the processes that share a storage folder. The first uses the folder itself, the others use numbered
-	// folders in it.
+	// maxSharers limits the processes that share a storage folder. The first process uses the folder itself, and the other
+	// processes use numbered folders in it.
 	maxSharers = 16
 
 	storeSuffix = ".msg"
@@ -55,47 +55,47 @@ const (
 const noTime = math.MinInt64
 
 var (
-	// ErrCorrupt is the error for a damaged file.
+	// ErrCorrupt means that a file is damaged.
 	ErrCorrupt = errors.New("corrupt file")
-	// errUnknownFormat is the error for a file that a later version of this program wrote.
+	// errUnknownFormat means that a later version of this program wrote the file.
 	errUnknownFormat = errors.New("unknown format")
 	castagnoli       = crc32.MakeTable(crc32.Castagnoli)
 )
 
-// Folder keeps messages over a restart. It belongs to the exporter that holds its lock. The methods are safe for concurrent use
-// on different messages.
+// Folder keeps messages across restarts. It belongs to the exporter that holds its lock. The methods are safe for concurrent use
+// with different messages.
 type Folder struct {
 	Dir string
 
 	lock   *os.File
-	layout string // the otlp_version of files in version 1, which do not have it
+	layout string // the otlp_version for files of version 1, which do not contain it
 }
 
 // Stored is a message that Open found in the folder.
 type Stored struct {
 	Message wire.Message // without its body
-	Seq     uint64       // the number by which Read and Remove find it
-	Size    int64        // of the body
+	Seq     uint64       // its number, for Read and Remove
+	Size    int64        // size of the body
 }
 
 // Inventory is the content of a storage folder.
 type Inventory struct {
 	Messages []Stored // the oldest first
-	Last     uint64   // the highest number of a file that stays, readable or not
+	Last     uint64   // the highest number of the remaining files, readable or not
 	Damaged  int64    // corrupt files, which were removed
-	// Unknown counts files in an unknown format. They stay, because after a rollback the newer version may return. UnknownErr is
-	// the error of the last one.
+	// Unknown counts files in an unknown format. They stay, because the newer version may return after a rollback. UnknownErr is
+	// the error for the last such file.
 	Unknown    int64
 	UnknownErr error
 	// Unreadable counts files that could not be read. They stay, because the disk may have a temporary fault. ReadErr is the
-	// error of the last one.
+	// error for the last such file.
 	Unreadable int64
 	ReadErr    error
 }
 
-// Open makes and locks the folder dir, and lists its messages without their bodies. If another process has dir, Open uses one of
-// up to maxSharers numbered folders in it. It also adopts the messages of ended processes in the other folders. layout is the
-// otlp_version of the settings.
+// Open creates and locks the folder dir, and lists its messages without their bodies. If another process uses dir, Open uses one
+// of up to maxSharers numbered folders in dir. It also adopts the messages that exited processes left in the other folders.
+// layout is the otlp_version in the settings.
 func Open(dir, layout string) (*Folder, Inventory, error) {
 	if err := privateFolder(dir); err != nil {
 		return nil, Inventory{}, fmt.Errorf("sending_queue.storage: %w", err)
@@ -119,8 +119,8 @@ func Open(dir, layout string) (*Folder, Inventory, error) {
 	return s, found, nil
 }
 
-// privateFolder makes dir, or checks that it belongs to this user and is closed to others. An empty folder may be open, because
-// Kubernetes makes volumes so; privateFolder then closes it.
+// privateFolder creates dir, or checks that it belongs to this user and that other users have no access. Kubernetes creates
+// volumes to which other users have access. If such a folder is empty, privateFolder removes the access.
 func privateFolder(dir string) error {
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return err
@@ -151,8 +151,8 @@ func privateFolder(dir string) error {
 	return nil
 }
 
-// LockFolder makes a folder that is closed to other users, or checks an existing one. It locks the folder until the returned file
-// is closed.
+// LockFolder creates a folder to which other users have no access, or checks an existing folder. It locks the folder until the
+// returned file is closed.
 func LockFolder(dir string) (*os.File, error) {
 	if err := privateFolder(dir); err != nil {
 		return nil, err
@@ -167,7 +167,7 @@ func LockFolder(dir string) (*os.File, error) {
 	return s.lock, nil
 }
 
-// lockStorage locks the folder. The kernel releases the lock when the process ends in any way.
+// lockStorage locks the folder. The kernel releases the lock when the process exits or is killed.
 func lockStorage(dir string) (*Folder, error) {
 	path := filepath.Join(dir, storeLock)
 	f, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE|trusted.NoFollow, 0o600)
@@ -188,14 +188,14 @@ func lockStorage(dir string) (*Folder, error) {
 		return nil, fmt.Errorf("locking %s: %w", path, err)
 	}
 	if err := f.Truncate(0); err == nil {
-		// Another process shows the process ID in the error message above.
+		// Other processes show the process ID in the error message above.
 		_, _ = f.WriteAt([]byte(strconv.Itoa(os.Getpid())+"\n"), 0)
 	}
 	return &Folder{Dir: dir, lock: f}, nil
 }
 
-// adopt moves messages of ended processes into s from the other folders that share dir. A folder without a lock shows that its
-// process has ended. The messages get numbers above those in s. Messages that cannot be moved stay for the next start.
+// adopt moves the messages of exited processes into s from the other folders in dir. If a folder is not locked, its process has
+// exited. The messages get higher numbers than the messages in s. Messages that cannot be moved stay for the next start.
 func (s *Folder) adopt(dir string) {
 	last := uint64(0)
 	for _, seq := range storedIn(s.Dir) {
@@ -240,7 +240,7 @@ func storedIn(dir string) (list []uint64) {
 // Close releases the folder's lock.
 func (s *Folder) Close() error { return s.lock.Close() }
 
-// scan reads the headers of all messages, and removes corrupt files and the leftovers of interrupted writes.
+// scan reads the headers of all messages, and removes corrupt files and the remains of interrupted writes.
 func (s *Folder) scan() (inv Inventory, err error) {
 	entries, err := os.ReadDir(s.Dir)
 	if err != nil {
@@ -249,7 +249,7 @@ func (s *Folder) scan() (inv Inventory, err error) {
 	for _, e := range entries {
 		name := e.Name()
 		if isTemp(name) {
-			// The process ended during this write.
+			// The process exited during this write.
 			_ = os.Remove(filepath.Join(s.Dir, name))
 			continue
 		}
@@ -283,7 +283,7 @@ func (s *Folder) path(seq uint64) string {
 	return filepath.Join(s.Dir, fmt.Sprintf("%020d%s", seq, storeSuffix))
 }
 
-// isTemp reports whether name is a temporary name of Write.
+// isTemp reports whether name is a temporary name from Write.
 func isTemp(name string) bool {
 	final, ok := strings.CutSuffix(name, storeTemp)
 	if !ok {
@@ -303,7 +303,7 @@ func storedSeq(name string) (uint64, bool) {
 	return seq, err == nil && seq < math.MaxInt64
 }
 
-// Write stores a message durably: it survives a crash of the process or of the machine.
+// Write stores a message durably. The message survives a crash of the process or the machine.
 func (s *Folder) Write(seq uint64, m wire.Message) error {
 	path := s.path(seq)
 	temp := path + storeTemp
@@ -333,7 +333,7 @@ func (s *Folder) Write(seq uint64, m wire.Message) error {
 	return nil
 }
 
-// syncFolder makes the names in the folder durable. It ignores errors, because not every file system supports it.
+// syncFolder makes the names in the folder durable. It ignores errors, because not every file system supports this.
 func (s *Folder) syncFolder() {
 	if d, err := os.Open(s.Dir); err == nil {
 		_ = d.Sync()
@@ -341,8 +341,7 @@ func (s *Folder) syncFolder() {
 	}
 }
 
-// Read returns the body of a message in today's layout. Errors other than those of decodeHead mean that the file could not be
-// read.
+// Read returns a message's body in the current layout. It returns decodeHead's errors, or an error if the file cannot be read.
 func (s *Folder) Read(seq uint64) ([]byte, error) {
 	f, err := s.open(seq)
 	if err != nil {
@@ -359,7 +358,7 @@ func (s *Folder) Read(seq uint64) ([]byte, error) {
 	return body, nil
 }
 
-// Remove deletes a message. It is not an error if the file is missing.
+// Remove deletes a message. A missing file is not an error.
 func (s *Folder) Remove(seq uint64) error {
 	if err := os.Remove(s.path(seq)); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return err

@@ -17,12 +17,12 @@ import (
 type storedHead struct {
 	msg    wire.Message // without its body
 	layout string       // the otlp_version of the body; empty in version 1
-	len    int          // of the head itself
+	len    int          // length of the head itself
 	body   int64        // length of the body
 }
 
-// readHeadFrom reads the head without the body, because a start may read tens of thousands of files. It returns the results of
-// decodeHead.
+// readHeadFrom reads the head without the body, because at a start there can be tens of thousands of files. It returns
+// decodeHead's results.
 func readHeadFrom(r io.Reader) (storedHead, error) {
 	data := make([]byte, storePrefix, 256)
 	if n, err := io.ReadFull(r, data); err != nil {
@@ -36,8 +36,8 @@ func readHeadFrom(r io.Reader) (storedHead, error) {
 	return decodeHead(data)
 }
 
-// brokenOff returns the error for a file that could be read only up to data. If the file ends too early, that is decodeHead's
-// error. Other errors of reading are returned unchanged.
+// brokenOff returns the error for a file that could be read only up to data. If the file ends too early, it returns decodeHead's
+// error. It returns other read errors unchanged.
 func brokenOff(err error, data []byte) error {
 	if !errors.Is(err, io.EOF) && !errors.Is(err, io.ErrUnexpectedEOF) {
 		return err
@@ -46,7 +46,7 @@ func brokenOff(err error, data []byte) error {
 	return err
 }
 
-// encodeHead returns the part of a file before the body. The comment on storeMagic has the layout.
+// encodeHead returns the part of a file before the body. The comment on storeMagic describes the layout.
 func encodeHead(m wire.Message) []byte {
 	owner := m.Owner[:min(len(m.Owner), maxOwner)]
 	b := append([]byte(storeMagic), 0, storeVersion)
@@ -59,8 +59,8 @@ func encodeHead(m wire.Message) []byte {
 	return binary.BigEndian.AppendUint32(b, crc32.Checksum(b, castagnoli))
 }
 
-// decodeHead decodes the head at the start of data. Its errors are ErrCorrupt, or errUnknownFormat if a later version of this
-// program wrote the file.
+// decodeHead decodes the head at the start of data. It returns ErrCorrupt, or errUnknownFormat if a later version of this program
+// wrote the file.
 func decodeHead(data []byte) (head storedHead, err error) {
 	if len(data) < storePrefix || !bytes.HasPrefix(data, []byte(storeMagic)) {
 		return head, fmt.Errorf("%w: not a stored message", ErrCorrupt)
@@ -124,7 +124,7 @@ func AppendRecord(b []byte, m wire.Message) []byte {
 	return binary.BigEndian.AppendUint32(b, crc32.Checksum(m.Body, castagnoli))
 }
 
-// ReadRecord reads the next message that AppendRecord wrote. After the last one, the error is io.EOF.
+// ReadRecord reads the next message that AppendRecord wrote. After the last message, the error is io.EOF.
 func ReadRecord(r io.Reader) (wire.Message, error) {
 	first := make([]byte, 1)
 	if _, err := io.ReadFull(r, first); err != nil {
@@ -136,7 +136,7 @@ func ReadRecord(r io.Reader) (wire.Message, error) {
 	return m, err
 }
 
-// readRecord reads the head and the body of a message. Errors other than those of decodeHead mean that r could not be read.
+// readRecord reads the head and the body of a message. It returns decodeHead's errors, or an error if r cannot be read.
 func readRecord(r io.Reader) (storedHead, []byte, error) {
 	head, err := readHeadFrom(r)
 	if err != nil {

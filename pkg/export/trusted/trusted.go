@@ -1,4 +1,4 @@
-// Package trusted opens and locks files in places where other users may have put links.
+// Package trusted opens and locks files in folders in which other users can create symbolic links.
 package trusted
 
 import (
@@ -14,18 +14,18 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// A privileged exporter must not follow another user's symbolic link, because it would write to places where that user cannot. A
-// link is trusted only if nobody but root and this process's user can have made it.
+// A privileged exporter must not follow another user's symbolic link, because it would write to files to which that user has no
+// access. A link is trusted only if only root or this process's user can have created it.
 
 // errLink is the error for a path with an untrusted link.
 var errLink = errors.New("is a symbolic link that another user might have made: name its target")
 
 const maxLinks = 40
 
-// openFolder matches the kernel's folder of a process's open files, to which /dev/stdout leads.
+// openFolder matches the folder in which the kernel lists a process's open files. /dev/stdout leads to this folder.
 var openFolder = regexp.MustCompile(`^/proc/[0-9]+/fd$`)
 
-// Path returns an absolute path to the same file without links. The last part need not exist.
+// Path returns an absolute path without links to the same file. The last part of the path need not exist.
 func Path(path string) (string, error) {
 	abs, err := filepath.Abs(path)
 	if err != nil {
@@ -73,7 +73,7 @@ func Path(path string) (string, error) {
 	return cur, nil
 }
 
-// trustedLink returns an error if another user can have made or replaced the link in dir.
+// trustedLink returns an error if another user can have created or replaced the link in dir.
 func trustedLink(dir string, link fs.FileInfo) error {
 	info, err := os.Stat(dir)
 	if err != nil {
@@ -89,21 +89,21 @@ func trustedLink(dir string, link fs.FileInfo) error {
 	return nil
 }
 
-// Open opens a file, and creates it for this user alone. It follows no untrusted links and does not wait for the other end of a
-// pipe.
+// Open opens or creates a file. Only this user has access to a new file. Open follows no untrusted links and does not wait for
+// the other end of a pipe.
 func Open(path string, flag int) (*os.File, error) {
 	real, err := Path(path)
 	if err != nil {
 		return nil, err
 	}
 	if openFolder.MatchString(filepath.Dir(real)) {
-		return os.OpenFile(real, flag, 0o600) // an open file of this process, which the kernel shows as a link
+		return os.OpenFile(real, flag, 0o600) // one of this process's open files, which the kernel shows as a link
 	}
 	return openWithoutLinks(real, flag)
 }
 
-// openWithoutLinks opens a file if its path has no link, not even one that was just made. It does not wait for the other end of a
-// pipe.
+// openWithoutLinks opens a file if its path contains no link, not even a link that was just created. It does not wait for the
+// other end of a pipe.
 func openWithoutLinks(path string, flag int) (*os.File, error) {
 	how := unix.OpenHow{Flags: uint64(flag | unix.O_CLOEXEC | unix.O_NONBLOCK | unix.O_NOCTTY), Resolve: unix.RESOLVE_NO_SYMLINKS}
 	if flag&os.O_CREATE != 0 {
@@ -119,7 +119,7 @@ func openWithoutLinks(path string, flag int) (*os.File, error) {
 	return os.NewFile(uintptr(fd), path), nil
 }
 
-// WithoutPath returns err without the file's path, for messages that already have it.
+// WithoutPath returns err without the file's path, for messages that already contain the path.
 func WithoutPath(err error) error {
 	var pathErr *fs.PathError
 	if errors.As(err, &pathErr) {
@@ -128,13 +128,13 @@ func WithoutPath(err error) error {
 	return err
 }
 
-// ErrLocked is the error if another process holds the lock.
+// ErrLocked means that another process holds the lock.
 var ErrLocked = errors.New("in use by other exporters")
 
-// NoFollow prevents opening a link that another user put into the storage folder.
+// NoFollow prevents the opening of a link that another user created in the storage folder.
 const NoFollow = unix.O_NOFOLLOW
 
-// ForeignOwner reports whether a file belongs to a user other than root and this process's user.
+// ForeignOwner reports whether a file belongs to a user other than root or this process's user.
 func ForeignOwner(info os.FileInfo) (owner uint32, foreign bool) {
 	st, ok := info.Sys().(*syscall.Stat_t)
 	if !ok {

@@ -19,14 +19,14 @@ const (
 )
 
 func init() {
-	// gRPC finds compressors only by registration, which is per process. If another package has registered this name, keep its
-	// compressor: it does the same.
+	// gRPC finds compressors only in a registry that the whole process shares. If another package has registered this name, keep
+	// its compressor, which does the same.
 	if encoding.GetCompressor(Zstd) == nil {
 		encoding.RegisterCompressor(&grpcZstd{})
 	}
 }
 
-// gzipWriters have level 6. BenchmarkCompress in test/bench compared the compressors on a request of 145 kB:
+// gzipWriters use level 6. BenchmarkCompress in test/bench compared the compressors with a request of 145 kB:
 //
 //	gzip, standard library, level 6   4.2 ms   1:8.0   what gRPC's own compressor does
 //	gzip, klauspost, level 6          1.5 ms   1:8.3
@@ -34,15 +34,16 @@ func init() {
 //	zstd, klauspost, fastest          0.9 ms   1:9.9
 //	zstd, klauspost, default          1.4 ms   1:10.1
 //
-// A node sends such a request about every ten seconds. A millisecond of CPU is cheaper than a tenth more bytes on the network and
-// in the receiver, so gzip stays at level 6. With zstd, the fastest level is as small as the default.
+// A node sends such a request about every ten seconds. A millisecond of CPU time costs less than 10 % more bytes on the network
+// and in the receiver, so gzip uses level 6. With zstd, the result of the fastest level is almost as small as that of the
+// default.
 var gzipWriters = sync.Pool{New: func() any { return gzip.NewWriter(io.Discard) }}
 
-// zstdWriters are encoders that start no goroutines.
+// zstdWriters are encoders that do not start goroutines.
 var zstdWriters = sync.Pool{New: func() any {
 	w, err := zstd.NewWriter(nil, zstd.WithEncoderConcurrency(1), zstd.WithEncoderLevel(zstd.SpeedFastest))
 	if err != nil {
-		panic(fmt.Sprintf("zstd options: %v", err)) // they are constants
+		panic(fmt.Sprintf("zstd options: %v", err)) // the options are constants
 	}
 	return w
 }}
@@ -64,7 +65,7 @@ func Compressed(compression string, body []byte) ([]byte, error) {
 	return body, nil
 }
 
-// GRPCGzip is a connection's gzip compressor, a grpc.Compressor.
+// GRPCGzip is a connection's gzip compressor. It implements grpc.Compressor.
 type GRPCGzip struct{}
 
 // Type implements grpc.Compressor.
@@ -92,7 +93,7 @@ func (*grpcZstd) Compress(w io.Writer) (io.WriteCloser, error) {
 	return pooledEncoder{enc}, nil
 }
 
-// pooledEncoder gives its encoder back on Close.
+// pooledEncoder returns its encoder to the pool on Close.
 type pooledEncoder struct{ *zstd.Encoder }
 
 func (p pooledEncoder) Close() error {

@@ -16,8 +16,8 @@ import (
 	"google.golang.org/protobuf/reflect/protoreflect"
 )
 
-// JSON converts a request from the wire format to OTLP's JSON mapping, on one line. Files use it too, because ProfilesData has
-// the same fields as a request.
+// JSON converts a request from the wire format to OTLP's JSON mapping, on one line. The file transport also uses it, because
+// ProfilesData has the same fields as a request.
 func JSON(body []byte) ([]byte, error) {
 	data, err := Decode(body)
 	if err != nil {
@@ -32,10 +32,10 @@ func MarshalJSON(m proto.Message) ([]byte, error) {
 }
 
 // decoders limits the process to one decoded request at a time, because a decoded request is many times as large as an encoded
-// one.
+// request.
 var decoders = make(chan struct{}, 1)
 
-// ErrBusy is the error of Alone if another caller is decoding.
+// ErrBusy is Alone's error if another caller is decoding.
 var ErrBusy = errors.New("other exporters are encoding their requests")
 
 // Alone runs encode, which decodes body, while no other caller decodes. It waits for its turn until ctx ends.
@@ -59,8 +59,8 @@ func Decode(body []byte) (*otlpprofiles.ProfilesData, error) {
 }
 
 // hexFields are the byte fields that OTLP writes in hexadecimal instead of base64
-// (https://opentelemetry.io/docs/specs/otlp/#json-protobuf-encoding). The specification names the two of traces. Receivers read
-// profileId in the same way.
+// (https://opentelemetry.io/docs/specs/otlp/#json-protobuf-encoding). The specification names only traceId and spanId. Receivers
+// read profileId in the same way.
 var hexFields = map[protoreflect.Name]bool{"trace_id": true, "span_id": true, "profile_id": true}
 
 // appendMessage appends m in protobuf's JSON mapping with OTLP's changes: enums are numbers, and hexFields are hexadecimal. It
@@ -146,13 +146,13 @@ func appendFloat(b []byte, f float64) []byte {
 	return strconv.AppendFloat(b, f, 'g', -1, 64)
 }
 
-// appendString quotes s. Most strings need no escape and are copied.
+// appendString quotes s. Most strings need no escapes and are copied.
 func appendString(b []byte, s string) []byte {
 	for i := range len(s) {
 		if c := s[i]; c < 0x20 || c == '"' || c == '\\' || c >= utf8.RuneSelf {
 			quoted, err := json.Marshal(s)
 			if err != nil {
-				quoted = []byte(`""`) // cannot happen with a string
+				quoted = []byte(`""`) // cannot happen for a string
 			}
 			return append(b, quoted...)
 		}

@@ -8,7 +8,7 @@ import (
 
 var errWire = errors.New("not a protobuf message")
 
-// pathToSample has the field numbers from a request to its samples: resource_profiles, scope_profiles, profiles, samples.
+// pathToSample lists the field numbers from a request to its samples: resource_profiles, scope_profiles, profiles, samples.
 var pathToSample = []protowire.Number{1, 2, 2, 2}
 
 // numbering maps field numbers of an older wire layout to the current ones.
@@ -19,31 +19,32 @@ type numbering struct {
 // sample19 maps the fields of Sample before OTLP 1.10: values, attribute_indices, link_index.
 var sample19 = map[protowire.Number]protowire.Number{2: 4, 3: 2, 4: 3}
 
-// VersionHeader names the development version of the profiles protocol. With it, a receiver can refuse an unknown version instead
-// of misreading it. Version 1 is the layout of OTLP 1.10 and 1.11. Older layouts have no number
+// VersionHeader names the development version of the profiles protocol. With this header, a receiver can reject an unknown
+// version instead of misreading the request. Version 1 is the layout of OTLP 1.10 and 1.11. Older layouts have no number
 // (https://github.com/open-telemetry/opentelemetry-proto/pull/857).
 const (
 	VersionHeader = "otlp-profiles-development-version"
 	Version       = "1"
 )
 
-// Versioned reports whether the layout of an otlp_version has a development version.
+// Versioned reports whether an otlp_version has a development version.
 func Versioned(otlpVersion string) bool { return oldLayouts[otlpVersion] == nil }
 
-// Today is the otlp_version of queued requests and of this program's protobuf types.
+// Today is the otlp_version of queued requests and this program's protobuf types.
 const Today = "1.11"
 
 // oldLayouts are the older layouts, by otlp_version.
 var oldLayouts = map[string]*numbering{
 	"1.9": {sample: sample19},
-	// OTLP 1.8 had comment_strindices as field 7, so its later fields are one higher. comment_strindices is never written.
+	// In OTLP 1.8, field 7 was comment_strindices, so the numbers of later fields are higher by one. comment_strindices is never
+	// written.
 	"1.8": {profile: map[protowire.Number]protowire.Number{8: 7, 9: 8, 10: 9, 11: 10, 12: 11}, sample: sample19},
 }
 
 // Known reports whether the layout of an otlp_version can be read.
 func Known(otlpVersion string) bool { return otlpVersion == Today || oldLayouts[otlpVersion] != nil }
 
-// FromLayout converts a request from the layout of an otlp_version to today's.
+// FromLayout converts a request from the layout of an otlp_version to the current layout.
 func FromLayout(body []byte, otlpVersion string) ([]byte, error) {
 	old := oldLayouts[otlpVersion]
 	if old == nil {
@@ -52,7 +53,7 @@ func FromLayout(body []byte, otlpVersion string) ([]byte, error) {
 	return old.renumber(make([]byte, 0, len(body)), body, pathToSample)
 }
 
-// ToLayout converts a request from today's layout to that of an otlp_version.
+// ToLayout converts a request from the current layout to the layout of an otlp_version.
 func ToLayout(body []byte, otlpVersion string) ([]byte, error) {
 	old := oldLayouts[otlpVersion]
 	if old == nil {
@@ -69,7 +70,7 @@ func ToLayout(body []byte, otlpVersion string) ([]byte, error) {
 	return inverse.renumber(make([]byte, 0, len(body)), body, pathToSample)
 }
 
-// renumber appends in to out with other field numbers. path leads from in to the samples.
+// renumber appends in to out with changed field numbers. path leads from in to the samples.
 func (n *numbering) renumber(out, in []byte, path []protowire.Number) ([]byte, error) {
 	var to map[protowire.Number]protowire.Number
 	switch len(path) {

@@ -1,4 +1,4 @@
-// Package wire has the encodings of a request: the layouts of OTLP's versions, JSON and compression.
+// Package wire implements the encodings of a request: the layouts of OTLP's versions, JSON and compression.
 package wire
 
 import (
@@ -7,19 +7,19 @@ import (
 
 // Message is one encoded ExportProfilesServiceRequest.
 type Message struct {
-	// Body is the request in wire format, uncompressed, in the layout of OTLP 1.11. The exporter converts it before sending, and
-	// owns it after Enqueue.
+	// Body is the request in wire format, uncompressed, in the layout of OTLP 1.11. The exporter owns the body after Enqueue, and
+	// converts it before sending.
 	Body []byte
 	// Rows is the number of gadget rows that were merged into the request.
 	Rows int64
-	// Samples and Profiles count the content of the request.
+	// Samples and Profiles are the numbers of samples and profiles in the request.
 	Samples  int64
 	Profiles int
-	// Start and End bound the time of the data; zero if unknown.
+	// Start and End are the time range of the data, or zero if unknown.
 	Start, End time.Time
-	// Owner is the resource if the request has only one, else empty. If the queue is full, the owner with the most bytes loses
-	// its oldest message.
+	// Owner is the resource if the request contains only one resource, and otherwise empty. If the queue is full, the owner with
+	// the most bytes loses its oldest message.
 	Owner string
-	// Origin is the source of the rows, used only for counts. It is empty if unknown, as after a restart.
+	// Origin is the source of the rows, used only for counts. It is empty if unknown, for example after a restart.
 	Origin string
 }

@@ -143,7 +143,7 @@ func readDebugTable(ctx context.Context, r io.ReaderAt, size int64, o symtab.Rea
 	return t, nil
 }
 
-// optional drops the error if a debug file or .gnu_debugdata is damaged. Such data count as missing.
+// optional drops the error if a debug file or .gnu_debugdata is damaged. Such data counts as missing.
 func optional(err error) error {
 	if errors.Is(err, symtab.ErrMalformed) {
 		return nil

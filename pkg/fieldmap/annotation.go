@@ -40,7 +40,7 @@ var (
 	fieldAnnotations = []string{annSampleAttribute, annResourceAttribute, annTimestamp, annTraceID, annSpanID}
 )
 
-// unknownAnnotations warns about profiles.* annotations that nothing reads.
+// unknownAnnotations warns about profiles.* annotations that are unknown or in the wrong place.
 func (c *compiler) unknownAnnotations() {
 	check := func(what string, annotations map[string]string, known, elsewhere []string, other string) {
 		for _, key := range slices.Sorted(maps.Keys(annotations)) {
@@ -62,8 +62,8 @@ func (c *compiler) unknownAnnotations() {
 // maxNameBytes bounds the names and keys that an image can set.
 const maxNameBytes = 128
 
-// protectedPrefixes begin the keys that an image cannot write. They identify a workload, the producer of the telemetry, or how
-// a frame was made.
+// protectedPrefixes are prefixes of the keys that an image must not set. These keys identify a workload or the producer of the
+// telemetry, or describe a frame's origin.
 var protectedPrefixes = []string{
 	"service", "k8s", "container", "host", "os", "cloud", "deployment", "telemetry",
 	"process.executable", "profile", "pprof",
@@ -89,7 +89,7 @@ func checkName(s string) error {
 	return nil
 }
 
-// checkKey returns an error if an image may not write an attribute with this key.
+// checkKey returns an error if an image must not set an attribute with this key.
 func checkKey(key string) error {
 	if err := checkName(key); err != nil {
 		return err
@@ -103,21 +103,21 @@ func checkKey(key string) error {
 			return fmt.Errorf("an image must not set %s attributes", p+".*")
 		}
 	}
-	// Receivers that only have labels replace dots and dashes by underscores.
+	// Receivers that only support labels replace dots and dashes with underscores.
 	if isIdentityLabel(label(lower)) {
 		return fmt.Errorf("it looks like an attribute that an image must not set")
 	}
 	return nil
 }
 
-// protectedLabelPrefixes are protected prefixes as receivers write them that only have labels. Ordinary words are not included:
-// container_count identifies nothing.
+// protectedLabelPrefixes are the protected prefixes in the form of receivers that only support labels. Ordinary words are not
+// included: container_count identifies no workload.
 var protectedLabelPrefixes = []string{
 	"k8s_", "cloud_", "deployment_", "telemetry_", "process_executable_", "pprof_", "profile_frame_",
 	"host_image_", "host_cpu_", "container_image_", "container_runtime_", "oci_",
 }
 
-// protectedLabels are the identity attributes that have none of these prefixes.
+// protectedLabels are the identity attributes without any of these prefixes.
 var protectedLabels = func() map[string]struct{} {
 	labels := map[string]struct{}{}
 	for _, l := range []string{"host_ip", "host_mac", "host_type", "os_name", "os_version", "os_build_id", "os_description", "container_command"} {

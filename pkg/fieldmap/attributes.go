@@ -10,7 +10,7 @@ import (
 // maxSampleAttributes is the default limit, for an Exporter that config.Load did not make.
 const maxSampleAttributes = 32
 
-// canonical maps fields of Inspektor Gadget (IG) to the attributes that the semantic conventions have for them, by their meaning.
+// canonical maps the meanings of Inspektor Gadget (IG) fields to the attributes that the semantic conventions define for them.
 var canonical = map[string]string{
 	processComm:       "thread.name",
 	processPID:        "process.pid",
@@ -20,7 +20,7 @@ var canonical = map[string]string{
 	"proc.uid":        "process.user.id", // in this project's struct profiles_process
 }
 
-// These fields are added by IG's enrichment to rows of known containers.
+// IG's enrichment adds these fields to rows of known containers.
 const (
 	idNamespace = iota
 	idPod
@@ -37,8 +37,8 @@ const (
 	numIdentities
 )
 
-// identities pairs these fields with the resource attributes that they become. Fields without an attribute only serve to derive
-// others.
+// identities pairs these fields with the resource attributes that they become. Fields without an attribute only serve to
+// derive other attributes.
 var identities = [numIdentities]struct{ field, key string }{
 	idNamespace:        {"k8s.namespace", keyNamespace},
 	idPod:              {"k8s.podName", keyPod},
@@ -80,8 +80,7 @@ func (c *compiler) identity() {
 	}
 }
 
-// identityOf returns the index in identities of a field, or -1. A member of the gadget's own event struct may have the same
-// name.
+// identityOf returns a field's index in identities, or -1. A member of the gadget's own event struct may have the same name.
 func (c *compiler) identityOf(acc datasource.FieldAccessor) int {
 	if !c.ours || acc.Type() != api.Kind_String || datasource.FieldFlagStaticMember.In(acc.Flags()) {
 		return -1
@@ -89,7 +88,7 @@ func (c *compiler) identityOf(acc datasource.FieldAccessor) int {
 	return slices.IndexFunc(identities[:], func(id struct{ field, key string }) bool { return id.field == acc.FullName() })
 }
 
-// attributes decides whether each field becomes an attribute, with which key and where. It applies the defaults first, then the
+// attributes decides which fields become attributes, and sets their keys and places. It applies the defaults first, then the
 // image's annotations, then the settings.
 func (c *compiler) attributes() {
 	p := c.plan
@@ -135,7 +134,7 @@ func (c *compiler) attributes() {
 	}
 }
 
-// attribute returns the key and the place of a field's attribute. The place is nowhere if the field has none.
+// attribute returns the key and the place of a field's attribute. The place is nowhere if the field has no attribute.
 func (c *compiler) attribute(acc datasource.FieldAccessor) (key string, where place) {
 	name := acc.FullName()
 	meaning := c.meaning(acc)
@@ -185,10 +184,10 @@ func (c *compiler) attribute(acc datasource.FieldAccessor) (key string, where pl
 	}
 
 	if identity && known && (where == nowhere || key == own) {
-		// Plan.derive makes this attribute and puts it where the settings say: by default only on the resource.
+		// Plan.derive creates this attribute and puts it where the settings say. By default, that is only the resource.
 		return key, nowhere
 	}
-	// The settings may name an attribute by its key, its key in the conventions, its field, or the field that this stands for.
+	// The settings can refer to an attribute by its key, its key in the conventions, its field, or the field's meaning.
 	for _, k := range []string{key, own, name, meaning} {
 		if pl, ok := c.plan.placement[k]; ok && k != "" {
 			if where == nowhere && pl != nowhere {

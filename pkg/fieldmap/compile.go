@@ -23,14 +23,14 @@ type compiler struct {
 	ann    map[string]string
 	fields []datasource.FieldAccessor // without unreferenced fields
 	byName map[string]datasource.FieldAccessor
-	nested bool // rows have their process in a struct
+	nested bool // rows hold their process in a struct
 	ours   bool // IG added the fields k8s.* and runtime.*, not the gadget's image
 	plan   *Plan
 }
 
-// Compile makes the Plan of a data source from its annotations and fields. Call it at PreStart, when all operators have added
+// Compile creates a data source's Plan from its annotations and fields. Call it at PreStart, when all operators have added
 // their fields. The error is ErrNoStack if the data source has no stack. Any other error names the data source and the remedy.
-// Compile ignores an unneeded wrong annotation with a warning.
+// Compile ignores an invalid annotation that is not needed, and logs a warning.
 func Compile(ds datasource.DataSource, o Options) (*Plan, error) {
 	c := &compiler{ds: ds, o: o, ann: ds.Annotations(), byName: map[string]datasource.FieldAccessor{}}
 	for _, acc := range ds.Accessors(false) {
@@ -42,8 +42,8 @@ func Compile(ds datasource.DataSource, o Options) (*Plan, error) {
 			c.byName[acc.FullName()] = acc
 		}
 	}
-	// IG enriches data sources that have a namespace to look up. It would fail on existing fields of these names. In any other
-	// data source, such fields come from the image and do not identify a workload.
+	// IG enriches data sources that have a namespace field. It would fail if fields with these names already existed. In any
+	// other data source, such fields come from the image and do not identify a workload.
 	c.ours = len(ds.GetFieldsWithTag("type:"+ebpftypes.MntNsTypeName, "type:"+ebpftypes.NetNsTypeName)) > 0
 
 	c.findNested()
@@ -73,8 +73,8 @@ func Compile(ds datasource.DataSource, o Options) (*Plan, error) {
 	return p, nil
 }
 
-// share makes the Plan use the stacks and stack keys of Options.First, so that both are made once for all exporters of a data
-// source. If a field makes a stack distinct for this Plan only, it goes into the key of the rows instead.
+// share makes the Plan use the stacks and stack keys of Options.First. So both are computed once for all exporters of a data
+// source. A field that distinguishes stacks for this Plan only becomes part of the row key instead.
 func (c *compiler) share() {
 	p, first := c.plan, c.o.First
 	if first == nil {
@@ -301,8 +301,8 @@ func (c *compiler) time() {
 	c.plan.bootOffset = uint64(time.Now().UnixNano()) - procfs.SinceBoot()
 }
 
-// targetName returns the full name of the field that IG formats from a raw field. The annotation names it. Otherwise it is the
-// raw name without _raw, below the same parent.
+// targetName returns the full name of the field that IG formats from a raw field. An annotation can set the name. The default
+// is the raw name without _raw, below the same parent.
 func targetName(raw datasource.FieldAccessor, annotation string) string {
 	name, ok := raw.Annotations()[annotation]
 	if !ok {

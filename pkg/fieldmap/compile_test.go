@@ -40,7 +40,7 @@ func TestProfileCPU(t *testing.T) {
 	require.Equal(t, "cart", resource(t, p, d)["service.name"])
 }
 
-// events makes a data source of single events with every kind of stack and no annotations.
+// events creates a data source whose rows are single events, with every kind of stack and no annotations.
 func events(t testing.TB, metadata string) *source {
 	t.Helper()
 	members := []*member{ //nolint:prealloc // the rest has a function of its own

@@ -14,7 +14,7 @@ import (
 	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/proccontext"
 )
 
-// contexts holds the contexts that processes publish in a test, by PID. It records which processes it was asked to watch.
+// contexts holds the contexts that processes publish in a test, by PID. It records the watched processes.
 type contexts struct {
 	said    map[uint32]*proccontext.Context
 	watched map[uint32]string
@@ -61,7 +61,7 @@ func TestContext(t *testing.T) {
 		said     *proccontext.Context // nil means said
 		settings func(e *config.Exporter, o *Options)
 		want     map[string]any
-		owner    string // "" means that it is not asked for
+		owner    string // "" means that nobody watches the process
 	}{
 		{name: "host", row: hostRow(), want: plus(map[string]any{"process.executable.name": "nginx", "host.name": "machine"}), owner: "host/nginx"},
 		{
@@ -133,8 +133,8 @@ func TestContext(t *testing.T) {
 	}
 }
 
-// TestContextGroups checks that services outside containers are bounded by their final names. The rest becomes the host,
-// without any context.
+// TestContextGroups checks that services outside containers are bounded by their final names. The other services become the
+// host, without any context.
 func TestContextGroups(t *testing.T) {
 	root := t.TempDir()
 	for pid, exe := range map[uint32]string{1: "/usr/bin/python3", 2: "/usr/bin/ruby", 3: "/usr/bin/perl"} {

@@ -57,7 +57,7 @@ func (c *compiler) profileName() string {
 	return name
 }
 
-// types makes the sample types, one per value field. All of them are distinct.
+// types creates the sample types, one per value field. All of them are distinct.
 func (c *compiler) types() []profile.ValueType {
 	typeNames, units := splitPositions(c.ann[annType]), splitPositions(c.ann[annUnit])
 	n := max(1, len(c.plan.values))

@@ -58,7 +58,8 @@ type source struct {
 	size      uint32
 }
 
-// newSource makes a data source as IG does, from the event's members and the gadget's metadata (the YAML of one data source).
+// newSource creates a data source as IG does, from the event's members and the gadget's metadata (the YAML of one data
+// source).
 func newSource(t testing.TB, name, metadata string, members ...*member) *source {
 	t.Helper()
 	v := viper.New()
@@ -105,7 +106,7 @@ func userStackMembers(name string, first int) []*member {
 	}
 }
 
-// enrich adds the fields of IG's container enrichment, with IG's own code.
+// enrich adds the fields of IG's container enrichment by calling IG's own code.
 func (s *source) enrich() *source {
 	s.t.Helper()
 	_, err := compat.WrapAccessors(s.DataSource, nil, nil)
@@ -145,7 +146,7 @@ func (s *source) annotate(field, annotation, value string) *source {
 	return s
 }
 
-// row makes a row. The type of the field decides how a value is written: as text, bytes or a number.
+// row creates a row. The field's type decides how a value is written: as text, bytes or a number.
 func (s *source) row(values map[string]any) datasource.Data {
 	s.t.Helper()
 	array, err := s.NewPacketArray()

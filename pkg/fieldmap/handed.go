@@ -10,12 +10,12 @@ import (
 	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/stack"
 )
 
-// StackTag marks a field with the ID of a stack whose frames an operator has. The ID is an unsigned 64-bit number and is never
-// reused. The operator sets the gadget's variable StacksVar to a Stacks.
+// StackTag marks a field that holds the ID of a stack whose frames an operator provides. The ID is an unsigned 64-bit number
+// and is never reused. The operator sets the gadget's variable StacksVar to a Stacks.
 const StackTag = "type:profiles_stack"
 
 // WholeStack is a member that an operator adds to Inspektor Gadget's user stack. It holds a stack ID as described at StackTag.
-// If it is not 0, that stack replaces the stack by frame pointers.
+// If the ID is not 0, its stack replaces the one collected with frame pointers.
 const WholeStack = "whole"
 
 // StacksVar is the gadget's variable that holds the Stacks of its rows.
@@ -25,15 +25,15 @@ const StacksVar = "profiles.stacks"
 // so that the common settings and bounds apply. It is set before the gadget starts.
 const TablesVar = "profiles.tables"
 
-// Stacks knows the frames of stacks by their IDs.
+// Stacks returns the frames of stacks by ID.
 type Stacks interface {
-	// Frames appends the frames of a stack, leaf first, and returns the outcome. pending reports that more may be known later.
-	// It is called while a row with the ID is being delivered, in the same goroutine.
+	// Frames appends the frames of a stack, leaf first, and returns the outcome. pending reports that more may become known
+	// later. Frames is called while a row with the ID is being delivered, in the same goroutine.
 	Frames(dst []profile.Frame, id uint64) (frames []profile.Frame, outcome stack.Outcome, pending bool)
 }
 
-// handedStack treats a field as the ID of a stack whose frames an operator has. Without that operator, as in other programs,
-// the gadget has no such stacks and its IDs are 0.
+// handedStack treats a field as the ID of a stack whose frames an operator provides. Without that operator, for example in
+// other programs, the gadget has no such stacks, and the IDs are 0.
 func (c *compiler) handedStack(acc datasource.FieldAccessor) (stackField, error) {
 	f := stackField{name: acc.FullName(), id: newReader(c.ds, acc), handed: c.o.Stacks}
 	if acc.Type() != api.Kind_Uint64 {

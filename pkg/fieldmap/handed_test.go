@@ -11,7 +11,7 @@ import (
 	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/stack"
 )
 
-// handed is a Stacks that only has stack 17.
+// handed is a Stacks that only knows stack 17.
 type handed struct{}
 
 func (handed) Frames(dst []profile.Frame, id uint64) (frames []profile.Frame, outcome stack.Outcome, pending bool) {

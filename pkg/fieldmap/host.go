@@ -11,23 +11,23 @@ import (
 	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/proccontext"
 )
 
-// hostReader finds the service of a row by its process. Without services, all rows outside containers belong to one service.
+// hostReader finds a row's service by its process. If services is nil, all rows outside containers belong to one service.
 type hostReader struct {
 	services   *hostproc.Resolver
 	pid, inode reader // of the process, and of its executable
-	cgroup     reader // the ID of its control group
-	// contexts has the contexts of processes, or is nil if they are not used. contained includes processes in containers.
+	cgroup     reader // the ID of its cgroup
+	// contexts provides process contexts, or is nil if they are not used. contained reports that they also apply in containers.
 	contexts  Contexts
 	contained bool
 }
 
-// Contexts has the contexts of processes. Its methods never wait. proccontext.Resolver implements it.
+// Contexts provides process contexts. Its methods never block. proccontext.Resolver implements it.
 type Contexts interface {
 	Lookup(p proccontext.Process) (c *proccontext.Context, watched bool)
 	Watch(p proccontext.Process, owner string)
 }
 
-// hosts finds the fields with the process of a row.
+// hosts finds the fields that identify a row's process.
 func (c *compiler) hosts() {
 	h := &c.plan.hosts
 	contexts := c.o.Contexts != nil && (c.o.Hosts != nil || c.o.Exporter.ProcessContext == config.ContextAll)
@@ -56,7 +56,7 @@ func (c *compiler) hosts() {
 	}
 }
 
-// cgroup finds the ID of a row's control group: the first field of its type.
+// cgroup finds the field that holds a row's cgroup ID. It is the first field of that type.
 func (c *compiler) cgroup() reader {
 	for _, acc := range c.ds.GetFieldsWithTag(cgroupTag) {
 		switch {
@@ -94,8 +94,8 @@ func (p *Plan) hostService(d datasource.Data) hostproc.Service {
 	})
 }
 
-// context returns the resource that the process of a row publishes, or nil if there is none or it is not used. host reports
-// that the row is from outside containers. It does not allocate for a known process.
+// context returns the context that a row's process publishes. It returns nil if there is none or contexts are not used. host
+// reports that the row comes from outside containers. context does not allocate for a known process.
 func (p *Plan) context(d datasource.Data, host bool) *proccontext.Context {
 	h := &p.hosts
 	if h.contexts == nil || host && h.services == nil || !host && !h.contained {
@@ -112,7 +112,8 @@ func (p *Plan) context(d datasource.Data, host bool) *proccontext.Context {
 	return c
 }
 
-// owner identifies the processes that share a bound on their own names: the container's, or the service's outside containers.
+// owner identifies the processes that share a limit on published names. They run in one container or, outside containers,
+// belong to one service.
 func (p *Plan) owner(d datasource.Data, host bool) string {
 	if host {
 		return "host/" + p.hostService(d).Name
@@ -127,7 +128,7 @@ func (p *Plan) owner(d datasource.Data, host bool) string {
 	return owner
 }
 
-// processKey makes the key of a row's resource depend on its process's service and context.
+// processKey adds the service and the context of the row's process to the resource's key.
 func (p *Plan) processKey(resource uint64, d datasource.Data) uint64 {
 	if p.hosts.services == nil && p.hosts.contexts == nil {
 		return resource

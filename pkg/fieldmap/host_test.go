@@ -80,8 +80,8 @@ func TestHostServices(t *testing.T) {
 	require.False(t, one.Resource(nginx).Host)
 }
 
-// TestHostServiceByControlGroup checks that a row's control group gives the unit of an ended process. Rows from containers do
-// not change.
+// TestHostServiceByControlGroup checks that a row's cgroup reveals the unit of an exited process. Rows from containers do not
+// change.
 func TestHostServiceByControlGroup(t *testing.T) {
 	mount := "/sys/fs/cgroup"
 	if _, err := os.Stat(mount + "/cgroup.procs"); err != nil {

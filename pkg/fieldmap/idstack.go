@@ -18,8 +18,8 @@ func HasIDs(ds datasource.DataSource) bool {
 	return len(ds.GetFieldsWithTag(kernelIDTag))+len(ds.GetFieldsWithTag(userIDTag)) > 0
 }
 
-// Present hides fields of this project's gadgets (gadgets/include) in columns and JSON. It hides stacks by ID and control
-// groups, because only this package can read them. It shows the text of user stacks.
+// Present hides fields of this project's gadgets (gadgets/include) in columns and JSON. It hides stack IDs and cgroup IDs,
+// because only this package can read them. It shows the text of user stacks.
 func Present(ds datasource.DataSource) {
 	for _, tag := range []string{kernelIDTag, userIDTag, stackKeyTag, cgroupTag, StackTag} {
 		for _, acc := range ds.GetFieldsWithTag(tag) {
@@ -65,9 +65,9 @@ func (u *unnamed) get() (uint64, error) {
 	return u.n, u.reason
 }
 
-// addByID adds the fields with stacks by ID. A gadget can declare a stack both as text and by ID and fill in either, so both
-// are read. If an annotation names the stacks (annotated), a kind (kernel or user) is only added if the annotation names it as
-// text only.
+// addByID adds the fields with stack IDs. A gadget can declare a stack both as text and as ID, and fill in either, so both are
+// read. annotated reports that an annotation names the stacks. Then a kind (kernel or user) is only added if the annotation
+// names its text but not its ID.
 func (c *compiler) addByID(annotated bool) error {
 	for _, kind := range []struct {
 		tag    string

@@ -19,7 +19,7 @@ import (
 	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/stack"
 )
 
-// idMembers returns the members of a gadget whose rows have stack IDs.
+// idMembers returns the members of a gadget whose rows hold stack IDs.
 func idMembers() []*member {
 	members := []*member{
 		{name: "kern_stack_id", kind: api.Kind_Uint32, size: 4, tags: []string{kernelIDTag}, parent: -1},
@@ -42,7 +42,7 @@ annotations:
   profiles.value-field: samples
 `
 
-// idGadget makes a gadget with both forms of stacks, as this project's gadgets have them.
+// idGadget creates a gadget with both forms of stacks, like this project's gadgets.
 func idGadget(t testing.TB, metadata string) *source {
 	t.Helper()
 	members := idMembers()
@@ -52,7 +52,7 @@ func idGadget(t testing.TB, metadata string) *source {
 	return newSource(t, "samples", metadata, members...).enrich().formatUserStack("user_stack_raw").text("kern_stack")
 }
 
-// TestPresent checks that no column and no JSON shows the fields of stacks by ID.
+// TestPresent checks that neither columns nor JSON show the fields of stack IDs.
 func TestPresent(t *testing.T) {
 	members := append(idMembers(), &member{name: "user_stack_key", kind: api.Kind_Uint64, size: 8, tags: []string{stackKeyTag}, parent: -1})
 	process := &member{name: "proc", kind: api.Kind_Bytes, size: 28, tags: []string{processTag}, parent: -1}
@@ -101,7 +101,7 @@ func idRow() map[string]any {
 // process is the process that idRow describes.
 var process = procmap.Process{PID: 4711, ExeInode: 99, ExeModified: 1_700_000_000e9 + 5, Space: 6}
 
-// functions is a Namer that knows one process.
+// functions is a Namer for a single process.
 type functions struct {
 	pending bool
 	n       int
@@ -136,7 +136,7 @@ func mapSpecs(kind ebpf.MapType, valueSize uint32) func(string) *ebpf.MapSpec {
 	}
 }
 
-// stackMap makes a stack map with one stack.
+// stackMap creates a stack map with one stack.
 func stackMap(t *testing.T, id uint32, addrs ...uint64) func() *ebpf.Map {
 	t.Helper()
 	if os.Geteuid() != 0 {
@@ -213,7 +213,7 @@ func TestIDStacks(t *testing.T) {
 	}
 }
 
-// TestPendingStack checks a stack that is known better when the window ends.
+// TestPendingStack checks a stack whose names are only known when the window ends.
 func TestPendingStack(t *testing.T) {
 	f := &functions{pending: true}
 	s := idGadget(t, idMetadata)
@@ -239,7 +239,7 @@ func TestPendingStack(t *testing.T) {
 	require.Equal(t, [names.NumStates]uint64{names.Named: 2}, p.Stats().UserFrames)
 }
 
-// TestStackLedAstray checks stacks that reach the recording's limit. One continues in code; the others left code and are
+// TestStackLedAstray checks stacks that reach the recording limit. One continues in code. The others have left code and are
 // incomplete.
 func TestStackLedAstray(t *testing.T) {
 	deep := slices.Repeat([]uint64{0x401000, 0x402000}, 64)[:127]
@@ -294,7 +294,7 @@ func TestIDStacksWithoutANamer(t *testing.T) {
 	require.Equal(t, [names.NumStates]uint64{names.Gone: 2}, p.Stats().UserFrames)
 }
 
-// TestIDStackThatComesBack checks a stack that is evicted from the map and recorded again.
+// TestIDStackThatComesBack checks a stack that is evicted from the map and then recorded again.
 func TestIDStackThatComesBack(t *testing.T) {
 	s := idGadget(t, idMetadata)
 	o := idOptions(t, &functions{})
@@ -314,7 +314,7 @@ func TestIDStackThatComesBack(t *testing.T) {
 	require.Equal(t, "main.work", sm.Stack[1].Name)
 }
 
-// TestIDStackOfTheKernel names a function of the running kernel.
+// TestIDStackOfTheKernel checks that a function of the running kernel gets its name.
 func TestIDStackOfTheKernel(t *testing.T) {
 	symbols, err := stack.LoadKernelSymbols()
 	if err != nil {
@@ -416,7 +416,7 @@ func TestIDStackFields(t *testing.T) {
 	}
 }
 
-// TestIDStacksBesideText checks that choosing a kind of stack chooses both its forms.
+// TestIDStacksBesideText checks that selecting a kind of stack selects both its forms.
 func TestIDStacksBesideText(t *testing.T) {
 	for _, tc := range []struct {
 		stacks string

@@ -44,8 +44,8 @@ func (c *compiler) labelled() func(key string) string {
 	}
 }
 
-// labelKeys gives every attribute that a row can have its name as a label. All keys are known here, so a name never depends on
-// a row.
+// labelKeys assigns a label name to every attribute that a row can have. All keys are known here, so a name never depends on a
+// row.
 func (c *compiler) labelKeys() {
 	p := c.plan
 	if !c.o.Exporter.LabelKeys {
@@ -82,8 +82,8 @@ func (c *compiler) labelKeys() {
 	}
 }
 
-// labelKey turns a key into a label: it has only letters, digits and _, and does not begin with a digit. service.name does not
-// change, because receivers look for it and make the label themselves.
+// labelKey turns a key into a label name. A label name consists of letters, digits and _, and does not begin with a digit.
+// service.name does not change, because receivers look for it and create the label themselves.
 func labelKey(key string) string {
 	if key == keyServiceName {
 		return key

@@ -29,22 +29,22 @@ type Options struct {
 	Name string
 	Host Host
 	// KernelMap returns the kernel stack map of the running gadget, or nil while there is none. UserMap and BuildIDMap do the
-	// same for user stacks, for rows without text. Only Sample calls them. They may be nil.
+	// same for user stacks, for rows without text. Only SampleOf calls them. They may be nil.
 	KernelMap, UserMap, BuildIDMap func() *ebpf.Map
 	// MapSpec returns the gadget's definition of the named map, or nil. If MapSpec is nil, the gadget has no maps.
 	MapSpec func(name string) *ebpf.MapSpec
-	// Stacks has the frames of the stacks whose IDs are in rows: see StackTag. It may be nil.
+	// Stacks provides the frames of stacks whose IDs are in rows (see StackTag). It may be nil.
 	Stacks Stacks
-	// KernelSymbols has the symbols of the running kernel. If it is nil, they are read once per process.
+	// KernelSymbols holds the running kernel's symbols. If it is nil, they are read once per process.
 	KernelSymbols *stack.KernelSymbols
 	// Names finds the files and functions of user frames. If it is nil, frames stay as in the row.
 	Names Namer
 	// First is the Plan of the same data source for another exporter, or nil. Its Options must be equal except for Exporter and
-	// Name. The new Plan reads stacks with it and shares its StackKey. One goroutine must read the Samples of both.
+	// Name. The new Plan reads stacks through First and shares its StackKey. One goroutine must read the Samples of both Plans.
 	First *Plan
 	// Hosts finds the services of processes outside containers. If it is nil, all of them are one service.
 	Hosts *hostproc.Resolver
-	// Contexts has the contexts of processes. If it is nil, they are left out.
+	// Contexts provides process contexts. If it is nil, none are used.
 	Contexts Contexts
 	// Logger receives warnings about ignored annotations. It may be nil.
 	Logger logger.Logger
@@ -67,8 +67,9 @@ type Host struct {
 	NodeName string // the name of the Kubernetes node, empty outside Kubernetes
 }
 
-// DetectHost describes this machine. Its name is that of the Kubernetes node (NODE_NAME), or else the host's own. In a
-// container, it reads the host's files below HOST_ROOT. It never uses the host name of the container, which is the pod's name.
+// DetectHost describes this machine. The name is that of the Kubernetes node (NODE_NAME), or else the host's own. In a
+// container, DetectHost reads the host's files below HOST_ROOT. It never uses the container's host name, which is the pod's
+// name.
 func DetectHost() Host {
 	h := Host{
 		Arch:     archName(runtime.GOARCH),
@@ -102,7 +103,7 @@ func hostName(node, hostRoot string, inPod bool, own func() (string, error)) str
 	return name
 }
 
-// machineID reads the host's machine ID. By the convention, it is the host.id of machines outside clouds
+// machineID reads the host's machine ID. In the semantic conventions, it is the host.id of machines outside clouds
 // (https://opentelemetry.io/docs/specs/semconv/resource/host/). A pod's own file does not describe the host.
 func machineID(hostRoot string, inPod bool) string {
 	if inPod && (hostRoot == "" || hostRoot == "/") {
@@ -121,7 +122,7 @@ func machineID(hostRoot string, inPod bool) string {
 	return ""
 }
 
-// archName maps Go's name of an architecture to the convention's:
+// archName maps Go's architecture names to those of the semantic conventions:
 // https://opentelemetry.io/docs/specs/semconv/registry/attributes/host/#host-arch.
 func archName(goarch string) string {
 	switch goarch {
@@ -137,9 +138,9 @@ func archName(goarch string) string {
 
 // Descriptor describes all profiles of a data source.
 type Descriptor struct {
-	// Name is the name of the profile, for messages and as period type if no period is known.
+	// Name is the profile's name. Messages contain it, and it is the period type if no period is known.
 	Name string
-	// Types has one entry for each value of a row, and at least one.
+	// Types holds one entry per value of a row, and at least one entry.
 	Types []profile.ValueType
 	// Period and PeriodType are never empty.
 	Period     int64

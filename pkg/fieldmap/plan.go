@@ -82,12 +82,12 @@ type valueReader struct {
 type Stats struct {
 	// ShortRows counts reads of rows that are shorter than the data source declares.
 	ShortRows uint64
-	// CutResourceAttributes counts attributes over the limit of a resource.
+	// CutResourceAttributes counts resource attributes over the limit.
 	CutResourceAttributes uint64
 	// Unnamed counts kernel stacks without text whose functions could not be named. UnnamedReason is the last reason.
 	Unnamed       uint64
 	UnnamedReason error
-	// Absences counts samples without any frame by reason, for kernel and user stacks separately. It counts distinct samples.
+	// Absences counts distinct samples without frames by reason, separately for kernel and user stacks.
 	Absences [stack.NumAbsences]uint64
 	// UserFrames counts the frames of distinct user stacks by state.
 	UserFrames [names.NumStates]uint64
@@ -147,7 +147,7 @@ func (p *Plan) KeysOf(d datasource.Data, stackKey uint64) (resource, row uint64)
 	return p.keys(d, stackKey, false)
 }
 
-// keys implements KeysOf. If a row is too short, it panics, or with guard reads the missing parts as empty.
+// keys implements KeysOf. If a row is too short, keys panics. With guard, it reads the missing parts as empty.
 func (p *Plan) keys(d datasource.Data, stackKey uint64, guard bool) (resource, row uint64) {
 	resource = p.k3
 	if b := p.containerID.bytes(d, guard || p.containerID.acc == nil); len(b) > 0 {
@@ -282,7 +282,7 @@ func (p *Plan) Resource(d datasource.Data) profile.Resource {
 	return r
 }
 
-// Stack is the stack of one row. Several Plans of a data source make Samples of it. The zero value has not been read.
+// Stack is the stack of one row. Several Plans of a data source create Samples from it. The zero value is an unread stack.
 type Stack struct {
 	by      *Plan           // the Plan that read it
 	frames  []profile.Frame // of all fields
@@ -293,7 +293,7 @@ type Stack struct {
 	pending bool
 }
 
-// Forget makes s ready for another row.
+// Forget prepares s for another row.
 func (s *Stack) Forget() { s.by = nil }
 
 // SampleOf returns everything in the row except its values and resource, and the outcome of its stack. The Plans of a data

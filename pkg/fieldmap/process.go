@@ -14,8 +14,9 @@ const (
 	processPID  = "proc.pid"
 )
 
-// topLevel are the fields of rows without such a struct, as in IG's trace_tcpdrop, with the members that they stand for. IG's gadgets
-// name the process of a row like this. Fields of the same types with other names, such as tpid, are of another process.
+// topLevel are the fields of rows without such a struct, as in IG's trace_tcpdrop, with the members that they stand for. IG's
+// gadgets use these names for a row's process. Fields of the same types with other names, such as tpid, describe another
+// process.
 var topLevel = map[string]struct{ typeName, member string }{
 	"comm": {ebpftypes.CommTypeName, processComm},
 	"pid":  {ebpftypes.PidTypeName, processPID},
@@ -24,7 +25,7 @@ var topLevel = map[string]struct{ typeName, member string }{
 	"uid":  {ebpftypes.UidTypeName, "proc.creds.uid"},
 }
 
-// findNested finds out whether rows have their process in a struct.
+// findNested checks whether rows hold their process in a struct.
 func (c *compiler) findNested() {
 	for _, acc := range c.fields {
 		name := acc.FullName()
@@ -34,7 +35,7 @@ func (c *compiler) findNested() {
 	}
 }
 
-// meaning returns the name by which a field is known: that of the member of the process that it stands for, or else its own.
+// meaning returns the name of the process member that a field stands for, or else the field's own name.
 func (c *compiler) meaning(acc datasource.FieldAccessor) string {
 	name := acc.FullName()
 	field, ok := topLevel[name]

@@ -26,7 +26,7 @@ func endpointMembers(name string, first int) []*member {
 	}
 }
 
-// tcpDrop is IG's gadget trace_tcpdrop, whose rows have the process at their top level.
+// tcpDrop is IG's gadget trace_tcpdrop, whose rows hold the process at their top level.
 func tcpDrop(t testing.TB) *source {
 	t.Helper()
 	members := []*member{ //nolint:prealloc // the rest has a function of its own
@@ -57,7 +57,7 @@ func dropRow(pid uint32) map[string]any {
 	}
 }
 
-// TestProcessAtTheTopLevel: fields of IG's types for a process mean the same with and without the struct around them.
+// TestProcessAtTheTopLevel checks that IG's process fields mean the same with and without the struct around them.
 func TestProcessAtTheTopLevel(t *testing.T) {
 	settings := func(values ...string) Options {
 		o := testOptions()
@@ -156,7 +156,7 @@ func TestProcessAtTheTopLevel(t *testing.T) {
 	}
 }
 
-// TestHostServiceOfTheTopLevel: a process at the top level of a row has its own service, as one in the struct.
+// TestHostServiceOfTheTopLevel checks that a process at a row's top level gets its own service, like one in the struct.
 func TestHostServiceOfTheTopLevel(t *testing.T) {
 	root := t.TempDir()
 	for pid, p := range map[uint32][2]string{
@@ -185,7 +185,8 @@ func TestHostServiceOfTheTopLevel(t *testing.T) {
 	require.Equal(t, "web", resource(t, p, s.row(contained))["service.name"])
 }
 
-// TestUserOfThisProjectsRows: struct profiles_process has the user's ID as proc.uid, and IG's struct has it as proc.creds.uid.
+// TestUserOfThisProjectsRows checks both names of the user's ID: proc.uid in struct profiles_process, and proc.creds.uid in
+// IG's struct.
 func TestUserOfThisProjectsRows(t *testing.T) {
 	s := newSource(t, "samples", "",
 		&member{name: "kernel_stack_raw", kind: api.Kind_Uint32, size: 4, tags: []string{kernelStackTag, "type:__u32"}, parent: -1},

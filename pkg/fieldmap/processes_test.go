@@ -19,7 +19,7 @@ import (
 	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/symbols/parse"
 )
 
-// TestProcesses looks up the files of a row's process, which is this test.
+// TestProcesses checks that the files of a row's process, which is this test, are found.
 func TestProcesses(t *testing.T) {
 	if _, err := os.Stat("/proc/self/map_files"); err != nil {
 		t.Skipf("no map_files: %v", err)
@@ -69,7 +69,7 @@ func TestProcesses(t *testing.T) {
 		require.NotEqual(t, addr, last.Address)
 	}
 
-	// The threads of an address space share a key; each executable has its own.
+	// The threads of an address space share a key. Each executable has its own key.
 	_, a := p.Keys(own)
 	_, b := p.Keys(s.row(row(1, inode)))
 	_, c := p.Keys(s.row(row(1, inode+1)))

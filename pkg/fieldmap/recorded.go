@@ -8,8 +8,8 @@ import (
 )
 
 // recordedIDs maps offsets in files with build IDs to addresses in the files' symbol tables. The kernel records a build ID and
-// an offset. While a process runs, its files and their segments are known. They also apply to other processes with that file,
-// even ended ones. It is safe for concurrent use.
+// an offset. While a process runs, its files and their segments are known. The segments also apply to other processes with the
+// same file, even exited ones. It is safe for concurrent use.
 type recordedIDs struct {
 	mu   sync.Mutex
 	code map[string][]buildid.Segment

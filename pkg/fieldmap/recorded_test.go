@@ -12,8 +12,8 @@ import (
 	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/profile"
 )
 
-// TestRecordedBuildIDs checks that all addresses of one build ID are of one kind, although a gadget records offsets. That
-// includes processes that ended before their files were known.
+// TestRecordedBuildIDs checks that all addresses with one build ID are of one kind, although a gadget records offsets. That
+// includes processes that exited before their files were known.
 func TestRecordedBuildIDs(t *testing.T) {
 	const id, other = "abcd", "ef01"
 	file := &procmap.File{Path: "/bin/shop", Info: buildid.Info{GNU: id, HTLHash: "hash", Code: []buildid.Segment{{Offset: 0x1000, Size: 0x1000, Address: 0x401000}}}}

@@ -53,8 +53,8 @@ var resourceKeys = []string{
 	keyExecutable, keyExecutablePath, keyEnvironment,
 }
 
-// ownerKeys maps the kinds that own pods to their attributes. Other owners, such as the node of a static pod, have no attribute
-// and name no service.
+// ownerKeys maps the kinds of pod owners to their attributes. Other owners, such as the node of a static pod, have no
+// attribute and name no service.
 var ownerKeys = map[string]string{
 	"deployment":  "k8s.deployment.name",
 	"replicaset":  "k8s.replicaset.name",
@@ -115,7 +115,7 @@ func hasKey(attrs []profile.Attribute, key string) bool {
 	return slices.ContainsFunc(attrs, func(a profile.Attribute) bool { return a.Key == key })
 }
 
-// name returns the key that an attribute is exported under.
+// name returns the key under which an attribute is exported.
 func (p *Plan) name(key string) string {
 	if name, ok := p.names[key]; ok {
 		return name
@@ -131,8 +131,8 @@ func (p *Plan) placed(key string, def place) place {
 	return def
 }
 
-// derive makes the attributes of the row's resource, the most important first. own reports that the row has a service outside
-// containers.
+// derive creates the attributes of the row's resource, the most important first. own reports that the row belongs to a service
+// outside containers.
 func (p *Plan) derive(d datasource.Data, own bool) *list {
 	l := &list{plan: p}
 	id := func(i int) string { return p.identity[i].text(d) }

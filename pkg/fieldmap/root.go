@@ -16,10 +16,10 @@ const (
 	rootIncomplete = "[incomplete]"
 )
 
-// root determines which part of a stack is missing, and appends a frame at the root that shows it. Otherwise a reader of a
-// flame graph takes a part for the whole, and a sample without frames is invisible. A stack is incomplete if its outermost
-// function is not a known entry point. It gets a frame only with mark, or if its unwinder failed. ends[i] is where the frames
-// of field i end, and fates[i] is their outcome.
+// root determines which part of a stack is missing, and appends a frame at the root that shows it. Without that frame, a flame
+// graph would show a part as the whole stack, and hide samples without frames. A stack is incomplete if its outermost function
+// is not a known entry point. It only gets a frame with mark, or if its unwinder failed. ends[i] is where the frames of field
+// i end, and fates[i] is their outcome.
 func (s stackFields) root(frames []profile.Frame, ends []int, fates []stack.Outcome, mark bool) ([]profile.Frame, profile.Fate) {
 	fate, start := profile.Whole, 0
 	mark = mark || slices.Contains(fates, stack.Partial)

@@ -12,8 +12,8 @@ import (
 	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/stack"
 )
 
-// TestRootOfPartialStack checks that an incomplete stack by frame pointers gets a frame when the unwinder failed, whatever the
-// setting.
+// TestRootOfPartialStack checks that an incomplete stack collected with frame pointers gets a frame when the unwinder failed,
+// whatever the setting.
 func TestRootOfPartialStack(t *testing.T) {
 	fields := stackFields{{user: &stack.User{}}, {}}
 	for last, want := range map[string][]string{"work": {"clock_nanosleep", "work", "[incomplete]"}, "_start": {"clock_nanosleep", "_start"}} {
@@ -74,7 +74,7 @@ func TestRoots(t *testing.T) {
 	}
 }
 
-// TestAbsences checks the reasons of rows without any stack.
+// TestAbsences checks the reasons why rows have no stack.
 func TestAbsences(t *testing.T) {
 	id := func(v int32) uint32 { return uint32(v) }
 	noText := map[string]any{"kern_stack": nil, "user_stack_raw.symbols": nil, "user_stack_raw.addresses": nil, "user_stack_raw.buildid": nil}
@@ -108,7 +108,7 @@ func TestAbsences(t *testing.T) {
 	}
 }
 
-// TestSamplerKeepsTracing checks that a sampler keeps frames of tracing, because the workload pays for them.
+// TestSamplerKeepsTracing checks that a sampler keeps tracing frames, because the workload spends this time.
 func TestSamplerKeepsTracing(t *testing.T) {
 	traced := map[string]any{"kern_stack": "bpf_prog_1234_probe; bpf_trace_run2; __traceiter_sys_enter; do_syscall_64; "}
 	s := profileCPU(t, profileCPUMetadata)

@@ -136,7 +136,7 @@ func TestUntrustedImage(t *testing.T) {
 		require.Equal(t, map[string]any{"service.name": "host", "host.name": "machine", "host.arch": "amd64", "os.type": "linux"}, resource(t, p, d))
 	})
 	t.Run("own fields called as those of the enrichment", func(t *testing.T) {
-		// IG does not enrich a data source that has no namespace to look up.
+		// IG does not enrich a data source without a namespace field.
 		s := newSource(t, "events", plain).enrich().text("stack")
 		s.AddAnnotation(annStackFields, "stack")
 		s.annotate("k8s.podName", annSampleAttribute, "true")
@@ -177,7 +177,7 @@ func TestUntrustedImage(t *testing.T) {
 	})
 }
 
-// TestAttributeTypes checks every type of field that IG has.
+// TestAttributeTypes checks every field type of IG.
 func TestAttributeTypes(t *testing.T) {
 	for _, tc := range []struct {
 		name  string

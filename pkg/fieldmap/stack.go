@@ -16,13 +16,13 @@ const (
 	kernelStackTag = "type:" + ebpftypes.KernelStackTypeName
 	userStackTag   = "type:" + ebpftypes.UserStackTypeName
 
-	// These types of stacks are this project's own. Inspektor Gadget (IG) does not format them: a row only has their IDs.
+	// This project defines these stack types. Inspektor Gadget (IG) does not format them: a row only holds their IDs.
 	kernelIDType = "profiles_kernel_stack"
 	userIDType   = "profiles_user_stack"
 	kernelIDTag  = "type:" + kernelIDType
 	userIDTag    = "type:" + userIDType
 
-	// These types accompany them: see gadgets/include.
+	// These types accompany the stack types (see gadgets/include).
 	stackKeyTag = "type:profiles_stack_key"
 	processTag  = "type:profiles_process"
 	cgroupTag   = "type:profiles_cgroup_id"
@@ -52,7 +52,7 @@ type stackField struct {
 	pid, space, seen    reader
 	mtimeSec, mtimeNsec reader
 
-	// handed has the frames of a stack that an operator hands over. It is nil in all other forms.
+	// handed provides the frames of a stack that an operator hands over. It is nil in all other forms.
 	handed Stacks
 	// whole is the ID of the user stack in wholes, or 0.
 	whole  reader
@@ -63,7 +63,7 @@ type stackField struct {
 	unnamed *unnamed // the Plan's counter, only for kernel stacks by ID
 }
 
-// stack finds the fields with a stack by the annotation, or else by their types.
+// stack finds the stack fields by the annotation, or else by their types.
 func (c *compiler) stack() error {
 	names := SplitList(c.ann[annStackFields])
 	annotated := len(names) > 0
@@ -91,7 +91,7 @@ func (c *compiler) stack() error {
 	return nil
 }
 
-// add adds f to the fields of the sample's stack, and its readers to stackKeyFields, which distinguish stacks.
+// add adds f to the sample's stack fields, and its readers to stackKeyFields, which distinguish stacks.
 func (c *compiler) add(f stackField) {
 	p := c.plan
 	for i := range p.stacks {
@@ -140,7 +140,7 @@ func (c *compiler) discover() (names []string) {
 	return names
 }
 
-// firstStack returns the first field with a tag, under the name from nameOf. If that is "", the field is skipped. Several
+// firstStack returns the first field with a tag, under the name from nameOf. If that name is "", the field is skipped. Several
 // stacks of one kind are separate stacks and not parts of one, so only the first is used.
 func (c *compiler) firstStack(tag string, nameOf func(datasource.FieldAccessor) string) (found string) {
 	var others []string
@@ -163,7 +163,7 @@ func (c *compiler) firstStack(tag string, nameOf func(datasource.FieldAccessor) 
 }
 
 // stackField returns the stack that a field belongs to. A stack can have several fields, such as the raw field and its text.
-// Any of them may be named.
+// The annotation can name any of them.
 func (c *compiler) stackField(acc datasource.FieldAccessor) (stackField, error) {
 	if raw := structOf(acc, userStackTag); raw != nil {
 		return c.userStack(raw)
@@ -266,7 +266,7 @@ func (c *compiler) members(raw datasource.FieldAccessor, readers map[string]*rea
 }
 
 // read reads the stacks of all fields into st. The outcome is Lost if any stack was lost, and Empty only if there are no
-// frames. pending reports that more will be known of the frames later.
+// frames. pending reports that more will be known about the frames later.
 func (s stackFields) read(st *Stack, d datasource.Data) {
 	st.frames, st.ends, st.fates, st.users, st.pending = st.frames[:0], st.ends[:0], st.fates[:0], st.users[:0], false
 	var lost, truncated bool
@@ -303,8 +303,8 @@ func (s stackFields) read(st *Stack, d datasource.Data) {
 	}
 }
 
-// handedOver reads a stack from an operator, if there is one. It is the sample's whole stack. The other fields are then empty
-// or have its text for printed rows.
+// handedOver reads the stack that an operator hands over, if any. That is the sample's whole stack. The other fields are then
+// empty, or hold the stack's text for printed rows.
 func (s stackFields) handedOver(st *Stack, d datasource.Data) bool {
 	for i := range s {
 		if s[i].handed == nil {
@@ -329,7 +329,7 @@ func (s stackFields) handedOver(st *Stack, d datasource.Data) bool {
 	return false
 }
 
-// append appends the frames of one field. pending reports that more may be known of them later.
+// append appends the frames of one field. pending reports that more may be known about them later.
 func (f *stackField) append(dst []profile.Frame, d datasource.Data) (out []profile.Frame, o stack.Outcome, pending bool) {
 	if f.byID {
 		return f.appendByID(dst, d)

@@ -69,8 +69,8 @@ type frameSettings struct {
 // frameCounts counts user frames of distinct stacks by their state.
 type frameCounts [names.NumStates]atomic.Uint64
 
-// append appends the frames of a user stack in their exported form. read has the frames of the row, and named the known names
-// of their addresses or nothing. The kernel follows frame pointers. After a function without one, it reads an arbitrary
+// append appends the frames of a user stack in their exported form. read holds the row's frames. named holds the known names
+// of their addresses, or nothing. The kernel follows frame pointers. After a function without one, it reads an arbitrary
 // register. So append cuts a stack before a caller that is not in code, and returns astray.
 func (s *frameSettings) append(dst, read []profile.Frame, named []names.Frame) (out []profile.Frame, astray bool) {
 	for i := range read {
@@ -200,8 +200,9 @@ func (c *frameCounts) count(read []profile.Frame, named []names.Frame) {
 	}
 }
 
-// users sets s.Stack to the frames of st, with user frames as this Plan exports them. It returns the end of each field's frames
-// and each outcome. A stack that append cut counts as whole and not as truncated, however many frames were recorded.
+// users sets s.Stack to the frames of st, with user frames as this Plan exports them. It returns the end of each field's
+// frames and each outcome. A stack that append has cut counts as whole and not as truncated, however many frames were
+// recorded.
 func (p *Plan) users(s *profile.Sample, st *Stack) (ends []int, fates []stack.Outcome) {
 	out := p.frames[:0]
 	p.ends, p.fates = p.ends[:0], append(p.fates[:0], st.fates...)
@@ -236,7 +237,7 @@ type laterFrames struct {
 	seen     uint64
 	addrs    []uint64
 	read     []profile.Frame // nil if only addresses were read
-	// With checkRoot, the outermost of these frames decides whether the stack is complete. These frames are at the root, and
+	// With checkRoot, the outermost of these frames decides whether the stack is complete. The frames are then at the root, and
 	// nothing else is missing. With mark, an incomplete stack gets a frame at its root. With cut, the recording reached its
 	// limit: the stack is truncated unless append returns astray.
 	checkRoot, mark, cut bool

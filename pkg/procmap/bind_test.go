@@ -23,7 +23,7 @@ func identifyHere(ctx context.Context, f *os.File) (buildid.Info, time.Duration,
 	return symbols.Info(ctx, parse.Here{}, f)
 }
 
-// bare returns a Resolver without goroutines. Events come from take, and requests stay in its queues.
+// bare returns a Resolver without goroutines. take adds events, and requests stay in the queues.
 func bare() *Resolver {
 	return &Resolver{
 		identifyFile: identifyHere, watching: true, proc: "/proc", changed: make(chan struct{}), history: newHistory(), processes: map[Process]*entry{},
@@ -32,7 +32,7 @@ func bare() *Resolver {
 	}
 }
 
-// TestMappedAfterReading checks that later mappings of a process are known, too.
+// TestMappedAfterReading checks that a process's later mappings are also known.
 func TestMappedAfterReading(t *testing.T) {
 	path, err := exec.LookPath("sleep")
 	require.NoError(t, err)
@@ -87,7 +87,7 @@ func TestRowBeforeEvents(t *testing.T) {
 	require.NotNil(t, e.life.find(350))
 	require.Nil(t, e.life.find(150))
 
-	// A process that was bound to a life too early is bound to the right one later.
+	// A process that was bound too early is later bound to the right life.
 	r.take(seen+20, []event{{kind: recordComm, pid: 5, time: seen + 10}}, 0)
 	require.Same(t, e, r.bind(p, seen+15))
 	require.Equal(t, seen+10, e.life.start)
@@ -107,7 +107,7 @@ func TestLostEvents(t *testing.T) {
 	cmd, p := start(t, "sleep", "600")
 	areas := areasOf(t, p.PID)
 	r := bare()
-	// By its time, this is the earlier shell. Its execve is known and then lost.
+	// By its time, this is the earlier shell. The event of its execve arrives, and then events are lost.
 	began := procfs.SinceBoot()
 	r.take(began+3, []event{
 		{kind: recordFork, pid: p.PID, parent: 1, time: began},
@@ -169,7 +169,7 @@ func TestChooser(t *testing.T) {
 	require.NotNil(t, f)
 }
 
-// TestMemfd checks that a file of memfd_create is identified although it is mounted nowhere.
+// TestMemfd checks that a file from memfd_create is identified although no mount contains it.
 func TestMemfd(t *testing.T) {
 	fd, err := unix.MemfdCreate("jit", unix.MFD_CLOEXEC)
 	require.NoError(t, err)
@@ -193,8 +193,7 @@ func TestMemfd(t *testing.T) {
 	})
 }
 
-// TestRenew checks that after a change of the online CPUs, all of them are watched, and that possibly outdated data is
-// forgotten.
+// TestRenew checks that after the online CPUs change, all of them are watched, and possibly outdated data is forgotten.
 func TestRenew(t *testing.T) {
 	newResolver(t, Options{}) // skips if the kernel's events are not available
 	r := bare()

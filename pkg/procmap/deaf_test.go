@@ -18,7 +18,7 @@ import (
 	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/procfs"
 )
 
-// toMount skips a test that may not mount.
+// toMount skips a test that is not allowed to mount.
 func toMount(t *testing.T) {
 	t.Helper()
 	if os.Getuid() != 0 {
@@ -82,7 +82,7 @@ func onOverlay(lower, mount, before string) string {
 		mount, lower, before)
 }
 
-// TestOverlayOverDeafFileSystem checks that a program on an overlay over a deaf file system delays no other program.
+// TestOverlayOverDeafFileSystem checks that a program on an overlay over a deaf file system does not delay other programs.
 func TestOverlayOverDeafFileSystem(t *testing.T) {
 	toMount(t)
 	mount := "mount -i -t fuse -o " + deaf.Options(3) + " deaf lower"
@@ -92,7 +92,7 @@ func TestOverlayOverDeafFileSystem(t *testing.T) {
 		"that is hidden":       onOverlay(`"$PWD/lower"`, mount, "umount -l lower"),
 	} {
 		t.Run(name, func(t *testing.T) {
-			t.Parallel() // each case waits for as long as its files may take
+			t.Parallel() // each case waits as long as its files are allowed to take
 			var isDeaf atomic.Bool
 			fs := deaf.New(t, sleeper(t), deafTo(t, &isDeaf))
 			p := inMounts(t, fs, script)
@@ -134,7 +134,7 @@ func TestDeviceNumberUsedAgain(t *testing.T) {
 	for range 20 { // another file system may have taken the number
 		require.NoError(t, unix.Mount("none", dir, "tmpfs", 0, ""))
 		before := devOf()
-		require.NoError(t, os.WriteFile(filepath.Join(dir, "first"), nil, 0o700)) // gives evil another inode than on fs
+		require.NoError(t, os.WriteFile(filepath.Join(dir, "first"), nil, 0o700)) // so evil gets another inode than on fs
 		require.NoError(t, os.WriteFile(evil, content, 0o700))
 		cmd, p := start(t, evil, "600")
 		require.Equal(t, Known, known(t, r, p, procfs.SinceBoot(), codeOf(t, p, "evil"))[0].State)
@@ -151,8 +151,7 @@ func TestDeviceNumberUsedAgain(t *testing.T) {
 			require.NoError(t, unix.Unmount(dir, unix.MNT_DETACH))
 			continue
 		}
-		// This process must answer the file system, and cannot do so between its fork and its exec. So a shell starts the
-		// program.
+		// This process must serve the file system, which is impossible between its fork and exec. So a shell starts the program.
 		_, p = start(t, "sh", "-c", `exec "$0" 600`, evil)
 		p = running(t, p.PID, "evil")
 		addr := codeOf(t, p, "evil")
@@ -177,7 +176,7 @@ func running(t *testing.T, pid uint32, name string) Process {
 	return Process{PID: pid, ExeInode: st.Ino, Space: 7}
 }
 
-// codeOf returns a code address in a file of a process.
+// codeOf returns a process's code address in a file.
 func codeOf(t *testing.T, p Process, name string) uint64 {
 	t.Helper()
 	for _, a := range areasOf(t, p.PID) {

@@ -29,8 +29,8 @@ type File struct {
 	f *file
 }
 
-// device is a device number in /proc/PID/maps and in the kernel's events. On btrfs and overlayfs, stat returns another number
-// for the same file.
+// device is a device number as in /proc/PID/maps and in the kernel's events. On btrfs and overlayfs, stat returns another
+// number for the same file.
 type device struct{ major, minor uint32 }
 
 // fileKey is the kernel's identification of a mapped file. Equal keys mean the same file.
@@ -39,7 +39,7 @@ type fileKey struct {
 	inode      uint64
 	generation uint64 // of the inode number, which a file system can reuse; 0: unknown
 	path       string
-	// stat is the device number from stat, if dev does not identify the file. All subvolumes of btrfs share one dev but have
+	// stat is the device number from stat, if dev does not identify the file. All subvolumes of a btrfs share one dev but have
 	// their own inode numbers. 0 means the same number, or unknown.
 	stat uint64
 	// version is only set for a file from Resolver.File (see ReportedFile). Such a key has dev 0. fillFromMaps sets dev in a
@@ -47,8 +47,8 @@ type fileKey struct {
 	version [16]byte
 }
 
-// setStat completes a key with the link in map_files to the mapped file, without a call into its file system. It reports
-// whether dev equals the device number from stat, as on most file systems.
+// setStat completes a key through the mapped file's link in map_files, without a call into the file system. It reports whether
+// dev equals the device number from stat, as on most file systems.
 func (k *fileKey) setStat(dir procfs.Dir, link string) (same bool) {
 	var st unix.Statx_t
 	if !k.ambiguous() || unix.Statx(int(dir), link, unix.AT_STATX_DONT_SYNC, unix.STATX_INO, &st) != nil || st.Ino != k.inode {
@@ -96,18 +96,18 @@ const (
 )
 
 // holder is a process that had a file mapped from start to end at the time seen (nanoseconds since boot). A process with this
-// pid that began after seen is another one.
+// pid that began after seen is another process.
 type holder struct {
 	pid        uint32
 	start, end uint64
 	seen       uint64
 }
 
-// intern returns the file of a key, and creates it if necessary. It puts h first among the file's holders. The caller holds
-// r.mu.
+// intern returns the file with this key, and creates it if necessary. It puts h first among the file's holders. The caller
+// holds r.mu.
 func (r *Resolver) intern(key fileKey, h holder) *file {
 	generation := key.generation
-	key.generation = 0 // /proc/PID/maps does not have it
+	key.generation = 0 // /proc/PID/maps does not contain it
 	f := r.files[key]
 	if f == nil || generation != 0 && f.key.generation != 0 && f.key.generation != generation {
 		if len(r.files) >= maxFiles || r.fileBytes > maxHeld/2 {
@@ -134,7 +134,7 @@ func (r *Resolver) intern(key fileKey, h holder) *file {
 	return f
 }
 
-// size estimates the memory of a file in bytes.
+// size estimates a file's memory in bytes.
 func (f *file) size() int { return 700 + len(f.key.path) }
 
 func kindOf(key *fileKey) kind {
@@ -149,7 +149,7 @@ func kindOf(key *fileKey) kind {
 	return ordinary
 }
 
-// place returns the place of the code at an offset in the file. The caller holds r.mu.
+// place returns the Place of the code at an offset in the file. The caller holds r.mu.
 func (f *file) place(offset uint64) Place {
 	switch {
 	case f.kind == generated:
@@ -172,8 +172,8 @@ func (f *file) place(offset uint64) Place {
 	return Place{State: Pending}
 }
 
-// These are in nanoseconds. A file that a new life has mapped is identified again after recheck, because it may have been
-// written to while it was not mapped. A file that could not be read is tried again after retryFile.
+// These times are in nanoseconds. A file that a new life has mapped is identified again after recheck, because its content may
+// have changed while it was not mapped. After retryFile, an unreadable file is tried again.
 const (
 	recheck   = 2e9
 	retryFile = 30e9
@@ -216,7 +216,7 @@ func (r *Resolver) check(f *file) bool {
 	}
 }
 
-// readFile identifies a file, and returns the CPU time that this took. Only the goroutine of run calls it.
+// readFile identifies a file, and returns the used CPU time. Only the goroutine of run calls it.
 func (r *Resolver) readFile(ctx context.Context, f *file) time.Duration {
 	r.mu.Lock()
 	key, known, holders := f.key, f.known, f.holders

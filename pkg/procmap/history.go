@@ -12,12 +12,12 @@ const (
 	maxLives  = 8192 // ended lives
 	maxRanges = 4096 // ranges of one life
 	maxChain  = 8    // lives that are searched one after the other
-	// maxAlive bounds the lives that have not ended. At this number all of them are forgotten, and read again from /proc when
-	// needed.
+	// maxAlive bounds the lives that have not ended. At this number, all of them are forgotten. They are read again from /proc
+	// when needed.
 	maxAlive = 32768
 )
 
-// life has the executable mappings of a process from one execve (or fork) to the next. It is kept for some time after its end,
+// life holds a process's executable mappings from one execve (or fork) to the next. It is kept for some time after its end,
 // because rows arrive later than their events.
 type life struct {
 	pid   uint32
@@ -28,14 +28,14 @@ type life struct {
 	whole bool
 	// exe is the inode of the executable when ranges were read from /proc, or 0.
 	exe uint64
-	// parent is the life of the parent of a forked process with incomplete mappings, or nil. It is searched if this life has no
-	// match.
+	// parent is the parent process's life if this process was forked and its mappings are incomplete, or nil. It is searched if
+	// this life has no match.
 	parent  *life
 	depth   int      // the number of ancestors
 	ranges  []mapped // sorted by address, without overlaps
 	shared  bool     // another life shares ranges, so they are copied before a change
 	readAt  uint64   // when ranges were read, in nanoseconds since boot, or 0
-	forgot  bool     // it is no longer in the history
+	forgot  bool     // no longer in the history
 	counted uint64   // see Resolver.held
 	perf    *file    // its perf map, nil before the first request
 }
@@ -61,8 +61,8 @@ func (l *life) find(addr uint64) *mapped {
 	return nil
 }
 
-// meets reports whether at least one range of l has the same file at the same place in other. Two readings of one program must
-// have such a range. A life without ranges meets every other.
+// meets reports whether l and other map at least one file at the same place. Two readings of one program must share such a
+// range. A life without ranges meets every other life.
 func (l *life) meets(other *life) bool {
 	return len(l.ranges) == 0 || slices.ContainsFunc(l.ranges, func(m mapped) bool {
 		o := other.find(m.start)
@@ -70,7 +70,7 @@ func (l *life) meets(other *life) bool {
 	})
 }
 
-// known reports whether all mappings of this life are known, from itself or an ancestor. Then /proc need not be read.
+// known reports whether all mappings of this life are known, from itself or an ancestor. In that case, /proc need not be read.
 func (l *life) known() bool {
 	for depth := 0; l != nil && depth < maxChain; depth++ {
 		if l.whole {
@@ -89,8 +89,8 @@ func (l *life) add(m mapped) {
 	if l.shared {
 		l.ranges, l.shared = slices.Clone(l.ranges), false
 	}
-	// l.ranges[from] is the first that ends after m begins. l.ranges[to] is the first that begins at m's end or later. m
-	// replaces the ranges between them.
+	// l.ranges[from] is the first range that ends after m begins. l.ranges[to] is the first range that begins at m's end or
+	// later. m replaces the ranges between them.
 	from, _ := slices.BinarySearchFunc(l.ranges, m.start, func(o mapped, addr uint64) int { return cmp.Compare(o.end, addr+1) })
 	to, _ := slices.BinarySearchFunc(l.ranges, m.end, func(o mapped, addr uint64) int { return cmp.Compare(o.start, addr) })
 	var parts [3]mapped
@@ -113,7 +113,7 @@ func (l *life) add(m mapped) {
 	l.ranges = slices.Replace(l.ranges, from, max(from, to), parts[:n]...)
 }
 
-// history has the lives of processes. It is not safe for concurrent use.
+// history holds the lives of processes. It is not safe for concurrent use.
 type history struct {
 	byPID map[uint32][]*life // sorted by start
 	ended []*life            // sorted by end
@@ -126,7 +126,7 @@ type history struct {
 
 func newHistory() history { return history{byPID: map[uint32][]*life{}} }
 
-// at returns the life of a process at a time, or nil if it is unknown. Time 0 means now.
+// at returns a process's life at a time, or nil if it is unknown. Time 0 means now.
 func (h *history) at(pid uint32, time uint64) *life {
 	lives := h.byPID[pid]
 	for i := len(lives) - 1; i >= 0; i-- {
@@ -150,8 +150,8 @@ func (h *history) current(pid uint32) *life {
 	return nil
 }
 
-// begin starts a new life of a process and ends the previous one. The new life does not start before that end, because a start
-// of 0 or from /proc can be too early.
+// begin starts a new life of a process and ends the previous one. The new life does not start before the previous one's end,
+// because a start of 0 or from /proc can be too early.
 func (h *history) begin(pid uint32, start uint64) *life {
 	h.end(pid, start)
 	if n := len(h.byPID[pid]); n > 0 {
@@ -215,9 +215,9 @@ func (h *history) forgetAlive() {
 
 // fork records that parent has forked pid. time is in nanoseconds since boot, as in exec.
 func (h *history) fork(pid, parent uint32, time uint64) {
-	p := h.at(parent, 0) // may have ended: the first thread exits, and others may continue
+	p := h.at(parent, 0) // may have ended: other threads can continue after the first one's exit
 	if p == nil {
-		p = h.begin(parent, 0) // it is older than the history, and is read when it is requested
+		p = h.begin(parent, 0) // older than the history; read when it is requested
 	}
 	l := h.begin(pid, time)
 	l.whole, l.ranges, l.shared = p.whole, p.ranges, len(p.ranges) > 0
@@ -229,7 +229,7 @@ func (h *history) fork(pid, parent uint32, time uint64) {
 
 // exec records that a process has become another program.
 func (h *history) exec(pid uint32, time uint64) {
-	if l := h.current(pid); l != nil && l.readAt >= time { // it was read after the execve, so its ranges belong to the next life
+	if l := h.current(pid); l != nil && l.readAt >= time { // read after the execve, so the ranges belong to the next life
 		l.ranges, l.whole, l.shared, l.readAt, l.exe = nil, false, false, 0, 0
 	}
 	h.begin(pid, time).whole = true

@@ -77,7 +77,7 @@ func TestHistory(t *testing.T) {
 	require.NotNil(t, h.at(1, 599).find(35))
 	require.Nil(t, h.at(1, 600).find(35))
 
-	// A parent that is older than the history is read later.
+	// A parent process that is older than the history is read later.
 	h.fork(11, 10, 700)
 	child := h.at(11, 700)
 	require.False(t, child.known())
@@ -123,7 +123,7 @@ func TestForkChain(t *testing.T) {
 	}
 }
 
-// record makes a perf record as the kernel does.
+// record creates a perf record like the kernel.
 func record(kind uint32, misc uint16, time uint64, body ...byte) []byte {
 	for len(body)%8 != 0 {
 		body = append(body, 0)

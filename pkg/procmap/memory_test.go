@@ -20,8 +20,8 @@ func heap() int64 {
 	return int64(m.HeapAlloc)
 }
 
-// TestMemory plays a machine that compiles: processes start, are requested and end, many with their own program. The memory
-// must stay level and agree with the estimate.
+// TestMemory simulates a machine that compiles. Processes start, are requested and exit. Many have their own program. The
+// memory must not increase steadily, and must agree with the estimate.
 func TestMemory(t *testing.T) {
 	r := bare()
 	before := heap()
@@ -42,7 +42,7 @@ func TestMemory(t *testing.T) {
 			events = append(events, event{kind: recordMmap2, pid: pid, time: now + 2, start: j << 12, end: (j + 1) << 12, file: file})
 		}
 		r.take(now+10, events, 0)
-		for len(r.toRead) > 0 { // as the goroutine does
+		for len(r.toRead) > 0 { // like the goroutine
 			f := <-r.toRead
 			f.queued, f.checked = false, now+1
 			f.known = &File{Path: f.key.path, ID: symtab.FileID{Inode: f.key.inode}, f: f, r: r}
@@ -106,7 +106,7 @@ func TestHeld(t *testing.T) {
 	require.LessOrEqual(t, len(r.history.ended), maxLives)
 }
 
-// TestHeldByLives checks that files that only a life refers to are counted, and that growth between two sweeps is bounded.
+// TestHeldByLives checks that files that only a life refers to are counted, and that memory is bounded between two sweeps.
 func TestHeldByLives(t *testing.T) {
 	r := bare()
 	path := "/" + strings.Repeat("x", maxPath-100)

@@ -69,7 +69,7 @@ func unescape(s string) string {
 // findMount returns the mount of a path, or nil.
 func findMount(mounts []mount, path string) *mount {
 	var found *mount
-	for i := range mounts { // the last of several mounts at one place wins
+	for i := range mounts { // of several mounts at one place, the last one wins
 		m := &mounts[i]
 		below := m.point == "/" || path == m.point || strings.HasPrefix(path, m.point) && path[len(m.point)] == '/'
 		if below && (found == nil || len(m.point) >= len(found.point)) {
@@ -79,7 +79,7 @@ func findMount(mounts []mount, path string) *mount {
 	return found
 }
 
-// readMounts returns the mounts of the process with the /proc folder dir, or nil on an error.
+// readMounts returns the mounts of the process whose /proc directory is dir, or nil on an error.
 func readMounts(dir procfs.Dir) []mount {
 	text, err := dir.Read("mountinfo", maxMountinfo)
 	if err != nil {
@@ -88,7 +88,7 @@ func readMounts(dir procfs.Dir) []mount {
 	return parseMounts(text)
 }
 
-// verdict says whether a device's file system may not answer, and how long this result is valid.
+// verdict says whether a device's file system might not answer, and how long this result is valid.
 type verdict struct {
 	avoid bool
 	until time.Time
@@ -99,8 +99,8 @@ const (
 	maxVerdicts = 4096
 )
 
-// avoided reports whether files on a device must not even be opened with O_PATH, because the file system may not answer. It
-// uses the mounts of the process with the /proc folder dir. judge decides about all other devices.
+// avoided reports whether files on a device must not even be opened with O_PATH, because the file system might not answer. It
+// uses the mounts of the process whose /proc directory is dir. judge decides about all other devices.
 func (r *Resolver) avoided(dir procfs.Dir, dev device) bool {
 	r.mountsMu.Lock()
 	defer r.mountsMu.Unlock()
@@ -108,8 +108,8 @@ func (r *Resolver) avoided(dir procfs.Dir, dev device) bool {
 	if r.isStuck(dev, now) {
 		return true
 	}
-	// A device number without a disk is soon reused for another file system. Only judge, which has the open file, can trust it.
-	// A negative verdict for such a number is not reused either.
+	// The kernel soon reuses a device number without a disk for another file system. Only judge, which has the open file, can
+	// trust it. A negative verdict for such a number is not reused either.
 	if v, ok := r.avoid[dev]; ok && now.Before(v.until) && (!v.avoid || dev.major != 0) {
 		return v.avoid
 	}
@@ -126,7 +126,7 @@ func (r *Resolver) avoided(dir procfs.Dir, dev device) bool {
 	}
 	// The process sees no mount of the device. This is not cached, because another process may see one. A device with a disk
 	// (major not 0) answers. Another number may belong to a network file system that was unmounted (umount -l) because it does
-	// not answer. It is avoided, unless this process or the host's first process has a mount of it.
+	// not answer. Such a device is avoided, unless this process or the host's first process has a mount of it.
 	if dev.major != 0 || dev == memoryDevice() {
 		return false
 	}
@@ -140,7 +140,7 @@ func (r *Resolver) avoided(dir procfs.Dir, dev device) bool {
 	return true
 }
 
-// memoryDevice is the device of files from memfd_create. It is not in mountinfo.
+// memoryDevice is the device of files from memfd_create. mountinfo does not list it.
 var memoryDevice = sync.OnceValue(func() device {
 	fd, err := unix.MemfdCreate("", unix.MFD_CLOEXEC)
 	if err != nil {

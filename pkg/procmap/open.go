@@ -30,7 +30,7 @@ func (r *Resolver) identify(ctx context.Context, key *fileKey, holders []holder,
 	info, cpu, err := r.identifyFile(ctx, opened)
 	if err != nil {
 		opened.Close()
-		if errors.Is(err, os.ErrDeadlineExceeded) { // the file system does not answer, and nobody waits for it any more
+		if errors.Is(err, os.ErrDeadlineExceeded) { // the file system does not answer, and nobody waits for it any longer
 			r.unmarkStuck(r.markStuck(on))
 		}
 		return nil, nil, cpu, err
@@ -59,7 +59,7 @@ func (f *File) Open() (*os.File, error) {
 	return opened, err
 }
 
-// Root opens, with O_PATH, the root folder of a process that has mapped the file. Use it to find other files below that root.
+// Root opens the root directory of a process that has mapped the file, with O_PATH. Use it to find other files below that root.
 // The caller closes it.
 func (f *File) Root() (*os.File, error) {
 	if f.r == nil {
@@ -79,7 +79,7 @@ func (f *File) Root() (*os.File, error) {
 	return nil, errors.New("all processes that mapped it have ended")
 }
 
-// openRoot opens the root folder of a holder's process. The error is errOther if another process has the pid now.
+// openRoot opens the root directory of a holder's process. The error is errOther if the pid now belongs to another process.
 func (r *Resolver) openRoot(h holder) (*os.File, error) {
 	dir, err := procfs.Open(r.proc, h.pid)
 	if err != nil {
@@ -96,8 +96,8 @@ func (r *Resolver) openRoot(h holder) (*os.File, error) {
 	return os.NewFile(uintptr(root), fmt.Sprintf("%s/%d/root", r.proc, h.pid)), nil
 }
 
-// open opens the file of a key. It tries the mapping and then the path in the root of each holder, and finally the path in the
-// host's root.
+// open opens the file with this key. For each holder, it tries the mapping and then the path in the holder's root. Finally, it
+// tries the path in the host's root.
 func (r *Resolver) open(key *fileKey, holders []holder, on *opening) (*os.File, *unix.Stat_t, error) {
 	var errs []error
 	for _, h := range holders {
@@ -106,7 +106,7 @@ func (r *Resolver) open(key *fileKey, holders []holder, on *opening) (*os.File, 
 		}
 		dir, err := procfs.Open(r.proc, h.pid)
 		if err != nil {
-			continue // the process has ended
+			continue // the process has exited
 		}
 		own := *key
 		err = own.fillFromMaps(dir, &h)
@@ -131,8 +131,8 @@ func (r *Resolver) open(key *fileKey, holders []holder, on *opening) (*os.File, 
 	return nil, nil, errors.Join(append(errs, err)...)
 }
 
-// openMapped opens the mapped file of h's range in the process with the /proc folder dir. The link in map_files leads to the
-// mapped file itself, whatever its path is now.
+// openMapped opens the file mapped at h's range. dir is the process's /proc directory. The link in map_files leads to the
+// mapped file itself, whatever the file's path is now.
 func (r *Resolver) openMapped(dir procfs.Dir, key *fileKey, h holder, on *opening) (*os.File, *unix.Stat_t, error) {
 	if r.avoided(dir, key.dev) {
 		return nil, nil, errAvoided
@@ -148,10 +148,10 @@ func (r *Resolver) openMapped(dir procfs.Dir, key *fileKey, h holder, on *openin
 	return reopen(path, key)
 }
 
-// mapLink returns the name of a mapping's link in the /proc folder of its process.
+// mapLink returns the name of a mapping's link in its process's /proc directory.
 func mapLink(start, end uint64) string { return fmt.Sprintf("map_files/%x-%x", start, end) }
 
-// openIn opens the path of key below the root of the process with the /proc folder dir.
+// openIn opens key's path below the root of the process whose /proc directory is dir.
 func (r *Resolver) openIn(dir procfs.Dir, key *fileKey, on *opening) (*os.File, *unix.Stat_t, error) {
 	if r.avoided(dir, key.dev) {
 		return nil, nil, errAvoided
@@ -168,7 +168,7 @@ func (r *Resolver) openIn(dir procfs.Dir, key *fileKey, on *opening) (*os.File, 
 	return reopen(path, key)
 }
 
-// openByPath opens the path of key in the host's root.
+// openByPath opens key's path in the host's root.
 func (r *Resolver) openByPath(key *fileKey, on *opening) (*os.File, *unix.Stat_t, error) {
 	root, err := unix.Open("/", unix.O_PATH|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
 	if err != nil {
@@ -187,9 +187,10 @@ func (r *Resolver) openByPath(key *fileKey, on *opening) (*os.File, *unix.Stat_t
 	return reopen(path, key)
 }
 
-// openBelow opens name below root with O_PATH. mounts are the mounts seen from root, which is the root of the process with the
-// /proc folder dir. It follows no links, because the path from the kernel has none. It opens the mount point of the file's
-// mount and crosses no other mount from there. So it cannot reach a mount that was added later and may never answer.
+// openBelow opens name below root with O_PATH. root is the root of the process whose /proc directory is dir, and mounts are the
+// mounts seen from there. openBelow follows no links, because the path from the kernel contains none. It opens the mount point
+// of the file's mount and crosses no other mount from there. So it cannot reach a mount that was added later and might never
+// answer.
 func (r *Resolver) openBelow(dir procfs.Dir, root int, mounts []mount, name string, on *opening) (int, error) {
 	m := findMount(mounts, name)
 	if m == nil || m.avoid {
@@ -215,8 +216,8 @@ func (r *Resolver) openBelow(dir procfs.Dir, root int, mounts []mount, name stri
 	return path, nil
 }
 
-// reopen opens the target of the O_PATH descriptor path for reading, if it is the regular file of key. It closes path. The
-// check comes first, because opening a device can have side effects, unlike O_PATH.
+// reopen opens the target of the O_PATH descriptor path for reading, if the target is key's regular file. It closes path. The
+// check comes first, because opening a device without O_PATH can have side effects.
 func reopen(path int, key *fileKey) (*os.File, *unix.Stat_t, error) {
 	defer unix.Close(path)
 	var st unix.Stat_t

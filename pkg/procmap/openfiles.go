@@ -13,11 +13,11 @@ import (
 )
 
 // An identified file stays open for some seconds, because a row arrives a second after its event. So its symbols can be read
-// even if its process ends and the file disappears.
+// even if the process exits and the file disappears.
 //
 // An open file prevents an unmount of its file system. So a file only stays open if it is on a root mount: the host's, or that
-// of a process in another mount namespace. That mount exists as long as the namespace. The root of a process that called chroot
-// in the host's mount namespace does not qualify, because somebody may want to unmount it.
+// of a process in another mount namespace. Such a mount exists as long as its namespace. The root of a process that called
+// chroot in the host's mount namespace does not qualify, because somebody may want to unmount it.
 const (
 	holdFor = 5 * time.Second
 	maxOpen = 64 // number of files that stay open
@@ -29,13 +29,12 @@ type heldFile struct {
 	until time.Time
 }
 
-// hold stores opened as the open file of f, and closes it after holdFor. It closes an earlier open file of f. The caller holds
-// r.mu.
+// hold stores opened as f's open file, and closes it after holdFor. It closes an earlier open file of f. The caller holds r.mu.
 func (r *Resolver) hold(f *file, opened *os.File) {
 	if f.open != nil {
 		r.closing = append(r.closing, f.open)
 		f.open = opened
-		return // f already has an entry in r.heldFiles, with the time of the close
+		return // f already has an entry in r.heldFiles, with the time of closing
 	}
 	if len(r.heldFiles) >= maxOpen {
 		r.release(1)
@@ -85,7 +84,7 @@ func (r *Resolver) closeFiles(ctx context.Context) {
 	}
 }
 
-// again returns a new descriptor of the open file of f, or nil if f is not open. The caller closes it, and holds r.mu.
+// again returns a new descriptor for f's open file, or nil if f is not open. The caller closes it, and holds r.mu.
 func (f *file) again() *os.File {
 	if f.open == nil {
 		return nil
@@ -98,7 +97,7 @@ func (f *file) again() *os.File {
 }
 
 // mayHold reports whether an open file can stay open without preventing an unmount. holders have mapped it. The host's root is
-// tried first, because it does not depend on holders, which may have ended.
+// tried first, because it does not depend on holders, which may have exited.
 func (r *Resolver) mayHold(f *os.File, holders []holder) bool {
 	mount, ok := procfs.MountOf(int(f.Fd()), "")
 	if !ok {
@@ -123,7 +122,7 @@ func (r *Resolver) mayHold(f *os.File, holders []holder) bool {
 	return false
 }
 
-// otherMounts reports whether the process with the /proc folder dir has another mount namespace than the host.
+// otherMounts reports whether the process whose /proc directory is dir has another mount namespace than the host.
 func (r *Resolver) otherMounts(dir string) bool {
 	var own, hosts unix.Stat_t
 	if unix.Stat(dir+"/ns/mnt", &own) != nil {

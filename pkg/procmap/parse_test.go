@@ -99,8 +99,8 @@ func TestPerfMap(t *testing.T) {
 		require.NoError(t, err)
 		require.NoError(t, f.Close())
 
-		// A process that began later with the same PID is another one. The PID of an ended process may also belong to another
-		// one.
+		// A process that began later with the same PID is another process. The PID of an exited process may also belong to another
+		// process.
 		r.mu.Lock()
 		l := r.bind(self(t), procfs.SinceBoot()).life
 		h := l.perf.holders[0]

@@ -12,11 +12,11 @@ import (
 	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/symbols/symtab"
 )
 
-// A JIT compiler can list its code in /tmp/perf-PID.map. The path is below the process's own root, and the PID is from its own
-// PID namespace.
+// A JIT compiler can list its code in /tmp/perf-PID.map. The path is below the process's own root, and the PID is the one in
+// the process's own PID namespace.
 
-// perfMap returns the Place of addr, which is generated code of l. File is the perf map of l once it is identified, and State
-// is Pending until then. Without a perf map, only State is set. The caller holds r.mu.
+// perfMap returns the Place of addr, an address in l's generated code. State is Pending until l's perf map is identified. File
+// is then the perf map. Without a perf map, only State is set. The caller holds r.mu.
 func (r *Resolver) perfMap(l *life, addr uint64) Place {
 	place := Place{State: Generated}
 	if l.perf == nil {
@@ -52,7 +52,7 @@ func (r *Resolver) identifyPerfMap(h holder, known *File, on *opening) (*File, e
 }
 
 // openPerfMap opens the perf map of a holder's process. It only accepts a regular file that belongs to the process's effective
-// user or to root. It refuses a process with this pid that began after h.seen, which is another one.
+// user or to root. A process with this pid that began after h.seen is another process, so openPerfMap refuses it.
 func (r *Resolver) openPerfMap(h holder, on *opening) (*os.File, *unix.Stat_t, error) {
 	dir, err := procfs.Open(r.proc, h.pid)
 	if err != nil {

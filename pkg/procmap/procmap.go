@@ -1,26 +1,26 @@
 // Package procmap finds the file and offset of a process's addresses.
 //
 // The kernel only reports addresses. A Resolver gets the mappings from two sources. If permitted, the kernel reports every
-// execve, fork and executable mapping of the machine. So the Resolver knows processes that ended before anybody could inspect
-// them. For older processes, it reads /proc/PID/maps when they are first requested. Goroutines of the Resolver do this and read
-// the files, so callers never wait. Data that is unknown at first is available moments later, and is kept past the end of the
-// process.
+// execve, fork and executable mapping on the machine. So the Resolver knows processes that exited before anybody could inspect
+// them. For older processes, it reads /proc/PID/maps at the first request. The Resolver's goroutines do all this and read the
+// files, so callers never wait. Data that is unknown at first becomes available moments later. The Resolver keeps it after the
+// process has exited.
 //
 // # Trust
 //
-// Processes are hostile. A file is opened by its mapping (/proc/PID/map_files). If the process has ended, it is opened by its
-// path in the host's or a container's root, without following links. In both cases it must be a regular file with the inode
-// that the kernel reported. Its device must match, too, if the two numbers are comparable. Another process without rights
-// identifies it (Options.Identify). This package only parses data of the kernel, such as /proc/PID/maps. Paths there come from
-// processes: they are bounded, and the kernel escapes newlines in them. All memory is bounded.
+// Processes are hostile. A file is opened by its mapping (/proc/PID/map_files). If the process has exited, the file is opened
+// by its path in the host's or a container's root, without following links. In both cases it must be a regular file with the
+// inode that the kernel reported. The device number must also match if the two numbers are comparable. An unprivileged process
+// identifies the file (Options.Identify). This package only parses data from the kernel, such as /proc/PID/maps. Processes
+// choose the paths in these data. Their length is bounded, and the kernel escapes newlines in them. All memory is bounded.
 //
-// No file is opened on a file system that a process or a network can block (FUSE, NFS and the like). The same holds for an
-// overlay with such a layer: see trust.go. The layers are not always known, and a disk can hang, too. So an opening or reading
-// that hangs is abandoned (package patience), and its device is avoided meanwhile.
+// No file is opened on a file system that a process or a network can block (FUSE, NFS and the like). The same applies to an
+// overlay with such a layer (see trust.go). The layers are not always known, and disks can hang, too. So a call that hangs is
+// abandoned (package patience), and its device is avoided for that time.
 //
-// A PID may belong to another process by the time of a request. The times of the kernel's events distinguish the two. /proc is
-// read through one open folder, which belongs to one process. That process must run the executable that the kernel reported
-// (inode), and must have existed at that time (start time).
+// A PID may belong to another process by the time of a request. The times of the kernel's events distinguish these processes.
+// /proc is read through one open directory, which belongs to one process. That process must run the executable that the kernel
+// reported (inode), and must have existed at that time (start time).
 package procmap
 
 import (
@@ -37,11 +37,11 @@ import (
 	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/symbols/symtab"
 )
 
-// Process is an address space as a gadget's program saw it. It is comparable.
+// Process is an address space as a gadget's eBPF program saw it. It is comparable.
 type Process struct {
-	// PID is from the PID namespace of /proc.
+	// PID is a PID in the namespace of /proc.
 	PID uint32
-	// ExeInode is the inode of the executable. If it is 0, nothing is known.
+	// ExeInode is the inode of the executable. If it is 0, nothing is known about the process.
 	ExeInode uint64
 	// ExeModified is the modification time of the executable in nanoseconds since 1970, or 0 if it is unknown.
 	ExeModified int64
@@ -49,7 +49,7 @@ type Process struct {
 	Space uint32
 }
 
-// State says what is known about an address.
+// State describes the knowledge about an address.
 type State uint8
 
 // These are the states.
@@ -58,13 +58,13 @@ const (
 	Pending State = iota
 	// Known means that File and Address are set.
 	Known
-	// Gone means that the process ended, or became another program, before its mappings were known.
+	// Gone means that the process exited, or became another program, before its mappings were known.
 	Gone
 	// Unmapped means that no code was mapped there. The unwinder had left the stack.
 	Unmapped
 	// Generated means that a JIT compiler made the code, so it is in no file.
 	Generated
-	// Unreadable means that File only has a Path. The file could not be opened, or its file system may not answer.
+	// Unreadable means that File only has a Path. The file could not be opened, or its file system might not answer.
 	Unreadable
 	numStates
 )
@@ -79,23 +79,23 @@ func (s State) String() string {
 	return "unknown"
 }
 
-// Place is the origin of the code at an address of a process.
+// Place describes the origin of the code at an address in a process.
 type Place struct {
 	State State
 	// File is the mapped file if State is Known. If State is Unreadable, File only has a Path. If State is Generated, File is
 	// the process's perf map or nil. Otherwise it is nil.
 	File *File
-	// Offset is the position of the code in the file. Address is its address in the file's symbol tables. A perf map has
-	// addresses of the process, so Address is then the requested address.
+	// Offset is the position of the code in the file. Address is its address in the file's symbol tables. A perf map contains
+	// process addresses, so Address is then the requested address.
 	Offset, Address uint64
 }
 
 // Options are the settings of a Resolver.
 type Options struct {
-	// Root is the folder with the host's root, including its proc. "" means /.
+	// Root is the directory of the host's root, including its proc. "" means /.
 	Root string
-	// Identify identifies an open file, and returns the CPU time that this took elsewhere. symbols.Store.Info implements it.
-	// symbols.ErrReader is not the file's fault.
+	// Identify identifies an open file, and returns the CPU time that other processes used for this. symbols.Store.Info
+	// implements it. symbols.ErrReader does not mean that the file is bad.
 	Identify func(ctx context.Context, f *os.File) (buildid.Info, time.Duration, error)
 	// Unwatched turns off the kernel's reports. Processes are then read when they are requested.
 	Unwatched bool
@@ -108,8 +108,8 @@ const (
 	maxQueue     = 1024
 	maxProcesses = 4096
 	maxFiles     = 8192
-	// maxHeld bounds the estimated bytes for the mappings of all processes and the names of their files. A process can have a
-	// thousand mappings with paths of four kilobytes. An ordinary process takes a kilobyte.
+	// maxHeld bounds the estimated bytes of all processes' mappings and file names. A process can have a thousand mappings with
+	// paths of four kilobytes. An ordinary process takes a kilobyte.
 	maxHeld = 32 << 20
 )
 
@@ -131,13 +131,13 @@ type Resolver struct {
 	files     map[fileKey]*file
 	heldFiles []heldFile // the oldest first
 	fileBytes int        // estimated size of files, without files that only a life refers to
-	count     uint64     // the number of calls of held: see file.counted
+	count     uint64     // the number of calls to held (see file.counted)
 	failed    int        // processes that could not be read: see Err
 	succeeded bool
 	lastErr   error
 	stats     Stats
-	// watching reports that the kernel has reported processes since the Resolver was made. The history is complete except for
-	// events that did not fit.
+	// watching reports that the kernel has reported processes since the Resolver was created. The history is complete except for
+	// lost events.
 	watching bool
 	waiting  bool // Locate has returned Pending because the history lags, so take must call tell
 	changed  chan struct{}
@@ -147,7 +147,7 @@ type Resolver struct {
 	stop   context.CancelFunc
 	ended  sync.WaitGroup
 
-	single map[device]uint64 // used by setStats: file systems with a single device number, and until when that is valid
+	single map[device]uint64 // used by setStats: the file systems with a single device number, and how long that is valid
 
 	closing  []*os.File       // for closeFiles; under mu
 	disks    *patience.Runner // for files
@@ -177,9 +177,9 @@ type entry struct {
 	used   time.Time     // the time of the last request
 }
 
-// Stats are totals since the Resolver was made.
+// Stats are totals since the Resolver was created.
 type Stats struct {
-	// Denied and DeniedFiles count processes and files that this process may not access.
+	// Denied and DeniedFiles count the processes and files that this process is not allowed to access.
 	Denied, DeniedFiles uint64
 }
 
@@ -216,17 +216,17 @@ func New(o Options) *Resolver {
 }
 
 // Close stops the Resolver and waits up to two seconds for its goroutines. A goroutine that a file system blocks stays until
-// that answers or is unmounted. Locate continues to work with the data that is known.
+// the file system answers or is unmounted. Locate continues to work with the known data.
 func (r *Resolver) Close() {
 	r.stop()
 	patience.Await(&r.ended)
 }
 
-// suspicious is the number of failed reads without a success that points to a cause other than the processes.
+// After suspicious failed reads without any success, the cause is probably not in the processes.
 const suspicious = 20
 
-// Err returns the last error if many processes could not be read and none could. Then /proc may be from another PID namespace,
-// or a capability is missing. Otherwise it returns nil.
+// Err returns the last error if no process could be read and many were tried. Then /proc may be from another PID namespace, or
+// a capability is missing. Otherwise it returns nil.
 func (r *Resolver) Err() error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -256,8 +256,8 @@ func (r *Resolver) tell() {
 	r.changed = make(chan struct{})
 }
 
-// Locate appends the Place of each address of a process to dst. pending reports that a later call will know more about some of
-// them.
+// Locate appends the Place of each address in a process to dst. pending reports that a later call will know more about some of
+// the addresses.
 //
 // seen is when the kernel saw the addresses, in nanoseconds since boot, or 0 if that is unknown.
 func (r *Resolver) Locate(dst []Place, p Process, seen uint64, addrs []uint64) (places []Place, pending bool) {
@@ -284,8 +284,8 @@ func (r *Resolver) Locate(dst []Place, p Process, seen uint64, addrs []uint64) (
 	return dst, pending
 }
 
-// bind returns the entry of a process, updated to the history's life at the time seen. It creates the entry if there is such a
-// life. nil means that nothing is known. The caller holds r.mu.
+// bind returns the entry of a process, updated to the history's life at the time seen. It creates the entry if such a life
+// exists. nil means that nothing is known. The caller holds r.mu.
 func (r *Resolver) bind(p Process, seen uint64) *entry {
 	e := r.processes[p]
 	switch {
@@ -305,7 +305,7 @@ func (r *Resolver) bind(p Process, seen uint64) *entry {
 		return e
 	case e == nil || e.life == nil:
 		if r.lags(seen) {
-			return e // an event that is still to arrive may begin another life
+			return e // an event that has not yet arrived may begin another life
 		}
 	case e.life == l, l.ended && !l.known():
 		return e
@@ -322,8 +322,8 @@ func (r *Resolver) bind(p Process, seen uint64) *entry {
 	return e
 }
 
-// maxLag is how long after seen the kernel's events are awaited, in nanoseconds. They only arrive much later than readEvery if
-// the machine is overloaded.
+// maxLag is how long after seen the kernel's events are awaited, in nanoseconds. Events only arrive much later than readEvery
+// if the machine is overloaded.
 const maxLag = 1e9
 
 // lags reports whether events from before seen may still arrive. The caller holds r.mu.
@@ -335,7 +335,7 @@ func (r *Resolver) lags(seen uint64) bool {
 	return seen <= now && now-seen < maxLag
 }
 
-// locate finds one address. The caller holds r.mu.
+// locate returns the Place of one address. The caller holds r.mu.
 func (r *Resolver) locate(p Process, e *entry, addr uint64) Place {
 	if e == nil || e.life == nil {
 		return Place{State: Gone}
@@ -354,7 +354,7 @@ func (r *Resolver) locate(p Process, e *entry, addr uint64) Place {
 		return Place{State: Unmapped}
 	case p.ExeModified != 0 && known.ID.Inode == p.ExeInode && known.ID.MtimeNS != p.ExeModified &&
 		f.checked+recheck < procfs.SinceBoot() && r.check(f):
-		return Place{State: Pending} // it was written to after its identification
+		return Place{State: Pending} // modified after its identification
 	}
 	place := f.place(addr - m.start + m.offset)
 	if place.State == Generated {

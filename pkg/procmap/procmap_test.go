@@ -107,7 +107,7 @@ func TestOwnProcess(t *testing.T) {
 	})
 }
 
-// TestOtherProcess checks that another process with the same PID by now reveals nothing.
+// TestOtherProcess checks that nothing is revealed about another process that now has the same PID.
 func TestOtherProcess(t *testing.T) {
 	addr := uint64(reflect.ValueOf(TestOtherProcess).Pointer())
 	eachWay(t, func(t *testing.T, r *Resolver) {
@@ -133,7 +133,7 @@ func start(t *testing.T, name string, args ...string) (*exec.Cmd, Process) {
 	t.Helper()
 	cmd := exec.Command(name, args...)
 	require.NoError(t, cmd.Start())
-	t.Cleanup(func() { _ = cmd.Process.Kill(); _ = cmd.Wait() }) // it may have ended
+	t.Cleanup(func() { _ = cmd.Process.Kill(); _ = cmd.Wait() }) // it may have exited
 	exe := fmt.Sprintf("/proc/%d/exe", cmd.Process.Pid)
 	var st, own unix.Stat_t
 	require.NoError(t, unix.Stat("/proc/self/exe", &own))
@@ -155,7 +155,7 @@ func areasOf(t *testing.T, pid uint32) []area {
 	return areas
 }
 
-// TestEndedProcess checks that the data of an ended process stays available.
+// TestEndedProcess checks that the data of an exited process stays available.
 func TestEndedProcess(t *testing.T) {
 	eachWay(t, func(t *testing.T, r *Resolver) {
 		cmd, p := start(t, "sleep", "600")
@@ -170,7 +170,7 @@ func TestEndedProcess(t *testing.T) {
 	})
 }
 
-// toldOfEnd waits until the kernel has reported the end of a process that existed at the time seen.
+// toldOfEnd waits until the kernel has reported the exit of a process that existed at the time seen.
 func toldOfEnd(t *testing.T, r *Resolver, pid uint32, seen uint64) {
 	t.Helper()
 	require.Eventually(t, func() bool {
@@ -181,7 +181,7 @@ func toldOfEnd(t *testing.T, r *Resolver, pid uint32, seen uint64) {
 	}, 20*time.Second, time.Millisecond)
 }
 
-// TestGoneProcess checks that a process is known although it ended before the first request.
+// TestGoneProcess checks that a process is known although it exited before the first request.
 func TestGoneProcess(t *testing.T) {
 	r := newResolver(t, Options{})
 	cmd, p := start(t, "sleep", "600")
@@ -203,7 +203,7 @@ func TestGoneProcess(t *testing.T) {
 	require.Equal(t, Gone, known(t, r, p, r.history.byPID[p.PID][0].start-1, addrs[0])[0].State, "before it began")
 }
 
-// TestForkAndExec checks that a fork has its parent's mappings, and that an execve discards them.
+// TestForkAndExec checks that a forked process has its parent's mappings, and that an execve discards them.
 func TestForkAndExec(t *testing.T) {
 	r := newResolver(t, Options{})
 	// The shell's child is a shell until it becomes sleep.
@@ -237,7 +237,7 @@ func TestErr(t *testing.T) {
 	require.NoError(t, r.Err())
 }
 
-// TestDenied checks that an inaccessible process is counted once, and that an ended process is not counted.
+// TestDenied checks that an inaccessible process is counted once, and that an exited process is not counted.
 func TestDenied(t *testing.T) {
 	r := bare()
 	for i, err := range []error{unix.EACCES, unix.EPERM, unix.ENOENT} {
@@ -284,7 +284,7 @@ func TestDeletedAndReplacedFiles(t *testing.T) {
 	})
 }
 
-// TestShortLivedProgram checks that an ended program is not mistaken for another one that takes its place.
+// TestShortLivedProgram checks that an exited program is not mistaken for the program that takes its place.
 func TestShortLivedProgram(t *testing.T) {
 	content, err := os.ReadFile("/proc/self/exe")
 	require.NoError(t, err)
@@ -314,8 +314,8 @@ func TestShortLivedProgram(t *testing.T) {
 	require.True(t, bytes.Equal(content, read))
 }
 
-// TestMayHold checks that a file only stays open if nothing that could be unmounted is held. In another mount namespace it must
-// be on the process's root mount, in the host's on the host's.
+// TestMayHold checks that a file only stays open if nothing that could be unmounted is held. In another mount namespace, it
+// must be on the process's root mount. In the host's namespace, it must be on the host's root mount.
 func TestMayHold(t *testing.T) {
 	if os.Getuid() != 0 {
 		t.Skip("only root can mount")

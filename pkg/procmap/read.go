@@ -25,7 +25,7 @@ var (
 	errAvoided = errors.New("its file system might not answer")
 )
 
-// readProcess reads the mappings of a process, and returns the CPU time that this took. Only the goroutine of run calls it.
+// readProcess reads the mappings of a process, and returns the used CPU time. Only the goroutine of run calls it.
 func (r *Resolver) readProcess(ctx context.Context, req request) time.Duration {
 	begin := procfs.SinceBoot()
 	work := new(reading)
@@ -37,7 +37,7 @@ func (r *Resolver) readProcess(ctx context.Context, req request) time.Duration {
 	return used
 }
 
-// reading is the data that was read about a process.
+// reading holds the data that was read about a process.
 type reading struct {
 	areas []area
 	start uint64
@@ -84,7 +84,7 @@ func (r *Resolver) takeReading(req request, begin uint64, read reading) {
 			e.gone = e.life == nil
 		}
 		if e != nil && errors.Is(err, patience.ErrStuck) {
-			e.gone = true // a process whose reading hangs is not tried again
+			e.gone = true // reading it hangs, so it is not tried again
 		}
 		return
 	}
@@ -127,7 +127,7 @@ func (r *Resolver) takeReading(req request, begin uint64, read reading) {
 	e.life = from
 }
 
-// readMaps reads the mappings and the start of a process, in nanoseconds since boot.
+// readMaps reads a process's mappings, and its start in nanoseconds since boot.
 func (r *Resolver) readMaps(pid uint32, exe, seen uint64) ([]area, uint64, error) {
 	dir, err := procfs.Open(r.proc, pid)
 	if err != nil {
@@ -146,7 +146,8 @@ func (r *Resolver) readMaps(pid uint32, exe, seen uint64) ([]area, uint64, error
 	for i := range areas {
 		areas[i].key.setStat(dir, mapLink(areas[i].start, areas[i].end))
 	}
-	// An open /proc folder always belongs to one process, but an execve during the read would mix two programs. So check again.
+	// An open /proc directory always belongs to one process, but an execve during the read would mix two programs. So check
+	// again.
 	if _, err := r.checkProcess(dir, pid, exe, seen); err != nil {
 		return nil, 0, err
 	}
@@ -156,8 +157,8 @@ func (r *Resolver) readMaps(pid uint32, exe, seen uint64) ([]area, uint64, error
 	return areas, start, nil
 }
 
-// checkProcess checks that the /proc folder dir belongs to the process that the kernel saw at the time seen, with this
-// executable's inode. It returns the start of the process.
+// checkProcess checks that the /proc directory dir belongs to the process that the kernel saw at the time seen. The executable
+// must have the inode exe. It returns the process's start.
 func (r *Resolver) checkProcess(dir procfs.Dir, pid uint32, inode, seen uint64) (uint64, error) {
 	exe, _, err := dir.Executable()
 	if err != nil {

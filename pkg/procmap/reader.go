@@ -8,8 +8,8 @@ import (
 	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/patience"
 )
 
-// The reading goroutine may use burst of CPU time immediately. It earns a second of CPU time in every slowdown seconds. So if
-// processes start without pause, it takes at most a fifth of one CPU.
+// The reading goroutine can use the CPU time burst immediately. It earns one second of CPU time every slowdown seconds. So if
+// processes start without pause, it uses at most a fifth of one CPU.
 const (
 	burst    = time.Second
 	slowdown = 5
@@ -80,11 +80,11 @@ func (r *Resolver) run(ctx context.Context) {
 // maxInRow is the number of processes that are read before a file.
 const maxInRow = 8
 
-// chooser decides what is read next. Processes come first, because they may end while files stay. But an endless queue of
+// chooser decides what is read next. Processes come first, because they may exit while files stay. But an endless queue of
 // processes must not block files.
 type chooser struct{ inRow int }
 
-// ready returns the next item to read. It returns nil if both queues are empty.
+// ready returns the next item to read, or nil if both queues are empty.
 func (c *chooser) ready(queue <-chan request, toRead <-chan *file) (*request, *file) {
 	if c.inRow >= maxInRow {
 		c.inRow = 0

@@ -5,7 +5,7 @@ import (
 	"encoding/binary"
 )
 
-// These are the kernel's records that are parsed: PERF_RECORD_* in linux/perf_event.h.
+// These kernel records are parsed. They are called PERF_RECORD_* in linux/perf_event.h.
 const (
 	recordLost  = 2
 	recordComm  = 3

@@ -12,7 +12,7 @@ import (
 type Mapping struct {
 	PID uint32
 	// Seen is a time at which the file was mapped, in nanoseconds since boot, or 0 for now. A process with this PID that began
-	// later is another one.
+	// later is another process.
 	Seen uint64
 	// Start and End are addresses in the process, or 0 if they are unknown.
 	Start, End uint64
@@ -22,13 +22,13 @@ type Mapping struct {
 type ReportedFile struct {
 	// Device and Inode are from stat.
 	Device, Inode uint64
-	// Path is the path in the first process that had the file.
+	// Path is the path in the first process that had mapped the file.
 	Path string
-	// Version distinguishes contents of the file at different times.
+	// Version distinguishes the file's contents at different times.
 	Version [16]byte
 }
 
-// File returns the file that t describes, for callers that know it from another program and not from Locate. mapped are
+// File returns the file that t describes, for callers that know it from another program and not from Locate. mapped lists
 // processes that have mapped it, the preferred one first. pending reports that a later call may return the file. If it returns
 // nil and false, the file cannot be read.
 func (r *Resolver) File(t ReportedFile, mapped ...Mapping) (file *File, pending bool) {
@@ -63,8 +63,8 @@ func (r *Resolver) File(t ReportedFile, mapped ...Mapping) (file *File, pending 
 	return nil, f.kind == ordinary
 }
 
-// is reports whether a mapping's device number can belong to the device number from stat. With btrfs and overlayfs the numbers
-// differ. One or both of them then have major 0, as file systems without a disk have.
+// is reports whether a mapping's device number can correspond to the device number from stat. With btrfs and overlayfs, the
+// numbers differ. One or both of them then have major 0, like all file systems without a disk.
 func (d device) is(stat uint64) bool {
 	of := device{unix.Major(stat), unix.Minor(stat)}
 	return d == of || d.major == 0 || of.major == 0
@@ -80,8 +80,9 @@ func (f *file) heldBy(pid uint32) bool {
 	return false
 }
 
-// fillFromMaps completes the key of a reported file from the maps of the process with the /proc folder dir. It sets device and
-// path, and the mapping in h. The device decides whether its file system is avoided. All other keys are already complete.
+// fillFromMaps completes a reported file's key from the maps of the process whose /proc directory is dir. It sets the key's
+// device and path, and the mapping in h. The device decides whether the file system is avoided. All other keys are already
+// complete.
 func (k *fileKey) fillFromMaps(dir procfs.Dir, h *holder) error {
 	if k.dev != (device{}) || k.stat == 0 {
 		return nil

@@ -74,7 +74,7 @@ func TestFile(t *testing.T) {
 	r := newResolver(t, Options{Unwatched: true})
 	require.Nil(t, findFile(t, r, ReportedFile{Device: told.Device, Inode: told.Inode, Path: told.Path}), "nobody has mapped it")
 
-	// Root returns the root of a process that had the file, and not of a later process with the same PID.
+	// Root returns the root of a process that had mapped the file, and not that of a later process with the same PID.
 	f := findFile(t, r, told, exact)
 	root, err := f.Root()
 	require.NoError(t, err)
@@ -84,7 +84,7 @@ func TestFile(t *testing.T) {
 	_, err = late.Root()
 	require.ErrorContains(t, err, "have ended")
 
-	// After a write in place, it is another version.
+	// After a write in place, the file has another version.
 	now := time.Now().Add(time.Hour)
 	require.NoError(t, os.Chtimes(path, now, now))
 	again := told

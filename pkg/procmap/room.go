@@ -20,7 +20,7 @@ func (r *Resolver) forgetHalf() {
 	}
 }
 
-// sweep calls shrink. It runs periodically, because bound does not count everything that grows.
+// sweep calls shrink. It runs periodically, because bound does not count all added memory.
 func (r *Resolver) sweep() {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -34,8 +34,8 @@ func (r *Resolver) bound() {
 	}
 }
 
-// shrink forgets the history and all files if more than maxHeld is held. If the requested processes alone are still too large,
-// it halves them repeatedly. The caller holds r.mu.
+// shrink forgets the history and all files if more than maxHeld is held. If the requested processes alone still take too much,
+// it halves their number repeatedly. The caller holds r.mu.
 func (r *Resolver) shrink() {
 	r.history.grown = 0
 	if r.held() <= maxHeld {
@@ -62,8 +62,8 @@ const (
 	entryBytes = 150
 )
 
-// held returns a high estimate of the memory of all lives and files in bytes. counted prevents counting one twice. The caller
-// holds r.mu.
+// held returns a high estimate of the bytes that all lives and files take. The field counted prevents counting one twice. The
+// caller holds r.mu.
 func (r *Resolver) held() int {
 	r.count++
 	n := 0

@@ -6,19 +6,19 @@ import (
 )
 
 const (
-	// wait limits opening and identifying one file, or reading one process. A disk takes milliseconds.
+	// wait limits the time for opening and identifying one file, or for reading one process. A disk takes milliseconds.
 	wait = 5 * time.Second
-	// maxStuck bounds the hanging files, and the hanging processes, at a time.
+	// maxStuck limits how many files, and how many processes, may hang at the same time.
 	maxStuck = 16
-	// After maxDoubtful devices on doubtful file systems have hung, no such file system is used any more. Each device counts
-	// for forgive, even if it has answered late. Otherwise a file system that always answers late under new device numbers
+	// After maxDoubtful devices on doubtful file systems have hung, such file systems are no longer used. Each device counts for
+	// the time forgive, even if it has answered late. Otherwise a file system that always answers late under new device numbers
 	// would take all the time.
 	maxDoubtful = 4
 	forgive     = 10 * time.Minute
 )
 
-// opening is the device of the current or last opening of a file, and the trust in it. It may be read while another goroutine
-// waits for the file system.
+// opening holds the device on which a file was last opened, and the trust in it. It can be read while another goroutine waits
+// for the file system.
 type opening struct{ v atomic.Uint64 }
 
 func (o *opening) set(dev device, t trust) {
@@ -33,7 +33,7 @@ func (o *opening) get() (device, trust) {
 // stuckDevice is a device whose file system does not answer.
 type stuckDevice struct {
 	waiting int       // goroutines that have not returned
-	until   time.Time // it is avoided until then, and while goroutines wait
+	until   time.Time // the device is avoided until then, and while goroutines wait
 }
 
 // isStuck reports whether a device does not answer. The caller holds r.mountsMu.
@@ -46,7 +46,7 @@ func (r *Resolver) isStuck(dev device, now time.Time) bool {
 	return r.stuck[dev] != nil
 }
 
-// markStuck records that opening or reading a file hangs, and returns its device.
+// markStuck records that opening or reading a file hangs, and returns the file's device.
 func (r *Resolver) markStuck(on *opening) device {
 	dev, t := on.get()
 	r.mountsMu.Lock()
@@ -72,8 +72,8 @@ func (r *Resolver) unmarkStuck(dev device) {
 	}
 }
 
-// Stuck reports that reading the open file hangs. Its device is then avoided. The caller calls the returned function when the
-// reading has returned after all.
+// Stuck reports that reading the open file hangs. The file's device is then avoided. If the read returns after all, the caller
+// must call the returned function.
 func (f *File) Stuck() (ended func()) {
 	if f.r == nil {
 		return func() {}

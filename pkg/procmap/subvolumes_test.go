@@ -18,8 +18,8 @@ import (
 	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/symbols/symtab"
 )
 
-// TestSubvolumes checks files of two btrfs subvolumes with the same device in /proc/PID/maps, the same inode number, and the
-// same path in two containers. Each process must have its own.
+// TestSubvolumes checks files on two btrfs subvolumes. They have the same device in /proc/PID/maps, the same inode number, and
+// the same path in two containers. Each process must get its own file.
 func TestSubvolumes(t *testing.T) {
 	if os.Getuid() != 0 {
 		t.Skip("only root can mount")
@@ -70,7 +70,7 @@ func TestSubvolumes(t *testing.T) {
 	}
 	n := 0
 	eachWay(t, func(t *testing.T, r *Resolver) {
-		// These start after the resolver, so the kernel reports them, too.
+		// These processes start after the resolver, so the kernel also reports them.
 		first := begin(fmt.Sprint("first", n), "/bin/sleep", "600")
 		second := begin(fmt.Sprint("second", n), "/usr/bin/tail", "-f", "/dev/null")
 		n++
@@ -87,7 +87,7 @@ func TestSubvolumes(t *testing.T) {
 			require.Equal(t, place.File.ID, id)
 		}
 
-		// When another program reports them, each is found at its own mapping.
+		// When another program reports the files, each is found at its own mapping.
 		told := func(p program) ReportedFile {
 			return ReportedFile{Device: p.device, Inode: p.area.key.inode, Path: p.area.key.path, Version: [16]byte{byte(p.device)}}
 		}

@@ -17,16 +17,16 @@ import (
 // Its mount has an ID, and mountinfo has a line with that ID. While the file is open, no other mount can have the ID. A device
 // number is less reliable: after an unmount, the next file system without a disk gets the same number.
 //
-// An overlay answers if its layers do. These are paths in the mount namespace in which it was mounted. If the host's first
-// process also has this mount, its mounts show the layers' file systems. Otherwise they are not known for certain. Such an
-// overlay, or a file system of an unknown type, is doubtful. It is opened all the same, because ordinary containers can look
-// like that. A call that hangs is abandoned (package patience), and its device is avoided. After several of these, nothing
-// doubtful is opened for some time.
+// An overlay answers if its layers do. The layers are paths in the mount namespace in which the overlay was mounted. If the
+// host's first process also has this mount, its mounts show the layers' file systems. Otherwise these are uncertain. Such an
+// overlay, or a file system of an unknown type, is doubtful. It is opened nevertheless, because ordinary containers can look
+// like that. A call that hangs is abandoned (package patience), and its device is avoided. After several such calls, no
+// doubtful file system is used for some time.
 type trust uint8
 
 const (
 	avoid    trust = iota // must not be opened
-	doubtful              // may not answer
+	doubtful              // might not answer
 	trusted
 )
 
@@ -47,7 +47,7 @@ var (
 // maxStacked is the number of nested overlays that are inspected. The kernel allows two.
 const maxStacked = 3
 
-// trust returns the trust in the file system of m. mounts are the mounts in m's namespace.
+// trust returns the trust in m's file system. mounts are the mounts in m's namespace.
 func (m *mount) trust(mounts []mount, depth int) trust {
 	switch {
 	case m.avoid:
@@ -74,7 +74,7 @@ func (m *mount) trust(mounts []mount, depth int) trust {
 	return least
 }
 
-// layers returns the folders of an overlay from lowerdir=/a:/b (a colon in a name is \:), lowerdir+=/a and so on. unescape
+// layers returns the directories of an overlay from lowerdir=/a:/b (a colon in a name is \:), lowerdir+=/a and so on. unescape
 // decodes commas and other characters in names.
 func (m *mount) layers() []string {
 	var layers []string
@@ -115,8 +115,8 @@ func splitLayers(s string) []string {
 	return layers
 }
 
-// judgement is the trust in a mount, and how long it is valid. The mount cannot change meanwhile, but the host's first process
-// may see it later.
+// judgement holds the trust in a mount, and how long it is valid. The mount cannot change in that time, but it may become
+// visible to the host's first process.
 type judgement struct {
 	trust trust
 	dev   device
@@ -124,7 +124,7 @@ type judgement struct {
 }
 
 // judge returns the trust in the file system of a file that is open with O_PATH. It stores the trust and the device in on. dir
-// is the /proc folder of the process that has mapped the file. dev is the mapping's device, or the zero value.
+// is the /proc directory of the process that has mapped the file. dev is the mapping's device, or the zero value.
 func (r *Resolver) judge(dir procfs.Dir, fd int, dev device, on *opening) trust {
 	t, dev := r.judged(dir, fd, dev)
 	on.set(dev, t)
@@ -199,13 +199,13 @@ func (r *Resolver) judged(dir procfs.Dir, fd int, dev device) (trust, device) {
 	return avoid, dev
 }
 
-// kernelMounts has the mounts of a process that does not end. They are read again when the kernel reports a change.
+// kernelMounts holds the mounts of a process that does not exit. They are read again when the kernel reports a change.
 type kernelMounts struct {
 	f      *os.File
 	mounts []mount
 }
 
-// get returns the mounts of the process with the /proc folder at path, or nil if they cannot be read.
+// get returns the mounts of the process whose /proc directory is at path, or nil if they cannot be read.
 func (k *kernelMounts) get(path string) []mount {
 	if k.f == nil {
 		fd, err := unix.Open(path+"/mountinfo", unix.O_RDONLY|unix.O_CLOEXEC, 0)

@@ -20,15 +20,15 @@ import (
 	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/procfs"
 )
 
-// The kernel reports processes through perf events. A dummy event on each CPU counts nothing. Its ring gets a record of each
-// executable mapping, execve, fork and exit on that CPU.
+// The kernel reports processes through perf events. A dummy event on each CPU counts nothing. Its ring receives a record for
+// each executable mapping, execve, fork and exit on that CPU.
 
 const (
 	// ringPages is the size of a CPU's ring: 128 kB, about a thousand events between two reads.
 	ringPages = 32
 	// readEvery is the time between two reads of the rings.
 	readEvery = 50 * time.Millisecond
-	// settle is how long a record may take to arrive in its ring, in nanoseconds.
+	// settle is the time that a record can take to arrive in its ring, in nanoseconds.
 	settle = 2e6
 	// lookAtCPUs is the time between two checks of the list of online CPUs.
 	lookAtCPUs = 2 * time.Second
@@ -36,7 +36,7 @@ const (
 	maxEvents = 1 << 16
 )
 
-// watcher has the rings of all CPUs. It belongs to one goroutine.
+// watcher holds the rings of all CPUs. It belongs to one goroutine.
 type watcher struct {
 	rings   []ring
 	online  []int   // the online CPUs when it was made
@@ -49,8 +49,8 @@ type ring struct {
 	memory []byte
 }
 
-// watch requests the events from the kernel. It returns nil if they are not available. In another PID namespace than the first,
-// the numbers would differ. Elsewhere a capability may be missing.
+// watch requests the events from the kernel. It returns nil if they are not available. Outside the first PID namespace, the
+// PIDs would differ. In other cases, a capability may be missing.
 func watch() *watcher {
 	if !procfs.SharesPIDs() {
 		return nil
@@ -134,14 +134,14 @@ func (w *watcher) close() {
 	w.rings = nil
 }
 
-// outdated reports whether other CPUs are online than when w was made. w misses events on a CPU that has come online since
-// then.
+// outdated reports whether the online CPUs have changed since w was created. w misses events on a CPU that has come online
+// since then.
 func (w *watcher) outdated() bool {
 	online := onlineCPUs()
 	return len(online) > 0 && !slices.Equal(online, w.online)
 }
 
-// read returns the events up to the time until, sorted by time, and the number of lost events. until is the current time minus
+// read returns the number of lost events, and the events up to the time until, sorted by time. until is the current time minus
 // settle. Later events stay pending.
 func (w *watcher) read() (until uint64, events []event, lost uint64) {
 	until = procfs.SinceBoot() - settle
@@ -160,8 +160,8 @@ func (w *watcher) read() (until uint64, events []event, lost uint64) {
 	return until, events, lost
 }
 
-// readRing moves the content of a ring into w.pending. The kernel writes the head, and readRing the tail. Both count bytes and
-// only grow.
+// readRing moves a ring's content into w.pending. The kernel writes the head, and readRing writes the tail. Both count bytes
+// and never decrease.
 func (w *watcher) readRing(r ring) (lost uint64) {
 	page := (*unix.PerfEventMmapPage)(unsafe.Pointer(&r.memory[0]))
 	head := atomic.LoadUint64(&page.Data_head)
@@ -196,7 +196,7 @@ func (w *watcher) readRing(r ring) (lost uint64) {
 	return lost
 }
 
-// follow adds the kernel's events to the history until the context ends. It closes w.
+// follow adds the kernel's events to the history until the context ends. Then it closes w.
 func (r *Resolver) follow(ctx context.Context, w *watcher) {
 	defer func() {
 		w.close()
@@ -241,11 +241,12 @@ func (r *Resolver) renew(w *watcher) *watcher {
 	return w
 }
 
-// keepSingle is how long a file system counts as having a single device number, in nanoseconds. After that, another file system
-// may have its number.
+// keepSingle is the time for which a file system counts as having a single device number, in nanoseconds. After that, the
+// number may belong to another file system.
 const keepSingle = 10e9
 
-// setStats completes the keys of mapped files. Keys of files of ended processes stay as they are. Only follow calls it.
+// setStats completes the keys of mapped files. It does not change keys of files that only exited processes had mapped. Only
+// follow calls it.
 func (r *Resolver) setStats(events []event) {
 	now := procfs.SinceBoot()
 	for i := range events {
@@ -262,8 +263,8 @@ func (r *Resolver) setStats(events []event) {
 	}
 }
 
-// take updates the history with events up to until. It releases r.mu after each atOnce events, so that others do not wait for
-// all of them.
+// take updates the history with events up to until. It releases r.mu after each atOnce events, so that other goroutines do not
+// wait for all events.
 func (r *Resolver) take(until uint64, events []event, lost uint64) {
 	const atOnce = 256
 	for first := true; first || len(events) > 0; first = false {
@@ -298,7 +299,7 @@ func (r *Resolver) happened(e *event) {
 	case recordMmap2:
 		f := r.intern(e.file, holder{e.pid, e.start, e.end, e.time})
 		r.history.mmap(e.pid, mapped{e.start, e.end, e.offset, f})
-		if f.checked == 0 && !f.queued { // identify it now, because it may be gone before the first request
+		if f.checked == 0 && !f.queued { // identify it now, because it may disappear before the first request
 			r.check(f)
 		}
 	}

@@ -684,7 +684,7 @@ func TestRemarksAreOfTheGadget(t *testing.T) {
 	require.Len(t, r.unseen(of("cpython", "jvm", "v8js", "go", "jvm")), 4, "each language once")
 }
 
-// A program built by Go is recognized without a sample of it.
+// A program that the Go compiler built is recognized even without a sample from it.
 func TestIsGo(t *testing.T) {
 	other := exec.CommandContext(t.Context(), "sleep", "60")
 	require.NoError(t, other.Start())

@@ -158,7 +158,7 @@ func (r *Resolver) readMaps(pid uint32, exe, seen uint64) ([]area, uint64, error
 }
 
 // checkProcess checks that the /proc directory dir belongs to the process that the kernel saw at the time seen. The executable
-// must have the inode exe. It returns the process's start.
+// must have this inode. checkProcess returns the process's start.
 func (r *Resolver) checkProcess(dir procfs.Dir, pid uint32, inode, seen uint64) (uint64, error) {
 	exe, _, err := dir.Executable()
 	if err != nil {

@@ -8,7 +8,7 @@ import (
 	"strings"
 )
 
-// KernelAddresses returns the addresses of symbols of the running kernel, in the order of names. It returns an error if the
+// KernelAddresses returns the addresses of the running kernel's symbols, in the order of names. It returns an error if the
 // kernel hides them or lacks a symbol. It takes tens of milliseconds.
 func KernelAddresses(names ...string) (addrs []uint64, err error) {
 	err = readFile("/proc/kallsyms", func(r io.Reader) error {
@@ -18,7 +18,7 @@ func KernelAddresses(names ...string) (addrs []uint64, err error) {
 	return addrs, err
 }
 
-// findSymbols finds symbols of the image, which precede those of modules.
+// findSymbols finds symbols of the kernel's image, which precede module symbols.
 func findSymbols(r io.Reader, names []string) ([]uint64, error) {
 	addrs := make([]uint64, len(names))
 	missing := map[string]int{}
@@ -47,12 +47,12 @@ func findSymbols(r io.Reader, names []string) ([]uint64, error) {
 	return addrs, nil
 }
 
-// changed matches suffixes that a compiler adds to the name of a function that it has changed but that is still whole. Parts
-// that were moved elsewhere, such as .cold and .part, do not count.
+// changed matches the suffixes that a compiler appends to the name of a function that it has modified but not split. Suffixes
+// of parts that were moved elsewhere, such as .cold and .part, do not match.
 var changed = regexp.MustCompile(`^(\.(isra|constprop|lto_priv|llvm)\.\d+)+$`)
 
 // KernelFunction returns the compiler's name for a function of the running kernel's image: "f" can be "f" or "f.isra.0". It
-// returns an error if there are none or several, because each of several is only called in some places.
+// returns an error if there is no such name, or several, because callers then use different copies.
 func KernelFunction(name string) (found string, err error) {
 	err = readFile("/proc/kallsyms", func(r io.Reader) error {
 		found, err = findFunction(r, name)

@@ -28,10 +28,10 @@ const (
 	igStackEntries = 10000
 )
 
-// fastStackCmp is BPF_F_FAST_STACK_CMP. Inspektor Gadget records stacks with it.
+// fastStackCmp is BPF_F_FAST_STACK_CMP, with which Inspektor Gadget records stacks.
 const fastStackCmp = 1 << 9
 
-// needBPF skips a test with a reason if eBPF programs cannot be loaded.
+// needBPF skips a test and gives the reason if eBPF programs cannot be loaded.
 func needBPF(t testing.TB) {
 	t.Helper()
 	if os.Geteuid() != 0 {
@@ -58,7 +58,7 @@ func newStackMap(t testing.TB, entries uint32) *ebpf.Map {
 	return newMap(t, &ebpf.MapSpec{Name: "test_stacks", Type: ebpf.StackTrace, KeySize: 4, ValueSize: igStackDepth * 8, MaxEntries: entries})
 }
 
-// recordStacks attaches a program to a raw tracepoint. It stores the stack of each event of this process in stacks.
+// recordStacks attaches a program to a raw tracepoint. The program stores the stack of each of this process's events in stacks.
 // recordStacks returns a map with the last error of bpf_get_stackid (or 0) at 0, and a function that detaches the program.
 func recordStacks(t testing.TB, tracepoint string, stacks *ebpf.Map, flags int32) (lastError *ebpf.Map, detach func()) {
 	t.Helper()
@@ -118,7 +118,7 @@ func keys(t testing.TB, m *ebpf.Map) []uint32 {
 	return all
 }
 
-// formatStack formats a stack as Inspektor Gadget does.
+// formatStack formats a stack like Inspektor Gadget.
 func formatStack(t testing.TB, m *ebpf.Map, id uint32, symbols *kallsyms.KAllSyms) (text []byte, addrs []uint64) {
 	t.Helper()
 	var stack [igStackDepth]uint64
@@ -144,7 +144,7 @@ func runningKernel(t testing.TB) *KernelSymbols {
 	return symbols
 }
 
-// recordedStacks returns a map with kernel stacks of this process, and their symbols.
+// recordedStacks returns a map that holds kernel stacks of this process, and the kernel's symbols.
 func recordedStacks(t testing.TB) (*ebpf.Map, *kallsyms.KAllSyms) {
 	t.Helper()
 	needBPF(t)
@@ -160,7 +160,7 @@ func recordedStacks(t testing.TB) (*ebpf.Map, *kallsyms.KAllSyms) {
 	return m, all
 }
 
-// TestKernelOnKernel turns the stacks that this kernel records into frames.
+// TestKernelOnKernel checks frames of stacks that this kernel records.
 func TestKernelOnKernel(t *testing.T) {
 	m, all := recordedStacks(t)
 	symbols := runningKernel(t)
@@ -194,7 +194,7 @@ func TestKernelOnKernel(t *testing.T) {
 			require.Equal(t, addrs[i], f.Address)
 		}
 
-		// A stack of another depth has replaced the entry.
+		// A stack with another depth has replaced the entry.
 		frames, outcome = kernel.Append(nil, append(text, "one_more; "...), int32(id), true)
 		require.Equal(t, OK, outcome)
 		for _, f := range frames {
@@ -256,7 +256,7 @@ func syscallAt(depth int) {
 	_ = unix.Getppid()
 }
 
-// TestKernelSyscalls traces a system call whose stack has no function except the system call's entry.
+// TestKernelSyscalls traces a system call whose stack only contains the system call's entry.
 func TestKernelSyscalls(t *testing.T) {
 	needBPF(t)
 	all, err := kallsyms.NewKAllSyms()
@@ -278,7 +278,7 @@ func TestKernelSyscalls(t *testing.T) {
 	}
 }
 
-// TestKernelReadsHashMaps covers gadgets that store their stacks themselves.
+// TestKernelReadsHashMaps checks stacks that gadgets store in their own hash maps.
 func TestKernelReadsHashMaps(t *testing.T) {
 	needBPF(t)
 	const id = 1<<31 - 1
@@ -309,7 +309,7 @@ func TestKernelIgnoresOtherMaps(t *testing.T) {
 	}
 }
 
-// TestStackMapIDs pins the IDs that the Janitor's table depends on.
+// TestStackMapIDs checks the range of IDs, on which the Janitor's table depends.
 func TestStackMapIDs(t *testing.T) {
 	needBPF(t)
 	m := newStackMap(t, igStackEntries)

@@ -7,8 +7,8 @@ import (
 )
 
 const (
-	// maxMangledLen is the maximum length of a name to demangle. Work and memory grow faster than the name: 334 bytes can
-	// become 3 MB.
+	// maxMangledLen is the maximum length of a name to demangle. Time and memory increase faster than the name's length: 334
+	// bytes can become 3 MB.
 	maxMangledLen = 1024
 	// maxDemangledPow bounds the demangled name to 2^12 bytes.
 	maxDemangledPow = 12

@@ -35,7 +35,7 @@ func TestDemangle(t *testing.T) {
 	}
 }
 
-// doubling returns a C++ symbol of n nested types. Each contains the previous one twice.
+// doubling returns a C++ symbol with n nested types. Each contains the previous one twice.
 func doubling(n int) string {
 	const digits = "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZ"
 	var b strings.Builder

@@ -8,7 +8,7 @@ import (
 	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/profile"
 )
 
-// checkFrames checks conditions that frames of any origin must fulfil.
+// checkFrames checks the conditions that all frames must fulfil.
 func checkFrames(t *testing.T, frames []profile.Frame, outcome Outcome) {
 	t.Helper()
 	switch outcome {

@@ -27,10 +27,10 @@ const (
 )
 
 // AppendID appends the frames of the stack with the given ID to dst, leaf first. Unlike Append, it reads addresses and build
-// IDs from the gadget's maps, and the frames have no names. id is as stored by the eBPF program: 0 means that no stack was
+// IDs from the gadget's maps, and the frames have no names. The eBPF program has stored id. 0 means that no stack was
 // collected, and a negative number is an error.
 //
-// It costs one or two look-ups in maps, so call it once per unknown stack.
+// It costs one or two map lookups, so call it once per unknown stack.
 func (u *User) AppendID(dst []profile.Frame, id int32) ([]profile.Frame, Outcome) {
 	u.addrs = u.addrs[:0]
 	if id <= 0 || !u.lookup(uint32(id)) {
@@ -39,7 +39,7 @@ func (u *User) AppendID(dst []profile.Frame, id int32) ([]profile.Frame, Outcome
 	u.lookupBuildIDs(uint32(id))
 	outcome := OK
 	if m := mapOf(u.opts.Map, 8); m != nil && len(u.addrs) == int(m.ValueSize()/8) {
-		outcome = Truncated // the map has no room for more
+		outcome = Truncated // the map has no room for more frames
 	}
 	if len(u.addrs) > MaxFrames {
 		u.addrs, outcome = u.addrs[:MaxFrames], Truncated
@@ -61,7 +61,7 @@ func (u *User) lookup(id uint32) bool {
 }
 
 // readStack reads the addresses of a stack into buf, or none if the stack does not exist. key points to the caller's memory,
-// because a local variable would be allocated at each look-up.
+// because a local variable would be allocated for each lookup.
 func readStack(get func() *ebpf.Map, key *uint32, id uint32, buf []uint64) []uint64 {
 	m := mapOf(get, 8)
 	if m == nil {
@@ -81,7 +81,7 @@ func readStack(get func() *ebpf.Map, key *uint32, id uint32, buf []uint64) []uin
 	return buf
 }
 
-// lookupBuildIDs reads the build IDs of a stack if the gadget recorded them.
+// lookupBuildIDs reads a stack's build IDs if the gadget recorded them.
 func (u *User) lookupBuildIDs(id uint32) {
 	u.ids = u.ids[:0]
 	m := mapOf(u.opts.BuildIDs, buildIDRecordSize)

@@ -45,7 +45,7 @@ func TestKernelID(t *testing.T) {
 	named := 0
 	for _, id := range keys(t, m) {
 		if id == 0 {
-			continue // a valid ID for bpf_get_stackid, but not for AppendID
+			continue // valid for bpf_get_stackid, but not for AppendID
 		}
 		_, addrs := formatStack(t, m, id, ig)
 		frames, outcome, err := k.AppendID(nil, int32(id))
@@ -114,7 +114,7 @@ func TestIDsWithoutAStack(t *testing.T) {
 //go:noinline
 func caller() bool { return unix.Close(-1) != nil }
 
-// TestUserID reads stacks of this process that the kernel records.
+// TestUserID checks stacks of this process that the kernel records.
 func TestUserID(t *testing.T) {
 	needBPF(t)
 	const userStack = 1 << 8 // BPF_F_USER_STACK
@@ -181,7 +181,7 @@ func TestUserIDWithBuildIDs(t *testing.T) {
 	require.Equal(t, want, frames, "what follows garbage is no frame")
 	require.Equal(t, addrs[:3], u.Addresses(3))
 
-	// A stack without an entry in the map of build IDs must not get those of the previous stack.
+	// A stack without an entry in the map of build IDs must not get the previous stack's build IDs.
 	require.NoError(t, buildIDs.Delete(uint32(id)))
 	want[0].Address, want[0].Mapping = 0x401000, profile.Mapping{}
 	frames, _ = u.AppendID(nil, id)

@@ -16,36 +16,36 @@ const (
 	sweepKeys = 512
 )
 
-// Janitor deletes unused entries of a stack map. A stack's ID is a hash, and an entry of the map blocks every other stack with
-// the same hash. Without deletions, more and more stacks are lost during a long run.
+// Janitor deletes unused entries from a stack map. A stack's ID is a hash, and a map entry blocks every other stack with the
+// same hash. Without deletions, more and more stacks are lost during a long run.
 //
-// An entry is in use while rows refer to it. Seen records that, and Sweep deletes entries that were not seen for some time. If
-// a filter drops the rows, no row ever refers to an entry. Its time then begins with the first Sweep that finds it.
+// An entry is in use while rows refer to it. Seen records this use, and Sweep deletes entries that were not seen for some time.
+// If a filter drops the rows, no row ever refers to an entry. The entry's age then counts from the first Sweep that finds it.
 //
-// An eBPF program can use an ID just before its entry is deleted. Its row then finds no stack, or a wrong one if another stack
-// has taken the entry. So Sweep only deletes entries that were unused for much longer than a row takes to arrive. A deleted
-// stack is rarely needed at that moment, and the next event restores it.
+// An eBPF program can use an ID just before its entry is deleted. The program's row then finds no stack, or a wrong one if
+// another stack has taken the entry. So Sweep only deletes entries that were unused for much longer than a row takes to arrive.
+// A deleted stack is rarely needed at that moment, and the next event restores it.
 //
 // A Janitor is not safe for concurrent use. It belongs to one stack map, and is used in the goroutine of the gadget's callback.
-// It must see all rows with IDs of the map, even if several fields or data sources share the map.
+// It must see all rows with IDs from the map, even if several fields or data sources share the map.
 type Janitor struct {
 	find   func() *ebpf.Map
 	stacks *ebpf.Map // nil until it was found
 	cold   uint32    // in ticks
-	// seen has, by ID, the tick at which the ID was last seen, or 0. A tick is a second since start. The first tick is 1.
+	// seen holds, by ID, the tick at which the ID was last seen, or 0. Ticks are seconds since start. The first tick is 1.
 	seen  []uint32
 	tick  uint32
 	start time.Time
 
-	// next is the key at which the walk over the map continues if walking is set.
+	// next is the key at which the iteration over the map continues if walking is set.
 	next    uint32
 	walking bool
 }
 
 // NewJanitor returns a Janitor for a stack map (BPF_MAP_TYPE_STACK_TRACE). stacks may return nil until the gadget has started.
 // cold is the age at which an entry is deleted. It must be several times as long as an ID takes from the eBPF program to the
-// callback. If rows are in a map, that time is the interval at which the map is read. Do not use a Janitor if a gadget keeps
-// IDs for later, for example from a thread's sleep to its wake-up.
+// callback. If rows are stored in a map, an ID takes as long as the interval at which the map is read. Do not use a Janitor if
+// a gadget keeps IDs for later, for example from a thread's sleep to its wake-up.
 func NewJanitor(stacks func() *ebpf.Map, cold time.Duration) *Janitor {
 	return &Janitor{find: stacks, tick: 1, cold: uint32(max(1, cold/time.Second))}
 }
@@ -61,7 +61,8 @@ func (j *Janitor) Seen(id int32) {
 // entries, which takes about a millisecond: one system call for each entry, and one or two more for a deletion. now is the
 // time. Call Sweep about once a second, and at least several times within cold.
 //
-// It returns the number of deleted stacks. An error means that the map cannot be walked. You can then call it again.
+// It returns the number of deleted stacks. An error means that the iteration over the map failed. You can then call Sweep
+// again.
 func (j *Janitor) Sweep(now time.Time) (deleted int, err error) {
 	if !j.prepare(now) {
 		return 0, nil
@@ -76,7 +77,7 @@ func (j *Janitor) Sweep(now time.Time) (deleted int, err error) {
 		j.walking = true
 	}
 	for range sweepKeys {
-		// Read the next key before deleting this one: after a deleted key, the kernel starts over.
+		// Read the next key before deleting this one: after a deleted key, the kernel starts from the beginning.
 		id, after := j.next, uint32(0)
 		err := j.stacks.NextKey(&id, &after)
 		if j.isCold(id) && j.stacks.Delete(&id) == nil {
@@ -96,7 +97,7 @@ func (j *Janitor) Sweep(now time.Time) (deleted int, err error) {
 	return deleted, nil
 }
 
-// prepare sets the clock, and inspects the map once it exists. It reports whether there is a map to sweep.
+// prepare sets the clock, and inspects the map as soon as it exists. It reports whether there is a map to sweep.
 func (j *Janitor) prepare(now time.Time) bool {
 	if j.start.IsZero() {
 		j.start = now
@@ -111,7 +112,7 @@ func (j *Janitor) prepare(now time.Time) bool {
 			return false
 		}
 		j.stacks = m
-		// The kernel takes IDs from the next power of two (stack_map_alloc in kernel/bpf/stackmap.c).
+		// The kernel rounds the range of IDs up to a power of two (stack_map_alloc in kernel/bpf/stackmap.c).
 		n := uint64(1) << bits.Len32(m.MaxEntries()-1)
 		j.seen = make([]uint32, min(n, maxTracked))
 	}

@@ -42,7 +42,7 @@ func TestJanitor(t *testing.T) {
 	require.Empty(t, keys(t, stacks))
 	require.Zero(t, sweep(19))
 
-	// A stack that returns to the map gets the full time again.
+	// A stack that returns to the map may stay for the full time again.
 	_, detach = recordStacks(t, "sys_enter", stacks, 1<<8|fastStackCmp)
 	syscallAt(3)
 	detach()
@@ -115,7 +115,7 @@ func TestJanitorWalksInSteps(t *testing.T) {
 	require.Empty(t, keys(t, stacks))
 }
 
-// deepSyscall makes a system call with a unique user stack for each a and b.
+// deepSyscall makes a system call with a different user stack for each a and b.
 //
 //go:noinline
 func deepSyscall(a, b int) {

@@ -11,27 +11,27 @@ import (
 	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/profile"
 )
 
-// kernelFile is the file name of the kernel's own code in perf and pprof.
+// kernelFile is the file name that perf and pprof use for the kernel's own code.
 const kernelFile = "[kernel.kallsyms]"
 
 // KernelOptions are the settings of a Kernel. With the zero value, frames have names and no addresses.
 type KernelOptions struct {
-	// Map returns the gadget's kernel stack map, from which addresses are read. Its type is BPF_MAP_TYPE_STACK_TRACE, or a hash
-	// map with the same keys and values. Map may be nil or return nil, for example before the gadget has started. Then there
-	// are no addresses.
+	// Map returns the gadget's kernel stack map, from which addresses are read. The map is a BPF_MAP_TYPE_STACK_TRACE, or a hash
+	// map with the same keys and values. Map may be nil or return nil, for example before the gadget has started. Then there are
+	// no addresses.
 	Map func() *ebpf.Map
 	// RawAddresses leaves addresses unchanged. They reveal where the kernel was loaded.
 	RawAddresses bool
-	// KeepTracing keeps the frames that tracing adds at the leaf of a stack. It is for samplers, because these frames are time
-	// that the workload spends on being traced.
+	// KeepTracing keeps the frames that tracing adds at a stack's leaf. It is for samplers, because these frames stand for time
+	// that the workload loses to tracing.
 	KeepTracing bool
-	// Symbols has the symbols of the running kernel. It may be nil.
+	// Symbols holds the running kernel's symbols. It may be nil.
 	Symbols *KernelSymbols
 }
 
 // Kernel turns kernel stacks into frames. It is not safe for concurrent use. Each field of a data source has its own Kernel,
-// which is only used in the goroutine of the gadget's callback. A look-up removes an entry from the stack map for a moment, so
-// a second reader at that moment would find none.
+// which is only used in the goroutine of the gadget's callback. A lookup removes an entry from the stack map for a moment, so a
+// concurrent reader would not find it.
 type Kernel struct {
 	opts    KernelOptions
 	symbols *KernelSymbols
@@ -46,7 +46,7 @@ type Kernel struct {
 	// AppendID reads these at its first call.
 	functions, generated *functionTable
 	named                bool
-	unnamed              error // why functions have no names
+	unnamed              error // the reason why functions have no names
 }
 
 // NewKernel returns a Kernel. With symbols from LoadKernelSymbols, it checks the list of the kernel's modules. It reads their
@@ -63,14 +63,14 @@ func NewKernel(opts KernelOptions) *Kernel {
 }
 
 // Append appends the frames of a stack to dst, leaf first. symbols is Inspektor Gadget's text of the stack, or "". id is the
-// raw stack ID. It is negative (as int32) for an error. hasID is false if the row has no such field. Unless the outcome is OK
+// raw stack ID. As an int32, it is negative for an error. hasID is false if the row has no such field. Unless the outcome is OK
 // or Truncated, Append appends nothing.
 //
 // The address of each frame comes from the stack map. Another stack may have replaced the entry since Inspektor Gadget read it,
-// so addresses are only used if there are as many as names. Each call for a valid ID costs one look-up, so call it once per
+// so addresses are only used if there are as many as names. Each call for a valid ID costs one lookup, so call it once per
 // unknown stack.
 //
-// Append drops frames of tracing at the leaf (see KernelOptions.KeepTracing), unless the stack has no others.
+// Append drops tracing frames at the leaf (see KernelOptions.KeepTracing), unless the stack has no other frames.
 //
 // The names of frames are parts of symbols. Clone names that you keep.
 func (k *Kernel) Append(dst []profile.Frame, symbols []byte, id int32, hasID bool) ([]profile.Frame, Outcome) {
@@ -113,13 +113,13 @@ func (k *Kernel) Append(dst []profile.Frame, symbols []byte, id int32, hasID boo
 }
 
 // AppendID appends the frames of the stack with the given ID to dst, leaf first. Unlike Append, it reads addresses from the
-// stack map and finds the names itself. id is as stored by the eBPF program: 0 means that no stack was collected, and a
-// negative number is an error. Otherwise it is like Append.
+// stack map and finds the names itself. The eBPF program has stored id. 0 means that no stack was collected, and a negative
+// number is an error. In all other respects, AppendID is like Append.
 //
 // The error says why functions of an existing stack have no names.
 //
-// It takes some microseconds. The first call also reads /proc/kallsyms, which takes tens of milliseconds. All Kernels of a
-// process share the names of the image's functions, some 4 MB. Call it once per unknown stack.
+// It takes some microseconds. The first call also reads /proc/kallsyms, which takes tens of milliseconds. All Kernels in a
+// process share the image's function names, which take about 4 MB. Call it once per unknown stack.
 func (k *Kernel) AppendID(dst []profile.Frame, id int32) ([]profile.Frame, Outcome, error) {
 	if id <= 0 || !k.lookup(uint32(id)) {
 		return dst, Missing(id, id != 0), nil
@@ -140,7 +140,7 @@ func (k *Kernel) AppendID(dst []profile.Frame, id int32) ([]profile.Frame, Outco
 	return k.trim(dst, start), outcome, k.unnamed
 }
 
-// trim removes frames of tracing from a stack that begins at start.
+// trim removes tracing frames from a stack that begins at start.
 func (k *Kernel) trim(dst []profile.Frame, start int) []profile.Frame {
 	if k.opts.KeepTracing {
 		return dst
@@ -148,7 +148,7 @@ func (k *Kernel) trim(dst []profile.Frame, start int) []profile.Frame {
 	return slices.Delete(dst, start, start+tracingFrames(dst[start:], k.outside))
 }
 
-// readNames reads the names of functions once.
+// readNames reads the function names once.
 func (k *Kernel) readNames() {
 	if k.named {
 		return
@@ -158,13 +158,13 @@ func (k *Kernel) readNames() {
 		return
 	}
 	if k.functions, k.unnamed = k.symbols.functions(); k.unnamed == nil {
-		// The kernel creates and removes code at run time. Without these symbols, that code is unknown.
+		// The kernel creates and removes code at run time. Without these symbols, such code is unknown.
 		k.generated, _ = k.symbols.generated()
 	}
 }
 
 // functionAt returns the name of the function at an address, or "". It does not search the image's functions for an address
-// outside the image: symbols have no sizes, so the last one would match.
+// outside the image. Symbols have no sizes, so the last function would match.
 func (k *Kernel) functionAt(addr uint64) string {
 	switch {
 	case k.functions == nil:
@@ -212,7 +212,7 @@ func (k *Kernel) frame(f *profile.Frame, name string, addr uint64, leaf, known b
 		k.refresh()
 		m := findModule(k.modules, at)
 		if m == nil && k.symbols.programs != nil {
-			// name is from the symbols at the gadget's start, and may belong to an earlier program at this address.
+			// name comes from the symbols at the gadget's start, and may belong to an earlier program at this address.
 			if program, listed := k.symbols.programs.name(at, k.now); program != "" {
 				f.Name, located = program, false
 				break
@@ -227,7 +227,7 @@ func (k *Kernel) frame(f *profile.Frame, name string, addr uint64, leaf, known b
 			}
 			break
 		}
-		// Inspektor Gadget searches the symbols as if they were sorted, but those of modules are not.
+		// Inspektor Gadget searches the symbols as if they were sorted, but module symbols are not.
 		f.Name = m.function(at)
 		f.Mapping = m.mapping
 		if m.mapping.GNUBuildID != "" {
@@ -245,7 +245,7 @@ func (k *Kernel) frame(f *profile.Frame, name string, addr uint64, leaf, known b
 	f.Mapping.Symbolized = f.Name != "" && f.Mapping.GNUBuildID != ""
 }
 
-// refresh reads the kernel's modules again, at most once every lookAgain. It is called for frames outside the image.
+// refresh reads the kernel's modules again, at most once per lookAgain. It is called for frames outside the image.
 func (k *Kernel) refresh() {
 	k.now = time.Now()
 	if k.symbols.modules == nil || !k.knowsModules {
@@ -269,12 +269,13 @@ func (s *KernelSymbols) Changes() int {
 	return n
 }
 
-// generatedPrefixes are prefixes of names of code that the kernel creates at run time, outside its image and modules. Inspektor
-// Gadget names an address after the nearest preceding symbol from the gadget's start. So another name there is wrong. In
-// practice it is the image's last symbol.
+// generatedPrefixes are name prefixes of code that the kernel creates at run time, outside its image and modules. Inspektor
+// Gadget names an address after the nearest preceding symbol that existed at the gadget's start. So any other name there is
+// wrong. In practice, that is the image's last symbol.
 var generatedPrefixes = []string{"bpf_", "ftrace_trampoline", "kprobe_"}
 
-// image returns the mapping of the kernel's own code. Without a build ID it is empty, because it would identify nothing.
+// image returns the mapping of the kernel's own code. Without a build ID, the mapping is empty, because it would identify
+// nothing.
 func (k *Kernel) image() profile.Mapping {
 	if k.symbols.BuildID == "" {
 		return profile.Mapping{}

@@ -117,8 +117,8 @@ func TestKernelFrame(t *testing.T) {
 	}
 }
 
-// TestKernelCallerAtTheEnd has a call that never returns as the last instruction of its function, so its return address is in
-// the next one.
+// TestKernelCallerAtTheEnd checks a function whose last instruction is a call that never returns. The return address is in the
+// next function.
 func TestKernelCallerAtTheEnd(t *testing.T) {
 	t.Parallel()
 	const start = 0xffffffffc0001000

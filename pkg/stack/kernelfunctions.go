@@ -10,10 +10,10 @@ import (
 	"strings"
 )
 
-// functionTable names functions of the kernel by address. It is immutable and safe for concurrent use. Functions of modules are
-// in moduleTable.
+// functionTable maps addresses to names of kernel functions. It is immutable and safe for concurrent use. moduleTable holds the
+// functions of modules.
 type functionTable struct {
-	// addrs are sorted. The name of addrs[i] is names[ends[i-1]:ends[i]]. So one text replaces a hundred thousand.
+	// addrs are sorted. The name of addrs[i] is names[ends[i-1]:ends[i]]. So one string replaces a hundred thousand.
 	addrs []uint64
 	ends  []uint32
 	names string
@@ -35,12 +35,12 @@ func (t *functionTable) name(addr, limit uint64) string {
 	return t.names[start:t.ends[i]]
 }
 
-// generatedLimit is the assumed maximum size of a function that the kernel created at run time. Its symbol has no size, and
-// code after it may be newer, without a symbol in the table.
+// generatedLimit is the assumed maximum size of a function that the kernel created at run time. The function's symbol has no
+// size. Newer code without a symbol in the table may follow it.
 const generatedLimit = 64 << 10
 
-// generatedOwners follow the symbols of code that the kernel created at run time: BPF programs, and the trampolines of ftrace
-// and kprobes.
+// generatedOwners are the owners of code that the kernel created at run time. They follow the symbols of BPF programs, and of
+// trampolines of ftrace and kprobes.
 var generatedOwners = []string{"[bpf]", "[__builtin__"}
 
 // kernelSymbol is a line of /proc/kallsyms: "ffffffff81000000 T _stext" or, outside the image, "ffffffffc0201000 t

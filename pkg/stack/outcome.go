@@ -7,18 +7,18 @@ type Outcome uint8
 
 // These are the outcomes of a stack.
 const (
-	// OK means that the frames are the stack that the kernel recorded.
+	// OK means that the frames are the stack as the kernel recorded it.
 	OK Outcome = iota
-	// Empty means that there was no stack, so nothing is missing. The gadget may not collect this kind of stack. The program
-	// may have been in user mode when its kernel stack was requested. A kernel thread has no user stack.
+	// Empty means that there was no stack, so nothing is missing. Either the gadget does not collect this kind of stack, or none
+	// existed. A program in user mode has no kernel stack, and a kernel thread has no user stack.
 	Empty
-	// Lost means that a stack existed and did not arrive. The stack map was full, another stack took its place, or the entry
-	// was removed before it was read.
+	// Lost means that a stack existed but did not arrive. The stack map was full, another stack took its place, or the entry was
+	// removed before it was read.
 	Lost
 	// Truncated means that the stack had as many frames as the kernel records, more than MaxFrames, or a text of more than
-	// MaxTextLen bytes. Its leaf end was kept.
+	// MaxTextLen bytes. The innermost frames were kept.
 	Truncated
-	// Partial means that the known part of the stack is in other fields of the row, and may not reach the program's entry.
+	// Partial means that the known part of the stack is in other fields of the row. It might not reach the program's entry.
 	Partial
 )
 
@@ -38,20 +38,20 @@ const (
 	// NoneThere means that there are no frames of this kind. The program was in user mode when its kernel stack was requested,
 	// or it is a kernel thread, which has no user stack.
 	NoneThere
-	// NoText means that the stack's text is empty, and the row has no reason.
+	// NoText means that the stack's text is empty, and the row gives no reason.
 	NoText
 
 	// NumAbsences is the number of reasons.
 	NumAbsences = int(NoText) + 1
 )
 
-// WhyAbsent returns why a stack has no text, given the stack ID that the eBPF program stored. The ID is the result of
-// bpf_get_stackid, and a negative number is an error. collected is false if the gadget recorded no ID.
+// WhyAbsent returns the reason why a stack has no text. It takes the stack ID that the eBPF program stored. The ID is the
+// result of bpf_get_stackid, and a negative number is an error. collected is false if the gadget recorded no ID.
 //
-// The kernel's errors are in kernel/bpf/stackmap.c. EFAULT means that there are no frames of the requested kind, as in every
-// sample of user code. EEXIST and ENOMEM mean that the map has no room for this stack. Gadgets store -1 if they did not request
-// a stack, because bpf_get_stackid does not return EPERM. A valid ID without a text belongs to a stack that was removed from
-// the map.
+// The kernel's errors are in kernel/bpf/stackmap.c. EFAULT means that there are no frames of the requested kind. This happens
+// in every sample of user code. EEXIST and ENOMEM mean that the map has no room for this stack. Gadgets store -1 if they did
+// not request a stack, because bpf_get_stackid does not return EPERM. A valid ID without a text belongs to a stack that was
+// removed from the map.
 func WhyAbsent(id int32, collected bool) Absence {
 	switch {
 	case !collected, id == -1:

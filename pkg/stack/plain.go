@@ -9,8 +9,8 @@ import (
 // splitters reuses memory between calls.
 var splitters = sync.Pool{New: func() any { return new(splitter) }}
 
-// AppendPlain appends the frames of a stack to dst from a text field of the form "leaf; caller; … ". A frame has a name, or an
-// address if its entry is a hexadecimal address. Frames have no type, because their origin is unknown. Kernel addresses and
+// AppendPlain appends the frames of a stack to dst from a text field of the form "leaf; caller; … ". A frame gets a name, or an
+// address if its entry is a hexadecimal address. Frames get no type, because their origin is unknown. Kernel addresses and
 // empty entries are dropped. If nothing is left, the outcome is Empty. The names of frames are parts of symbols.
 func AppendPlain(dst []profile.Frame, symbols []byte) ([]profile.Frame, Outcome) {
 	text, truncated := limitText(symbols)

@@ -12,14 +12,15 @@ import (
 	"github.com/cilium/ebpf"
 )
 
-// programTable has the addresses of the loaded eBPF programs. Programs come and go while a gadget runs, and a new program can
-// take another's place in memory. The symbols from the start would give it the old name. It is safe for concurrent use.
+// programTable holds the addresses of the loaded eBPF programs. While a gadget runs, programs are loaded and unloaded, and a
+// new program can take an old one's place in memory. The symbols from the gadget's start would then give it the old name. A
+// programTable is safe for concurrent use.
 type programTable struct {
 	mu      sync.Mutex
 	looked  time.Time
 	byID    map[ebpf.ProgramID]bool
 	code    []programCode // sorted by start
-	used    int           // the number of unloaded functions that were in stacks
+	used    int           // the number of unloaded functions that occurred in stacks
 	unknown bool          // programs cannot be listed
 }
 
@@ -28,11 +29,11 @@ type programCode struct {
 	start, end uint64
 	name       string
 	id         ebpf.ProgramID
-	used       bool // it was in a stack
+	used       bool // it occurred in a stack
 }
 
-// lookAgain is the minimum time between two checks of the loaded programs, or modules. A check of programs takes some
-// microseconds, and twenty more for each new program.
+// lookAgain is the minimum time between two checks of the loaded programs, or modules. A check of the programs takes some
+// microseconds, plus twenty for each new program.
 const lookAgain = time.Second
 
 // maxPrograms limits the number of known programs.
@@ -54,8 +55,8 @@ func (t *programTable) name(addr uint64, now time.Time) (name string, known bool
 	return t.code[i].name, true
 }
 
-// changes returns the number of unloaded functions that were in stacks. Another stack with the same addresses may have other
-// functions.
+// changes returns the number of unloaded functions that occurred in stacks. A later stack with the same addresses may contain
+// other functions.
 func (t *programTable) changes(now time.Time) int {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -104,8 +105,8 @@ func (t *programTable) look(now time.Time) {
 	t.byID = there
 }
 
-// programFunctions returns the functions of a program with the names of the kernel's symbols. It returns none if the program
-// was removed or its addresses are hidden.
+// programFunctions returns a program's functions, named like the kernel's symbols. It returns none if the program was removed
+// or its addresses are hidden.
 func programFunctions(id ebpf.ProgramID) []programCode {
 	p, err := ebpf.NewProgramFromID(id)
 	if err != nil {

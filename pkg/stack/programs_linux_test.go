@@ -28,7 +28,7 @@ func loadProgram(t *testing.T, name string) (p *ebpf.Program, addr uint64) {
 	return p, uint64(addrs[0])
 }
 
-// TestProgramsComeAndGo checks that a program gets its own name even if another one's symbol is cached.
+// TestProgramsComeAndGo checks that a program gets its own name even if another program's symbol is cached.
 func TestProgramsComeAndGo(t *testing.T) {
 	if os.Geteuid() != 0 {
 		t.Skip("eBPF programs are for root alone")

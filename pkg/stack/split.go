@@ -32,14 +32,14 @@ type splitter struct {
 // split returns the positions of the entries of text, at most MaxFrames+1. They are valid until the next call. want is the
 // expected number of entries, or negative if that is unknown.
 //
-// A separator can be part of a name: main.f[go.shape.struct { A int; B string }], or <[u8; 4] as core::fmt::Debug>::fmt. It
-// then stands between brackets, so separators within (), [] and {} do not count. Angle brackets are ignored: no language has a
-// separator between those alone, and <, <<, ->, <=> and >> are also names of operators. A bracket without a partner is an
-// ordinary character.
+// A separator can be part of a name: main.f[go.shape.struct { A int; B string }], or <[u8; 4] as core::fmt::Debug>::fmt. Such a
+// separator is enclosed in brackets, so separators within (), [] and {} do not count. Angle brackets are ignored. No language
+// puts a separator between angle brackets alone, and <, <<, ->, <=> and >> are also operator names. A bracket without a partner
+// is an ordinary character.
 //
-// A program can have any names, so brackets are a heuristic. If splitting at each separator gives the expected number of
-// entries, that is the result. A long name was cut, possibly together with its closing brackets. split checks for that if there
-// are too many entries.
+// A program can use any names, so counting brackets is a heuristic. If splitting at each separator gives the expected number of
+// entries, that is the result. Long names are cut, possibly without their closing brackets. split checks for that if there are
+// too many entries.
 func (s *splitter) split(text string, want int) []span {
 	text = trimSeparator(text)
 	s.spans = s.spans[:0]
@@ -76,12 +76,12 @@ func (s *splitter) split(text string, want int) []span {
 	return s.spans
 }
 
-// cutLength is the length at which Inspektor Gadget cuts names of user symbols (MaxSymbolLength in
+// cutLength is the length at which Inspektor Gadget cuts user symbol names (MaxSymbolLength in
 // https://github.com/inspektor-gadget/inspektor-gadget/blob/v0.55.0/pkg/symbolizer/table.go).
 const cutLength = 256
 
 // findSeparators sets seps to the positions of the separators outside brackets. It stops once there are more than any stack
-// needs. With cut, a name of the cut length ends there despite open brackets.
+// needs. With cut, a name of cutLength bytes ends there despite open brackets.
 func (s *splitter) findSeparators(text string, cut bool) {
 	s.seps, s.open, s.kinds = s.seps[:0], s.open[:0], [3]int{}
 	for i := 0; i < len(text) && len(s.seps) < 4*MaxFrames; i++ {
@@ -155,7 +155,7 @@ func (s *splitter) forget(i int) {
 	s.open = s.open[:i]
 }
 
-// kindOf returns the kind of a bracket, which is equal for an opening bracket and its partner.
+// kindOf returns a bracket's kind, which is the same for an opening bracket and its partner.
 func kindOf(c byte) int {
 	switch c {
 	case '(', ')':
@@ -190,8 +190,8 @@ func limitText(b []byte) (string, bool) {
 // view returns b as a string, which is only valid until b changes.
 func view(b []byte) string { return unsafe.String(unsafe.SliceData(b), len(b)) }
 
-// functionName returns the function name in an entry of a list of symbols, or "" for a hexadecimal address or an unknown
-// symbol. It removes an offset after the name, which would make every instruction a function.
+// functionName returns the function name in an entry of a symbol list, or "" for a hexadecimal address or an unknown symbol. It
+// removes an offset after the name. Otherwise each instruction would become a function.
 func functionName(entry string) string {
 	if len(entry) == 0 || entry[0] == Unknown[0] && entry == Unknown || hasHexPrefix(entry) {
 		return ""

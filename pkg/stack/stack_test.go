@@ -22,7 +22,7 @@ func testSymbols() *KernelSymbols {
 	return &KernelSymbols{Start: testStart, End: testEnd, BuildID: testBuildID}
 }
 
-// list formats entries as Inspektor Gadget does.
+// list formats entries like Inspektor Gadget.
 func list(entries ...string) []byte {
 	var b strings.Builder
 	for _, e := range entries {
@@ -190,7 +190,7 @@ func TestThousandsOfFrames(t *testing.T) {
 	check(frames, outcome)
 	require.EqualValues(t, 0x1000+1023, frames[1023].Address)
 
-	// This is as many as the kernel records, so there may be more.
+	// The kernel does not record more frames, so the stack may be longer.
 	frames, outcome = NewKernel(KernelOptions{}).Append(nil, list(entries[:recordedDepth]...), 1, true)
 	require.Equal(t, Truncated, outcome)
 	require.Len(t, frames, recordedDepth)
@@ -223,7 +223,7 @@ func TestAppendKeepsWhatIsThere(t *testing.T) {
 	require.Equal(t, []string{"first", "__schedule", "main", "plain"}, names(frames))
 }
 
-// TestFramesOfAnOlderStack makes frames in memory that already has those of another stack.
+// TestFramesOfAnOlderStack creates frames in memory that still holds another stack's frames.
 func TestFramesOfAnOlderStack(t *testing.T) {
 	t.Parallel()
 	rich := func() []profile.Frame {

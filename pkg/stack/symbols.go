@@ -19,8 +19,8 @@ import (
 	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/profile"
 )
 
-// KernelSymbols has the symbols for naming a kernel's frames. A process loads it once and shares it. The exported fields never
-// change. The tables of modules and programs follow the running kernel, and are safe for concurrent use.
+// KernelSymbols holds the symbols that name a kernel's frames. A process loads them once and shares them. The exported fields
+// never change. The tables of modules and programs follow the running kernel, and are safe for concurrent use.
 type KernelSymbols struct {
 	// Start and End are the bounds of the kernel's image, from _stext to _end. Both are 0 if they could not be read. They are
 	// secret.
@@ -28,13 +28,13 @@ type KernelSymbols struct {
 	// BuildID is the kernel's GNU build ID in lower-case hexadecimal, or "".
 	BuildID string
 
-	// modules has the modules of the running kernel, or is nil if the symbols are another kernel's.
+	// modules holds the running kernel's modules. It is nil if the symbols belong to another kernel.
 	modules *moduleTable
-	// programs has the eBPF programs of the running kernel, or is nil if the symbols are another kernel's.
+	// programs holds the running kernel's eBPF programs. It is nil if the symbols belong to another kernel.
 	programs *programTable
 	// functions returns the names of the image's functions. It reads them at the first call, because most stacks include their
-	// names. generated reads the names of code that the kernel has created so far. Both are nil if the symbols are another
-	// kernel's.
+	// names. generated reads the names of code that the kernel has created so far. Both are nil if the symbols belong to another
+	// kernel.
 	functions, generated func() (*functionTable, error)
 }
 
@@ -56,7 +56,7 @@ func LoadKernelSymbols() (*KernelSymbols, error) {
 	)
 }
 
-// HostSymbols calls LoadKernelSymbols once in a process.
+// HostSymbols calls LoadKernelSymbols once per process.
 var HostSymbols = sync.OnceValues(LoadKernelSymbols)
 
 func loadFunctionTable(wanted func(*kernelSymbol) bool) (t *functionTable, err error) {
@@ -129,10 +129,10 @@ func readBuildIDNote(r io.Reader) (string, error) {
 // module is a loaded kernel module. It is immutable.
 type module struct {
 	name string
-	// start and end bound its code. end may be too high, because /proc/modules has the size of code and data together, and
-	// since Linux 6.4 the data is elsewhere.
+	// start and end bound its code. end may be too high, because /proc/modules lists the total size of code and data. Since Linux
+	// 6.4, the data is elsewhere.
 	start, end uint64
-	// mapping has the module's name in brackets, as in perf, and its build ID.
+	// mapping holds the module's build ID, and its name in brackets like perf.
 	mapping profile.Mapping
 	// functions are sorted by address.
 	functions []function
@@ -155,25 +155,25 @@ func (m *module) function(addr uint64) string {
 	return m.functions[i].name
 }
 
-// moduleTable has the kernel's modules. It is safe for concurrent use.
+// moduleTable holds the kernel's modules. It is safe for concurrent use.
 type moduleTable struct {
-	// root is the folder with proc and sys.
+	// root is the directory that contains proc and sys.
 	root string
 
 	mu      sync.Mutex
 	loaded  []module
 	looked  time.Time
-	changed int // the number of changes of the list
+	changed int // how often the list has changed
 }
 
-// now is load for callers without mu.
+// now calls load for callers that do not hold mu.
 func (t *moduleTable) now() (modules []module, ok bool) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	return t.load()
 }
 
-// current returns the result of load, and the number of changes of the list. It calls load at most once every lookAgain.
+// current returns the result of load, and how often the list has changed. It calls load at most once per lookAgain.
 func (t *moduleTable) current(now time.Time) (modules []module, ok bool, changed int) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -186,9 +186,9 @@ func (t *moduleTable) current(now time.Time) (modules []module, ok bool, changed
 	return t.loaded, true, t.changed
 }
 
-// load returns the currently loaded modules, sorted by address. It returns false if they or their addresses are not known. A
-// kernel without support for modules has no /proc/modules, so the result is empty and true. Do not modify the result: the next
-// call returns it again if the modules are the same. The caller holds mu.
+// load returns the currently loaded modules, sorted by address. It returns false if the modules or their addresses are not
+// known. A kernel without module support has no /proc/modules, so the result is empty and true. Do not modify the result: the
+// next call returns it again if the modules are the same. The caller holds mu.
 func (t *moduleTable) load() (modules []module, ok bool) {
 	err := t.read("proc/modules", func(r io.Reader) (err error) {
 		modules, err = readModules(r)
@@ -248,7 +248,7 @@ func readModules(r io.Reader) ([]module, error) {
 	return modules, scanner.Err()
 }
 
-// readFunctions sets the functions of modules from /proc/kallsyms, which is not sorted by address.
+// readFunctions sets the modules' functions from /proc/kallsyms, which is not sorted by address.
 func readFunctions(r io.Reader, modules []module) error {
 	byOwner := make(map[string]*module, len(modules))
 	for i := range modules {

@@ -6,12 +6,12 @@ import (
 	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/profile"
 )
 
-// maxTracing limits the number of leaf frames that are searched for frames of tracing.
+// maxTracing limits the number of leaf frames that are searched for tracing frames.
 const maxTracing = 32
 
-// entryPrefixes and entryNames are functions through which the kernel enters tracing from the traced code. Frames on the leaf's
-// side of them are not the workload's. The names are from kernel/trace, kernel/events, kernel/bpf and arch/*/kernel of Linux
-// 5.4 to 6.18.
+// entryPrefixes and entryNames are functions through which the kernel enters tracing from the traced code. Frames between the
+// leaf and such a function do not belong to the workload. The names come from kernel/trace, kernel/events, kernel/bpf and
+// arch/*/kernel of Linux 5.4 to 6.18.
 var entryPrefixes = newPrefixes(
 	"__traceiter_",     // calls the probes of a tracepoint
 	"__bpf_trace_",     // a tracepoint's probe that calls a BPF program
@@ -67,11 +67,11 @@ var entryNames = map[string]bool{
 	"uretprobe_dispatcher":           true,
 }
 
-// dispatchPrefixes are functions of the slow path of system calls. A call takes it if it is traced, and for some other reasons.
-// If one of them calls an entry, the reason was tracing.
+// dispatchPrefixes are functions on the slow path of system calls. A call takes this path if it is traced, and for some other
+// reasons. If such a function calls an entry, the reason was tracing.
 var dispatchPrefixes = []string{"syscall_trace_enter", "syscall_exit_work"}
 
-// managementNames are functions that look like entries but are a program's own work: it opens and closes perf events.
+// managementNames are functions that look like entries but are a program's own work, because it opens and closes perf events.
 var managementNames = map[string]bool{
 	"perf_trace_init":        true,
 	"perf_trace_destroy":     true,
@@ -84,8 +84,8 @@ var managementNames = map[string]bool{
 	"perf_trace_event_close": true,
 }
 
-// insidePrefixes are functions that run within tracing, on the leaf's side of an entry. Alone they prove nothing: BPF programs,
-// for example of the network, also run for the workload, and their time is real.
+// insidePrefixes are functions that run within tracing, between the leaf and an entry. Without an entry, they prove nothing.
+// BPF programs also run for the workload, for example in networking, and their time is real.
 var insidePrefixes = newPrefixes(
 	"bpf_prog_",
 	"__bpf_prog_",
@@ -106,11 +106,11 @@ var insidePrefixes = newPrefixes(
 )
 
 // tracingFrames returns how many leaf frames belong to tracing and not to the code. They reach from the leaf to the last entry
-// (see entryPrefixes) without a gap. Some of them run inside tracing. They can be opaque, because BPF programs and trampolines
-// are created at run time, and their symbols are missing or wrong. So a leaf that an entry called counts with any name. A stack
-// that only has such frames is left unchanged.
+// (see entryPrefixes) without a gap. Frames inside tracing can be opaque, because BPF programs and trampolines are created at
+// run time, and their symbols are missing or wrong. So a leaf that an entry called counts, whatever its name. A stack that only
+// consists of such frames is left unchanged.
 //
-// fentry, fexit and LSM programs that were loaded after the symbols were read have no known names. The program and its
+// fentry, fexit and LSM programs that were loaded after the symbols were read have no known names. Such a program and its
 // trampoline stay as two frames named Unknown, because BPF programs that work for the workload look the same.
 func tracingFrames(frames []profile.Frame, opaque func(i int) bool) int {
 	n := 0
@@ -134,7 +134,7 @@ func isEntry(fn string) bool {
 	return entryNames[fn] || entryPrefixes.of(fn) && !managementNames[fn]
 }
 
-// prefixes groups prefixes of names by their first character.
+// prefixes groups name prefixes by their first character.
 type prefixes [256][]string
 
 func newPrefixes(list ...string) *prefixes {
@@ -145,7 +145,7 @@ func newPrefixes(list ...string) *prefixes {
 	return p
 }
 
-// of reports whether a name has one of the prefixes.
+// of reports whether a name begins with one of the prefixes.
 func (p *prefixes) of(name string) bool { return name != "" && hasAnyPrefix(name, p[name[0]]) }
 
 func hasAnyPrefix(s string, prefixes []string) bool {

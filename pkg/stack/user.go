@@ -12,23 +12,25 @@ import (
 
 // UserOptions are the settings of a User. The zero value is enough for Append.
 type UserOptions struct {
-	// Map and BuildIDs return the gadget's maps with the addresses of a stack, and with a struct bpf_stack_build_id for each
-	// address. AppendID uses one ID for both. They may be nil or return nil, for example before the gadget has started.
+	// Map returns the gadget's map that holds the addresses of stacks. BuildIDs returns the map that holds a struct
+	// bpf_stack_build_id for each address. AppendID uses one ID for both maps. Map and BuildIDs may be nil or return nil, for
+	// example before the gadget has started.
 	Map, BuildIDs func() *ebpf.Map
 }
 
-// recordedDepth is the maximum number of addresses that the kernel records of a stack (kernel.perf_event_max_stack) and that
-// Inspektor Gadget's maps can hold. A stack of this depth was probably cut.
+// recordedDepth is the maximum number of addresses that the kernel records per stack (kernel.perf_event_max_stack) and that
+// Inspektor Gadget's maps can hold. A stack with this depth was probably cut.
 const recordedDepth = 127
 
 // User turns user stacks into frames. It is not safe for concurrent use. Each field of a data source has its own User.
 //
 // # Content of a frame
 //
-// If the build ID is known, the Mapping has it. Address is then the file offset that the kernel recorded with it
-// (BPF_F_USER_BUILD_ID), and not the virtual address of ELF's symbol tables. A reader adds p_vaddr and subtracts p_offset of
-// the segment with that offset. The Mapping's Start, Limit and FileOffset are 0, so that pprof's formula (address -
-// memory_start + file_offset) results in the file offset. The offset is equal in all processes, so their frames merge.
+// If the build ID is known, the Mapping contains it. Address is then the file offset that the kernel recorded with the build ID
+// (BPF_F_USER_BUILD_ID), and not the virtual address in ELF symbol tables. To get that address, add p_vaddr and subtract
+// p_offset of the segment that contains the offset. The Mapping's Start, Limit and FileOffset are 0, so that pprof's formula
+// (address - memory_start + file_offset) results in the file offset. The offset is equal in all processes, so their frames
+// merge.
 //
 // If the build ID is not known, Mapping is zero, and Address is the instruction pointer in the process. It is only meaningful
 // with the process's memory map.
@@ -48,7 +50,7 @@ type User struct {
 	records []buildIDRecord
 }
 
-// buildID is an entry of the list of build IDs: an ID and an offset, or only an address.
+// buildID is an entry in the list of build IDs: an ID and an offset, or only an address.
 type buildID struct {
 	id     string
 	offset uint64
@@ -63,7 +65,7 @@ func NewUser(opts UserOptions) *User {
 }
 
 // Addresses returns the process's addresses of the first n frames of the last Append or AppendID. An unknown address is 0. If
-// the frames have no addresses, the result is empty. It is valid until the next call.
+// the frames have no addresses, the result is empty. The result is valid until the next call.
 func (u *User) Addresses(n int) []uint64 {
 	if len(u.addrs) == 0 {
 		return nil
@@ -72,16 +74,17 @@ func (u *User) Addresses(n int) []uint64 {
 }
 
 // Append appends the frames of a stack to dst, leaf first, from the three texts of a gadget_user_stack:
-//   - symbols has names, or hexadecimal addresses for unknown names.
-//   - addresses has entries such as "0x00007f12a4b3c2d1; ".
-//   - buildIDs has entries such as "<build ID> +<offset>; ", or "<address>; " for code in no file with a build ID.
+//   - symbols contains names, or hexadecimal addresses for unknown names.
+//   - addresses contains entries such as "0x00007f12a4b3c2d1; ".
+//   - buildIDs contains entries such as "<build ID> +<offset>; ", or "<address>; " for code outside files with build IDs.
 //
-// Each may be empty. If all are, the outcome is Empty, and Missing determines from the stack's ID whether a stack was lost.
+// Each text may be empty. If all are empty, the outcome is Empty. Missing then determines from the stack's ID whether a stack
+// was lost.
 //
-// Addresses and build IDs have the same order. The list of build IDs may be shorter, so the last frames may have none. The
-// meaning of symbols depends on their number:
+// Addresses and build IDs have the same order. The list of build IDs may be shorter, so the last frames may lack a build ID.
+// The meaning of symbols depends on their number:
 //   - If it equals that of addresses, they have the same order.
-//   - If it is smaller, or there are none, the first entries correspond, and the other frames have no name.
+//   - If it is smaller or zero, the first entries correspond, and the other frames have no name.
 //   - If it is larger, an unwinder for interpreters has replaced the stack, so addresses and build IDs belong to other frames. The
 //     frames then only have names, and no type.
 //
@@ -90,7 +93,7 @@ func (u *User) Append(dst []profile.Frame, symbols, addresses, buildIDs []byte) 
 	cutAddrs := u.readAddresses(addresses)
 	cutIDs := u.readBuildIDs(buildIDs)
 	if len(u.addrs) == 0 {
-		// The list of build IDs has the addresses of code outside files.
+		// The list of build IDs contains the addresses of code outside files.
 		for _, id := range u.ids {
 			addr := id.offset
 			if id.id != "" {
@@ -141,8 +144,8 @@ func (u *User) Append(dst []profile.Frame, symbols, addresses, buildIDs []byte) 
 	return dst, OK
 }
 
-// locate sets the address and the mapping of frame i, whose Name is already set or "". It returns false if the stack ended
-// before this frame.
+// locate sets the address and the mapping of frame i, whose Name is already final. It returns false if the stack ended before
+// this frame.
 func (u *User) locate(f *profile.Frame, i int) bool {
 	if i < len(u.addrs) {
 		if i > 0 && f.Name == "" && (i >= len(u.ids) || u.ids[i].id == "") && nowhere(u.addrs[i]) {
@@ -160,14 +163,14 @@ func (u *User) locate(f *profile.Frame, i int) bool {
 }
 
 // nowhere reports whether a known address cannot be code. The kernel follows frame pointers. If a program's outermost function
-// has none, such as _start, it continues with an arbitrary register, such as a canary or counter. The stack ends before that
-// address.
+// has none, like _start, the kernel continues with an arbitrary register value, such as a canary or a counter. The stack ends
+// before that address.
 func nowhere(addr uint64) bool {
 	return addr != 0 && (addr < lowestCode || addr > highestCode)
 }
 
-// lowestCode is Linux's lowest mmap_min_addr, because the first page never belongs to a program. highestCode is above the
-// programs of every architecture (57 bits on x86-64, 56 on arm64).
+// lowestCode is the lowest mmap_min_addr of Linux, because the first page never belongs to a program. highestCode exceeds every
+// user address space (at most 57 bits on x86-64 and 56 on arm64).
 const (
 	lowestCode  = 4096
 	highestCode = 1<<57 - 1
@@ -215,7 +218,7 @@ func (u *User) readBuildID(entry []byte) buildID {
 	return buildID{id: u.knownID(id), offset: off}
 }
 
-// knownID returns a build ID in the form of a Mapping, or "" if it is invalid.
+// knownID returns a build ID in the form that a Mapping requires, or "" if it is invalid.
 func (u *User) knownID(raw []byte) string {
 	if id, ok := u.known[string(raw)]; ok {
 		return id
@@ -235,7 +238,7 @@ func (u *User) knownID(raw []byte) string {
 const buildIDSize = 20
 
 // formatBuildID returns a build ID in lower case and without padding, or "" if it is invalid. The kernel pads short IDs with
-// zeros to 20 bytes. Linkers create IDs of 20, 16 (MD5, UUID) and 8 bytes (lld's --build-id=fast). So many final zeros are
+// zeros to 20 bytes. Linkers create IDs of 20, 16 (MD5, UUID) and 8 bytes (lld's --build-id=fast). That many trailing zeros are
 // padding and not part of a hash.
 func formatBuildID(s string) string {
 	if len(s)%2 != 0 {
@@ -257,8 +260,8 @@ func formatBuildID(s string) string {
 	return strings.ToLower(s)
 }
 
-// userAddress returns the address, or 0 if no program can have code there. The upper half of the address space belongs to the
-// kernel, and its addresses stay secret.
+// userAddress returns addr, or 0 if addr is outside the user address space. The upper half belongs to the kernel, whose
+// addresses stay secret.
 func userAddress(addr uint64) uint64 {
 	if addr>>63 != 0 {
 		return 0

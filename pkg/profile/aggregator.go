@@ -26,11 +26,11 @@ const (
 	ResourceFull
 )
 
-// nameLabel is the key of the attribute whose value is Config.NameLabel.
+// nameLabel is the attribute key for Config.NameLabel.
 const nameLabel = "__name__"
 
-// keepWindows is the number of windows for which a dictionary is kept. After that, unused entries disappear. Reading all rows
-// in full again costs little.
+// keepWindows is the number of windows for which a dictionary is kept. A new dictionary then lacks the unused entries. Reading
+// all rows in full again costs little.
 const keepWindows = 60
 
 const (
@@ -52,7 +52,7 @@ type Aggregator struct {
 
 	nearFull, renew atomic.Bool
 
-	// temporary memory of Insert, under mu
+	// temporary memory for Insert, guarded by mu
 	locs, attrs []uint32
 	named       Frame
 	mapped      Mapping
@@ -62,7 +62,7 @@ type Aggregator struct {
 	enc   encoder
 }
 
-// window has the values of one batch window, by sample.
+// window holds the values of one batch window, by sample.
 type window struct {
 	acc     []int64
 	touched []uint32 // samples with rows, in order of their first row
@@ -72,7 +72,7 @@ type window struct {
 	heads   []int32 // by sample: its newest event, or -1; only for shapes with timestamps
 }
 
-// event is one value of one row. A row of several types makes one event for each type, in reverse order. So walking back from
+// event is one value of one row. A row with several types adds one event for each type, in reverse order. So a walk back from
 // the newest event finds type 0 first.
 type event struct {
 	time  uint64
@@ -100,11 +100,11 @@ func New(cfg Config) (*Aggregator, error) {
 }
 
 // Add adds values, one per type, to the sample of a row with this key. time is in Unix nanoseconds. Only shapes with timestamps
-// keep it. key must depend on everything that makes the sample distinct, including its resource. Add does not allocate, except
-// with shapes that keep each event.
+// keep the time. key must depend on everything that makes the sample distinct, including its resource. Add only allocates with
+// shapes that keep each event.
 func (a *Aggregator) Add(key uint64, values []int64, time uint64) Status {
 	a.mu.Lock()
-	defer a.mu.Unlock() // a caller may recover from a panic, and Flush must not wait forever
+	defer a.mu.Unlock() // if a caller recovers from a panic, Flush must not wait forever
 	k, ok := a.gen.keys[key]
 	if !ok {
 		return NeedSample
@@ -116,14 +116,14 @@ func (a *Aggregator) Add(key uint64, values []int64, time uint64) Status {
 	return a.add(k, values, time)
 }
 
-// A value in generation.keys is the number of a sample. Its bits from fateShift on are the fate of the row's stack.
+// A value in generation.keys is a sample's number. The bits from fateShift on hold the fate of the row's stack.
 const (
 	fateShift = 29
 	sampleOf  = 1<<fateShift - 1
 )
 
-// SetResource sets the attributes of a resource for the current window. The first call in a window wins. It keeps the texts of
-// r, which must not change.
+// SetResource sets the attributes of a resource for the current window. The first call in a window wins. SetResource keeps the
+// texts in r, which must not change.
 func (a *Aggregator) SetResource(key uint64, r Resource) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -148,7 +148,7 @@ func (a *Aggregator) SetResource(key uint64, r Resource) {
 	a.gen.bytes += attrBytes(e.attrs) - attrBytes(old)
 }
 
-// clean copies attributes with clean text. It converts values to text if the configuration says so.
+// clean copies attributes with clean text. It converts values to text if the configuration requires it.
 func (a *Aggregator) clean(attrs []Attribute) []Attribute {
 	out := make([]Attribute, 0, len(attrs))
 	for _, at := range attrs {
@@ -171,7 +171,7 @@ func attrBytes(attrs []Attribute) int64 {
 }
 
 // Room reports whether Insert would accept a new sample of this resource: Added if so, otherwise NeedResource, Full or
-// ResourceFull. Call it before you read a row in full, so that a flood of new stacks is cheap.
+// ResourceFull. Call it before you read a row in full, so that a flood of new stacks costs little.
 func (a *Aggregator) Room(resourceKey uint64) Status {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -194,8 +194,8 @@ func (a *Aggregator) room(resourceKey uint64) (uint32, Status) {
 	return id, Added
 }
 
-// Insert is Add for a row with a new key. It assigns the key to s. The resource must have been set in this window; otherwise
-// Insert returns NeedResource. It copies the strings in s.
+// Insert adds a row with a new key, and assigns the key to s. It returns NeedResource if the resource has not been set in this
+// window. Insert copies the strings in s.
 func (a *Aggregator) Insert(resourceKey, key uint64, s Sample, values []int64, time uint64) Status {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -256,7 +256,7 @@ func (a *Aggregator) Insert(resourceKey, key uint64, s Sample, values []int64, t
 	return a.add(id, values, time)
 }
 
-// frames interns frames and appends their locations. Most neighbours in a stack share their mapping and type. The caller holds
+// frames interns frames and appends their locations. Most neighbouring frames share their mapping and type. The caller holds
 // mu.
 func (a *Aggregator) frames(locs []uint32, frames []Frame) []uint32 {
 	g := a.gen
@@ -271,7 +271,7 @@ func (a *Aggregator) frames(locs []uint32, frames []Frame) []uint32 {
 			a.named = *f // a copy: the stack belongs to the caller
 			a.named.Name, a.named.Mapping.Symbolized = FileName(f.Mapping.File), !f.Mapping.isZero()
 			if a.named.Name == unknownFunction {
-				a.named.Address = 0 // without a file, nobody can look it up
+				a.named.Address = 0 // without a file, nobody can resolve it
 			}
 			f = &a.named
 		}
@@ -294,7 +294,7 @@ func (a *Aggregator) frames(locs []uint32, frames []Frame) []uint32 {
 	return locs
 }
 
-// unknownFunction is the name of a frame without name or file.
+// unknownFunction is the name of a frame with neither name nor file.
 const unknownFunction = "[unknown]"
 
 // FileName returns the name of a function if only its file is known. The kernel's files already have brackets.
@@ -313,13 +313,13 @@ func (a *Aggregator) used() int64 {
 	return a.gen.bytes + a.gen.pendingBytes + int64(len(a.win.events))*costEvent
 }
 
-// Renew makes the next Flush begin a new dictionary. Then all keys are requested again.
+// Renew makes the next Flush begin a new dictionary. All keys are then requested again.
 func (a *Aggregator) Renew() { a.renew.Store(true) }
 
-// NearFull reports whether an early Flush would prevent the refusal of rows.
+// NearFull reports whether an early Flush would prevent rows from being refused.
 func (a *Aggregator) NearFull() bool { return a.nearFull.Load() }
 
-// add adds a row to the sample of a key. The caller holds mu.
+// add adds a row to a key's sample. The caller holds mu.
 func (a *Aggregator) add(key uint32, values []int64, time uint64) Status {
 	w := a.win
 	id := key & sampleOf
@@ -379,7 +379,7 @@ func addSaturated(a, b int64) int64 {
 	return s
 }
 
-// StartSnapshot begins a snapshot: the rows up to the next call are the complete state. It drops the window's earlier rows,
+// StartSnapshot begins a snapshot. The rows up to the next call are the complete state. It drops the window's earlier rows,
 // which still count in Message.Rows of the next message. Without AggregateSnapshot it does nothing.
 func (a *Aggregator) StartSnapshot() {
 	if a.cfg.Aggregation != AggregateSnapshot {
@@ -438,7 +438,7 @@ func (w *window) merge(to, from uint32, stride int, shape Shape, last bool) {
 	w.heads[from] = -1
 }
 
-// reset empties the window for reuse.
+// reset empties the window so that it can be reused.
 func (w *window) reset(stride int) {
 	for _, id := range w.touched {
 		clear(w.acc[int(id)*stride : (int(id)+1)*stride])
@@ -448,12 +448,12 @@ func (w *window) reset(stride int) {
 	w.dropEvents()
 }
 
-// Usage is the memory of an Aggregator.
+// Usage describes an Aggregator's memory.
 type Usage struct {
-	Bytes int64 // estimate for dictionary and window
+	Bytes int64 // the estimated size of dictionary and window
 }
 
-// Usage returns the memory that the Aggregator currently uses.
+// Usage returns the memory that the Aggregator uses now.
 func (a *Aggregator) Usage() Usage {
 	a.mu.Lock()
 	defer a.mu.Unlock()

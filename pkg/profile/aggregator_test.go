@@ -47,7 +47,7 @@ func service(name string) profile.Resource {
 	return profile.Resource{Attributes: []profile.Attribute{{Key: "service.name", Value: profile.String(name)}}}
 }
 
-// put adds a row as an operator does.
+// put adds a row like an operator.
 func put(t testing.TB, a *profile.Aggregator, res, key uint64, s profile.Sample, at uint64, values ...int64) profile.Status {
 	for range 1000 { // after a Flush in between, the resource is requested again
 		st := a.Add(key, values, at)
@@ -63,7 +63,7 @@ func put(t testing.TB, a *profile.Aggregator, res, key uint64, s profile.Sample,
 	return 0
 }
 
-// decode checks every rule of the protocol, and returns the messages.
+// decode checks messages against every rule of the protocol, and returns them.
 func decode(t testing.TB, f profile.Flushed) []*collectorpb.ExportProfilesServiceRequest {
 	var out []*collectorpb.ExportProfilesServiceRequest
 	for _, m := range f.Messages {
@@ -249,7 +249,7 @@ func TestFrames(t *testing.T) {
 	require.Contains(t, d.StringTable, "bad\uFFFDname\uFFFD")
 }
 
-// TestAskAgain checks that a stack that is better known in the next window is a distinct stack there.
+// TestAskAgain checks that a stack whose names are only known in the next window is a distinct stack there.
 func TestAskAgain(t *testing.T) {
 	a := newAggregator(t, config())
 	bare := profile.Sample{Stack: []profile.Frame{{Name: "f", Address: 0x7f01}}, Later: profile.AskAgain}
@@ -422,7 +422,7 @@ func TestControlCharacters(t *testing.T) {
 	require.Zero(t, a.Flush(end, end+1, profile.Limits{}).Replaced)
 }
 
-// TestResourceIsSetAgain checks that a resource that is set in each window takes its memory once.
+// TestResourceIsSetAgain checks that a resource that is set in each window only takes memory once.
 func TestResourceIsSetAgain(t *testing.T) {
 	a := newAggregator(t, config())
 	attribute := []profile.Attribute{{Key: "k", Value: profile.String("v")}}

@@ -12,8 +12,8 @@ func (e *encoder) resourceBound(r uint32) int {
 	return n + len(e.cfg.PeriodType.Type) + len(e.cfg.PeriodType.Unit)
 }
 
-// sampleBound returns the maximum number of bytes that a sample adds to the message, including the entries that the message
-// lacks.
+// sampleBound returns the maximum number of bytes that a sample adds to the message, including entries that are not in the
+// message yet.
 func (e *encoder) sampleBound(s sample, w *window, head int32) int {
 	v := e.v
 	n := 32

@@ -7,7 +7,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// TestCollisions forges hash collisions: each entry is also indexed under the hash of another entry.
+// TestCollisions forges hash collisions. Each entry is also indexed under another entry's hash.
 func TestCollisions(t *testing.T) {
 	g := newGeneration(&Config{Types: []ValueType{{"a", "b"}}})
 
@@ -57,7 +57,7 @@ func TestCollisions(t *testing.T) {
 	}
 }
 
-// TestTablesOwnTheirText makes the caller overwrite the memory that it has inserted.
+// TestTablesOwnTheirText checks that a caller can overwrite the memory that it has inserted.
 func TestTablesOwnTheirText(t *testing.T) {
 	buf := []byte("function file.c attribute /usr/bin/x 0123abcd gobuildid htlhash")
 	part := func(from, to int) string { return aliased(buf[from:to]) }

@@ -19,7 +19,7 @@ func (e *encoder) textID(s string) uint32 {
 	return id
 }
 
-// genText returns the index in texts of the generation's string s.
+// genText returns the index in texts for the generation's string s.
 func (e *encoder) genText(s uint32) uint32 {
 	if e.fromGen[s] == 0 {
 		e.fromGen[s] = e.textID(e.v.strings[s]) + 1
@@ -30,7 +30,7 @@ func (e *encoder) genText(s uint32) uint32 {
 // readableName returns the index in texts of a function's demangled name.
 //
 // A workload chooses its symbols, and a short symbol can have a very long name. So once demangled names take a quarter of the
-// aggregator's memory, other symbols are not demangled.
+// Aggregator's memory, no further symbols are demangled.
 func (e *encoder) readableName(f uint32) uint32 {
 	if e.readable[f] == 0 {
 		id := e.genText(e.v.functions[f].name)

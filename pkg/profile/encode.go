@@ -13,28 +13,28 @@ type Message struct {
 	Rows     int64
 	Samples  int64
 	Profiles int
-	// Resource is the key of the resource if the message has only one, HostOwner if it only has resources outside containers,
-	// and otherwise 0.
+	// Resource is the resource's key if the message contains only one resource. It is HostOwner if the message only contains
+	// resources outside containers, and otherwise 0.
 	Resource uint64
 }
 
 // Flushed is the result of a Flush.
 type Flushed struct {
 	Messages []Message // empty if Limits.Emit is set, which receives them
-	// Vanished counts rows without output. Their values add up to zero, or a later, empty snapshot replaced them.
+	// Vanished counts rows that caused no output. Their values add up to zero, or a later, empty snapshot replaced them.
 	Vanished int64
 	// Fates counts all rows of the window by the fate of their stack.
 	Fates Fates
-	// ClippedEvents counts timestamps that were dropped because one sample had too many for a message.
+	// ClippedEvents counts dropped timestamps. They are dropped if one sample has too many for a message.
 	ClippedEvents int64
 	// Replaced counts texts in which U+FFFD replaces invalid UTF-8 or control characters. A text counts once for each new stack
 	// or resource.
 	Replaced int64
-	// Renewed reports that a new dictionary has begun. The Aggregator has forgotten all keys, and requests each of them again.
+	// Renewed reports that a new dictionary has begun. The Aggregator has forgotten all keys, and requests each key again.
 	Renewed bool
 }
 
-// view is the part of a generation that an encoder reads. Its slices are from the end of the window.
+// view is the part of a generation that an encoder reads. Its slices show the state at the end of the window.
 type view struct {
 	gen        *generation
 	strings    []string
@@ -51,7 +51,7 @@ type view struct {
 }
 
 // Flush closes the window from start to end, in Unix nanoseconds, and returns it as messages, which then belong to the caller.
-// Rows that are added meanwhile belong to the next window. Only one Flush may run at a time.
+// Rows that are added in the meantime belong to the next window. Only one Flush may run at a time.
 //
 // Flush writes resources in the order in which they were first seen, each with all its samples. A resource with many samples
 // gets its own messages, so that a full queue can drop them and keep the others.
@@ -93,7 +93,7 @@ func (a *Aggregator) Flush(start, end uint64, lim Limits) Flushed {
 	out.Replaced, a.enc.replaced = replaced+a.enc.replaced, 0
 
 	if renewed {
-		w = &window{} // its size and its indices belong to the old generation
+		w = &window{} // the old window's size and indices belong to the old generation
 		a.enc.forget()
 	} else {
 		w.reset(a.stride)
@@ -104,7 +104,7 @@ func (a *Aggregator) Flush(start, end uint64, lim Limits) Flushed {
 	return out
 }
 
-// remap gives consecutive indices from 1 to the table entries that a message refers to. to[i] is the index of entry i, or 0.
+// remap assigns consecutive indices from 1 to the table entries that a message refers to. to[i] is the index of entry i, or 0.
 type remap struct {
 	to   []int32
 	used []uint32
@@ -126,21 +126,21 @@ func (r *remap) add(i uint32) int32 {
 	return r.to[i]
 }
 
-// encoder writes messages in wire format. Just marshalling the generated structs, without filling them, takes as long as this
-// encoder (compare BenchmarkEncode and BenchmarkEncodeProto).
+// encoder writes messages in wire format. Marshalling filled generated structs alone takes as long as this encoder (compare
+// BenchmarkEncode and BenchmarkEncodeProto).
 type encoder struct {
 	cfg *Config
 	gen *generation // the generation of the cached texts below
 
-	// These are all texts that messages can have: the generation's strings and demangled names.
+	// These are all texts that messages can contain: the generation's strings and demangled names.
 	texts    []string
 	textIDs  map[string]uint32
 	fromGen  []uint32 // by string of the generation: its index in texts plus 1, or 0 if unknown
 	readable []uint32 // by function: the index in texts of its demangled name plus 1, or 0 if unknown
-	added    int64    // bytes of demangled names that are not in the generation
+	added    int64    // the bytes of demangled names that are not in the generation
 	replaced int64    // texts of this window's demangled names, as in Flushed
 
-	// These are for the current message.
+	// These fields belong to the current message.
 	v                                    *view
 	text, fn, mp, loc, attr, link, stk   remap
 	bText, bFn, bMap, bLoc, bAttr, bLink []byte
@@ -173,7 +173,7 @@ func (e *encoder) forget() {
 }
 
 const (
-	overheadMessage  = 256 // zero entries, and the lengths of dictionary and message
+	overheadMessage  = 256 // the zero entries, and the lengths of dictionary and message
 	overheadProfile  = 160
 	overheadResource = 64
 	bigResource      = 4096 // the number of samples from which a resource gets its own messages
@@ -192,7 +192,7 @@ func (e *encoder) encode(v *view, w *window, stride int, start, end uint64, lim 
 		e.textIDs = map[string]uint32{}
 	}
 	e.v, e.start, e.end, e.clipped = v, start, end, 0
-	// The events of one sample take at most about a quarter of a message. A timestamp takes 8 bytes, and its value usually
+	// The events of one sample take at most about a quarter of a message. A timestamp takes 8 bytes, and a value usually takes
 	// less.
 	e.maxEvents = lim.MaxBytes / 4 / 16
 	e.fromGen = grow(e.fromGen, len(v.strings))
@@ -237,7 +237,7 @@ func (e *encoder) encode(v *view, w *window, stride int, start, end uint64, lim 
 			head = w.heads[id]
 		}
 		if int(s.resource) != e.resource {
-			// Begin another message if the previous resource or this one is big.
+			// Begin another message if the previous resource or this resource is big.
 			if e.resource >= 0 && (e.counts[s.resource] >= bigResource || e.counts[e.resource] >= bigResource) {
 				emit()
 			}
@@ -325,7 +325,7 @@ func (e *encoder) finish() Message {
 		field int
 		body  []byte
 	}{{1, e.bMap}, {2, e.bLoc}, {3, e.bFn}, {4, e.bLink}, {5, e.bText}, {6, e.bAttr}, {7, e.bStk}} {
-		// Element 0 of every table is the zero value of its type.
+		// Element 0 of each table is the zero value of the table's type.
 		b = append(b, tag(t.field, protowire.BytesType), 0)
 		b = append(b, t.body...)
 	}

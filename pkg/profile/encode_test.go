@@ -30,7 +30,7 @@ func TestShapes(t *testing.T) {
 			cfg := config()
 			cfg.Shape = tc.shape
 			a := newAggregator(t, cfg)
-			for range 2 { // the first window must leave nothing behind
+			for range 2 { // the first window must not affect the second
 				put(t, a, 1, 1, profile.Sample{Stack: names("a")}, start+5, 2)
 				put(t, a, 1, 1, profile.Sample{Stack: names("a")}, start+9, 3)
 				s := decode(t, a.Flush(start, end, profile.Limits{}))[0].ResourceProfiles[0].ScopeProfiles[0].Profiles[0].Samples
@@ -63,7 +63,8 @@ func TestShapes(t *testing.T) {
 	})
 }
 
-// TestDefaultTypeAndHashedMappings covers receivers that refuse a frame without a type, or a mapping without a hash.
+// TestDefaultTypeAndHashedMappings checks messages for receivers that refuse a frame without a type, or a mapping without a
+// hash.
 func TestDefaultTypeAndHashedMappings(t *testing.T) {
 	cfg := config()
 	cfg.DefaultFrameType, cfg.HashedMappings = profile.FrameNative, true
@@ -93,7 +94,7 @@ func TestDefaultTypeAndHashedMappings(t *testing.T) {
 	}
 }
 
-// TestSplitOfSeveralTypes checks that the limit of samples applies to each profile. Each type has one.
+// TestSplitOfSeveralTypes checks that the sample limit applies to each profile. Each type has its own profile.
 func TestSplitOfSeveralTypes(t *testing.T) {
 	cfg := config()
 	cfg.Types = []profile.ValueType{{Type: "space", Unit: "bytes"}, {Type: "objects", Unit: "count"}}
@@ -110,7 +111,7 @@ func TestSplitOfSeveralTypes(t *testing.T) {
 	}
 }
 
-// TestSplit checks that each message only has entries that it refers to, that it stays below the limit, and that nothing is
+// TestSplit checks that each message stays below the limit and only contains entries that it refers to, and that nothing is
 // lost.
 func TestSplit(t *testing.T) {
 	for _, tc := range []struct {
@@ -156,7 +157,7 @@ func TestSplit(t *testing.T) {
 	}
 }
 
-// TestEmit checks that a window of many messages is never in memory as a whole, and that replaced snapshots count once.
+// TestEmit checks that the messages of a window are never all in memory, and that replaced snapshots count once.
 func TestEmit(t *testing.T) {
 	cfg := config()
 	cfg.Aggregation = profile.AggregateSnapshot
@@ -180,7 +181,7 @@ func TestEmit(t *testing.T) {
 	require.Len(t, folded(decode(t, emitted)), 500)
 }
 
-// TestBigResourceAlone checks that a resource with many samples has its own messages, so that a queue can drop them.
+// TestBigResourceAlone checks that a resource with many samples gets its own messages, so that a queue can drop them.
 func TestBigResourceAlone(t *testing.T) {
 	a := newAggregator(t, config())
 	for r := range 3 {
@@ -199,7 +200,7 @@ func TestBigResourceAlone(t *testing.T) {
 	require.Equal(t, []uint64{0, 9, 10}, owners)
 }
 
-// TestState checks that profiles of a state have an instant and no duration.
+// TestState checks that profiles of a state have a time and no duration.
 func TestState(t *testing.T) {
 	for _, state := range []bool{false, true} {
 		cfg := config()
@@ -268,7 +269,7 @@ func TestDoubleFunctions(t *testing.T) {
 	}
 }
 
-// TestLayoutPinned pins the layout of OTLP 1.10 and 1.11. Package export converts it to others.
+// TestLayoutPinned pins the layout of OTLP 1.10 and 1.11. Package export converts it to other layouts.
 func TestLayoutPinned(t *testing.T) {
 	cfg := config()
 	cfg.NewID = func() [16]byte { return [16]byte([]byte("\xaaabcdefghijklmno")) }
@@ -277,7 +278,7 @@ func TestLayoutPinned(t *testing.T) {
 		Stack: []profile.Frame{{Name: "f"}}, Attributes: []profile.Attribute{{Key: "k", Value: profile.Int(1)}},
 	}, 0, 7)
 	body := a.Flush(start, end, profile.Limits{}).Messages[0].Body
-	// The first is a sample. The second is a period, followed by an ID.
+	// The first sequence is a sample. The second is a period, followed by an ID.
 	for _, want := range []string{"1208" + "0801" + "120101" + "220107", "30" + "e3cedd09" + "3a10" + hex.EncodeToString([]byte("\xaaabcdefghijklmno"))} {
 		b, err := hex.DecodeString(want)
 		require.NoError(t, err)

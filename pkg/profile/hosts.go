@@ -5,24 +5,24 @@ import (
 	"slices"
 )
 
-// HostOwner is the owner of messages that only have resources outside containers.
+// HostOwner is the owner of messages that only contain resources outside containers.
 const HostOwner = 1
 
 // keepService is how long a service outside containers keeps its name after it was last seen, in nanoseconds.
 const keepService = uint64(3600e9)
 
-// hostServices selects the services outside containers that keep their names.
+// hostServices selects which services outside containers keep their names.
 type hostServices struct {
-	seen map[uint64]uint64 // by group: the end of the last window with it, in nanoseconds
+	seen map[uint64]uint64 // by group: the end of the last window that contained it, in nanoseconds
 }
 
-// namedFactor limits the named services within keepService, as a multiple of the limit for one window.
+// namedFactor limits the named services within keepService. It is a multiple of the limit for one window.
 const namedFactor = 4
 
 // fold merges services outside containers into one resource, except those that keep their names. A service that was seen within
-// keepService keeps its name. So a build with a hundred programs does not displace a database. If the window has free places,
-// its largest new services get them. So a finished build does not keep a database out. namedFactor bounds the named services.
-// fold adds up samples that become equal.
+// keepService keeps its name. So a build with a hundred programs does not displace a database. If places are free, the window's
+// largest new services get them. So a finished build does not keep a database out. namedFactor bounds the named services. fold
+// adds up samples that become equal.
 func (h *hostServices) fold(v *view, w *window, cfg *Config, stride int, end uint64) {
 	most := cfg.HostServices
 	values := map[uint64]float64{}
@@ -76,7 +76,7 @@ func (h *hostServices) fold(v *view, w *window, cfg *Config, stride int, end uin
 	v.samples = make([]sample, len(samples))
 	for _, id := range w.touched {
 		s := &v.samples[id]
-		*s = samples[id] // only this one: samples that are not in the window may be reused concurrently
+		*s = samples[id] // only this one, because samples that are not in the window may be reused concurrently
 		r := &v.resources[s.resource]
 		if !r.host {
 			continue

@@ -18,7 +18,7 @@ func TestHostServices(t *testing.T) {
 		cfg := config()
 		cfg.HostServices, cfg.Shape = 2, shape
 		if shape == profile.ShapeSum {
-			cfg.Aggregation = profile.AggregateLast // of one service: those of several are added up all the same
+			cfg.Aggregation = profile.AggregateLast // within one service; several services are added up nevertheless
 		}
 		a := newAggregator(t, cfg)
 		key := uint64(0)
@@ -78,7 +78,7 @@ func TestHostServices(t *testing.T) {
 		require.Equal(t, map[string]int64{"db": 1, "cc1": 30, "host": 90}, services)
 		require.Equal(t, map[string]bool{"true": true}, owners, "one owner")
 
-		// The build is over, so a new service gets a place. When the build returns, all three keep their names.
+		// The build has finished, so a new service gets a place. When the build runs again, all three keep their names.
 		add("db", 10, 1)
 		add("web", 15, 9)
 		add("sed", 11, 2)

@@ -6,11 +6,10 @@ import (
 )
 
 // index finds entries of another table by a hash. It only stores hashes and entry numbers. The caller of find compares keys
-// with its own table, so a key may be spread over several places. If a hash is taken, the next free one is used.
+// with its own table, so the parts of a key can be in several places. If a hash is taken, the next free hash is used.
 type index map[uint32]uint32
 
-// fold reduces a hash to 32 bits. It multiplies and uses high bits of the product, because the low bits from hasher.mix can
-// follow a pattern.
+// fold reduces a hash to 32 bits. It uses high bits of a product, because the low bits from hasher.mix can follow a pattern.
 func fold(hash uint64) uint32 { return uint32(hash * 0x9e3779b97f4a7c15 >> 32) }
 
 // find returns the entry with this hash for which same returns true.
@@ -31,7 +30,7 @@ func (x index) add(hash uint64, entry uint32) {
 	x[h] = entry
 }
 
-// hasher computes the hashes for an index. It has a random key, because a workload chooses its names and must not be able to
+// hasher computes the hashes for an index. It uses a random key, because workloads choose their names and must not be able to
 // cause collisions.
 type hasher struct {
 	seed   maphash.Seed

@@ -7,7 +7,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// TestLists checks that lists of all lengths keep their number: more than one chunk, and lists larger than a chunk.
+// TestLists checks that lists of all lengths keep their number. The lists fill several chunks, and some are larger than a
+// chunk.
 func TestLists(t *testing.T) {
 	l, hash := newLists(), newHasher()
 	r := rand.New(rand.NewPCG(1, 2))

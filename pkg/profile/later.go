@@ -2,7 +2,7 @@ package profile
 
 import "math"
 
-// When a row is read, names of its stack may still be unknown. Such a sample has its own entry in the window, because two
+// When a row is read, some names in its stack may still be unknown. Such a sample has its own entry in the window, because two
 // stacks that look equal now may turn out to differ. When the window ends, the stack is resolved, and the values move to the
 // resulting sample.
 
@@ -18,7 +18,7 @@ type pendingSample struct {
 	fate     Fate   // of the stack; Whole keeps that of key
 }
 
-// costPending is the memory of a pending sample without the parts of its stack, but with its entries in the two windows.
+// costPending is a pending sample's memory, including its entries in the two windows, but without the parts of its stack.
 const costPending = 200
 
 func (u *pendingSample) bytes() int64 {
@@ -46,7 +46,7 @@ func (g *generation) addPending(s sample, dropped int, key uint64, later Later, 
 }
 
 // resolvePending resolves the stacks of all pending samples, and moves their values to the resulting samples. It returns with
-// mu held, so that no row is added before the caller has closed the window. While it requests frames it releases mu, so that
+// mu held, so that no row is added before the caller has closed the window. While it requests frames, it releases mu, so that
 // rows do not wait.
 func (a *Aggregator) resolvePending() {
 	const atOnce = 32
@@ -55,7 +55,7 @@ func (a *Aggregator) resolvePending() {
 	var ends []int
 	for done := 0; ; done += len(batch) {
 		a.mu.Lock()
-		g := a.gen // also valid without mu: only Flush replaces it or removes entries, and only one Flush runs
+		g := a.gen // also valid without mu, because only Flush replaces it or removes entries, and only one Flush runs
 		batch = append(batch[:0], g.pending[done:min(done+atOnce, len(g.pending))]...)
 		if len(batch) == 0 {
 			break
@@ -78,8 +78,8 @@ func (a *Aggregator) resolvePending() {
 	a.mergeResolved()
 }
 
-// Ask requests the frames of all pending samples before the window ends, so that look-ups begin. It reports whether any stack
-// is still incomplete. Do not call it during a Flush.
+// Ask requests the frames of all pending samples before the window ends, so that lookups begin. It reports whether any stack is
+// still incomplete. Do not call it during a Flush.
 func (a *Aggregator) Ask() (pending bool) {
 	const atOnce = 32
 	var frames []Frame
@@ -129,7 +129,7 @@ func (a *Aggregator) mergeResolved() {
 		u := &g.pending[i]
 		to[u.sample] = u.resolved
 		g.take(g.samples[u.sample].resource, -u.bytes())
-		// If it is final, the row's key now belongs to the resolved sample. Otherwise the key is forgotten, so that the next
+		// If the stack is final, the row's key now belongs to the resolved sample. Otherwise the key is forgotten, so that the next
 		// row is requested in full again.
 		if id, ok := g.keys[u.key]; ok && id&sampleOf == u.sample {
 			delete(g.keys, u.key)

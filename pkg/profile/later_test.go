@@ -27,7 +27,7 @@ func (k *known) Frames(dst []profile.Frame, _ bool) ([]profile.Frame, profile.Fa
 
 func (k *known) Size() int { return 100 }
 
-// flushed returns the values of a window by stack.
+// flushed returns a window's values by stack.
 func flushed(t *testing.T, a *profile.Aggregator) map[string]int64 {
 	t.Helper()
 	all := map[string]int64{}
@@ -70,7 +70,7 @@ func TestLater(t *testing.T) {
 	require.Equal(t, map[string]int64{"sys;work;main": 1, "sys;play;main": 2}, flushed(t, a))
 }
 
-// TestLaterLast checks that two stacks with the same names make one sample: it has the later value, and both rows.
+// TestLaterLast checks that two stacks with the same names become one sample with the later value and both rows.
 func TestLaterLast(t *testing.T) {
 	cfg := config()
 	cfg.Aggregation = profile.AggregateLast
@@ -94,8 +94,8 @@ func TestLaterFate(t *testing.T) {
 	require.Equal(t, profile.Fates{profile.Incomplete: 1}, a.Flush(start, end, profile.Limits{}).Fates)
 }
 
-// TestLaterStillPending checks that a stack that is not complete when the window ends is written as known, and that its key is
-// requested again.
+// TestLaterStillPending checks that a stack that is still incomplete when the window ends is written as far as known. Its key
+// is requested again.
 func TestLaterStillPending(t *testing.T) {
 	a := newAggregator(t, config())
 	k := &known{frames: names("file.so")}
@@ -132,7 +132,7 @@ func TestLaterShapes(t *testing.T) {
 	}
 }
 
-// TestLaterRoom checks that stacks that are never complete release their memory.
+// TestLaterRoom checks that stacks that never become complete release their memory.
 func TestLaterRoom(t *testing.T) {
 	a := newAggregator(t, config())
 	k := &known{frames: names("x")}
@@ -193,8 +193,8 @@ func TestLaterMeanwhile(t *testing.T) {
 	require.EqualValues(t, rows*workers, total)
 }
 
-// TestLaterWhileServicesAreFolded reuses entries of pending samples while the previous window is encoded. The race detector
-// checks it.
+// TestLaterWhileServicesAreFolded adds pending samples, which reuse entries, while another goroutine encodes the previous
+// window. The race detector finds unsafe accesses.
 func TestLaterWhileServicesAreFolded(t *testing.T) {
 	cfg := config()
 	cfg.HostServices = 1

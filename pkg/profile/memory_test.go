@@ -152,7 +152,7 @@ func TestSteadyStateDoesNotAllocate(t *testing.T) {
 	}))
 }
 
-// TestForgottenKeysGiveBackTheirRoom has stacks that are forgotten and seen again in each window.
+// TestForgottenKeysGiveBackTheirRoom checks the memory if stacks are forgotten and seen again in each window.
 func TestForgottenKeysGiveBackTheirRoom(t *testing.T) {
 	cfg := config()
 	cfg.MaxBytes = 1 << 20

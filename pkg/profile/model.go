@@ -8,7 +8,7 @@ import (
 )
 
 // FrameType is the kind of a frame's code. Its values are those of the attribute profile.frame.type in the semantic conventions
-// (https://opentelemetry.io/docs/specs/semconv/registry/attributes/profile/). The zero value means unknown: no attribute is
+// (https://opentelemetry.io/docs/specs/semconv/registry/attributes/profile/). The zero value means unknown, and no attribute is
 // written.
 type FrameType string
 
@@ -20,7 +20,7 @@ const (
 )
 
 // Mapping is the file from which a frame's code was loaded. The zero value means unknown and becomes mapping_index 0. Mapping
-// is comparable. Two frames share a mapping of the message if and only if their values are equal.
+// is comparable. Two frames share a mapping in the message if and only if their Mappings are equal.
 type Mapping struct {
 	// File is the path or name of the file, or a name in brackets such as [kernel.kallsyms].
 	File string
@@ -32,12 +32,12 @@ type Mapping struct {
 	HTLHash string
 	// Start, Limit and FileOffset are memory_start, memory_limit and file_offset.
 	Start, Limit, FileOffset uint64
-	// Symbolized marks the Mapping of frames with a function name. Some receivers do not symbolize mappings that have
-	// functions. So frames of one file with and without names do not share a mapping.
+	// Symbolized marks the Mapping of frames with a function name. Some receivers do not symbolize mappings that have functions.
+	// So named and unnamed frames of one file do not share a mapping.
 	Symbolized bool
 }
 
-// isZero reports whether m is the zero Mapping. It is faster than ==, because it does not compare texts.
+// isZero reports whether m is the zero Mapping. It is faster than == because it does not compare texts.
 func (m *Mapping) isZero() bool {
 	return m.File == "" && m.GNUBuildID == "" && m.GoBuildID == "" && m.HTLHash == "" &&
 		m.Start|m.Limit|m.FileOffset == 0 && !m.Symbolized
@@ -48,12 +48,12 @@ type Frame struct {
 	// Name is the function's name in the symbol table, which may be mangled, or "" if no symbol is known. It is never an
 	// address.
 	Name string
-	// File and Line are the source position. They are empty and 0 if it is unknown.
+	// File and Line are the source position. If it is unknown, File is empty and Line is 0.
 	File string
 	Line int64
-	// StartLine is the first line of the function, or 0 if it is unknown.
+	// StartLine is the function's first line, or 0 if that is unknown.
 	StartLine int64
-	// Address is the address within Mapping, or 0 if it is unknown. See pkg/stack for its meaning in each kind of frame.
+	// Address is the address within Mapping, or 0 if it is unknown. See pkg/stack for the meaning in each kind of frame.
 	Address uint64
 	Mapping Mapping
 	Type    FrameType
@@ -75,8 +75,8 @@ const (
 	KindStrings
 )
 
-// Value is the value of an attribute. It is comparable, so that it can be a map key. Make it with String, Bool, Int, Double,
-// Bytes or Strings.
+// Value is the value of an attribute. It is comparable, so it can be a map key. Create it with String, Bool, Int, Double, Bytes
+// or Strings.
 type Value struct {
 	kind ValueKind
 	num  uint64
@@ -146,13 +146,13 @@ type Attribute struct {
 	Value Value
 }
 
-// Resource is the entity that samples belong to: a container or the host. Attributes has no duplicate keys.
+// Resource is the entity that samples belong to, such as a container or the host. Attributes contains no duplicate keys.
 type Resource struct {
 	Attributes []Attribute
 	// Dropped counts attributes that were dropped.
 	Dropped int
-	// Host marks a service outside containers. All of these share one memory bound and are one owner of messages. Group is the
-	// service's number. Group 0 has processes without a service.
+	// Host marks a service outside containers. All such services share one memory limit and are one owner of messages. Group is
+	// the service's number. Group 0 contains the processes without a service.
 	Host  bool
 	Group uint64
 	// Rest replaces Attributes if the service is not among the Config.HostServices services.
@@ -175,9 +175,9 @@ type Fate uint8
 const (
 	// Whole means that nothing is known to be missing.
 	Whole Fate = iota
-	// NoStack means that there is no frame.
+	// NoStack means that there are no frames.
 	NoStack
-	// Lost means that a part of the stack, user or kernel, did not arrive.
+	// Lost means that the user stack or the kernel stack did not arrive.
 	Lost
 	// Truncated means that the stack reached the depth limit or that the unwinder could not continue. The rest is missing.
 	Truncated
@@ -190,7 +190,7 @@ const (
 // Fates counts rows by fate.
 type Fates [fates]int64
 
-// Link is the span in which a sample was taken. The zero value means none.
+// Link is the span in which a sample was taken. The zero value means no span.
 type Link struct {
 	TraceID [16]byte
 	SpanID  [8]byte
@@ -202,10 +202,10 @@ type Sample struct {
 	// Stack is leaf first.
 	Stack      []Frame
 	Attributes []Attribute
-	// Dropped counts attributes that were dropped. It does not make samples distinct: the first sample's value is kept.
+	// Dropped counts attributes that were dropped. It does not make samples distinct, and the first sample's value is kept.
 	Dropped int
 	Link    Link
-	// Fate says which part of the stack is missing. It does not make samples distinct. Rows are counted by it.
+	// Fate says which part of the stack is missing. It does not make samples distinct. Fates counts rows by it.
 	Fate Fate
 	// Later, if not nil, provides frames when the window ends. They replace Stack[LaterFrom:LaterTo].
 	Later              Later
@@ -216,9 +216,9 @@ type Sample struct {
 // called in the goroutines of Flush and Ask.
 type Later interface {
 	// Frames appends the currently known frames to dst, and reports whether they are complete. With last, there is no further
-	// call. A fate other than Whole replaces a sample's Whole.
+	// call. A fate other than Whole replaces the sample's fate Whole.
 	Frames(dst []Frame, last bool) (frames []Frame, fate Fate, all bool)
-	// Size estimates its memory in bytes.
+	// Size estimates the memory in bytes.
 	Size() int
 }
 
@@ -228,13 +228,13 @@ var AskAgain Later = askAgain{}
 
 type askAgain struct{}
 
-// Frames implements Later. It has nothing to wait for.
+// Frames implements Later. There is nothing to wait for.
 func (askAgain) Frames(dst []Frame, last bool) ([]Frame, Fate, bool) { return dst, Whole, !last }
 
 // Size implements Later.
 func (askAgain) Size() int { return 0 }
 
-// ValueType is the meaning of a value, in pprof's terms: type "cpu", unit "nanoseconds".
+// ValueType is the meaning of a value in pprof's terms, for example type "cpu" and unit "nanoseconds".
 type ValueType struct {
 	Type, Unit string
 }

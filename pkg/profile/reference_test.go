@@ -14,7 +14,7 @@ import (
 	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/profile"
 )
 
-// describe describes a sample in a text: everything that a message must have.
+// describe returns a text with everything that a message must contain for a sample.
 func describe(service string, s profile.Sample) string {
 	valid := func(s string) string { return strings.ToValidUTF8(s, "\uFFFD") }
 	var b strings.Builder
@@ -107,8 +107,8 @@ func described(t *testing.T, reqs []*collectorpb.ExportProfilesServiceRequest) m
 	return sums
 }
 
-// TestReference checks that messages of any rows have the same sums as the rows' descriptions. So tables merge equal entries
-// and no others.
+// TestReference checks that messages have the same sums as the rows' descriptions, for any rows. So tables only merge equal
+// entries.
 func TestReference(t *testing.T) {
 	for seed := range uint64(10) {
 		r := rand.New(rand.NewPCG(seed, 1))

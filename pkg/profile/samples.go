@@ -49,8 +49,8 @@ func (e *encoder) addSample(s sample, dropped int, acc []int64, w *window, head 
 	}
 }
 
-// collect sets values and times to those of a sample of type t in the configured Shape. sum is the window's total, and head is
-// the sample's newest event.
+// collect sets values and times to a sample's values and times for type t, in the configured Shape. sum is the window's total,
+// and head is the sample's newest event.
 func (e *encoder) collect(t int, sum int64, w *window, head int32) {
 	e.values, e.times = e.values[:0], e.times[:0]
 	if e.cfg.Shape == ShapeSum || head < 0 {

@@ -19,12 +19,12 @@ const (
 	keyHasFunctions = "pprof.mapping.has_functions"
 )
 
-// These are the sizes of entries in memory, including their share of the index. The estimate is high, so that the bound on a
-// generation's memory holds. A growing slice has up to a quarter more capacity than it uses. After a map has grown, seven
+// These are the sizes of entries in memory, including their share of the index. The estimate is high, so that a generation
+// never exceeds its memory limit. A growing slice has up to a quarter more capacity than it uses. After a map has grown, seven
 // sixteenths of its slots are used, and each slot has one more byte.
 const (
 	costSlot      = (1+8)*16/7 + 1
-	costString    = 5*16/4 + costSlot + 16 + 60 // the encoder has each string twice, in a list and a map
+	costString    = 5*16/4 + costSlot + 16 + 60 // the encoder holds each string twice, in a list and a map
 	costMapping   = 200 + 2*140
 	costFunction  = 5*12/4 + costSlot + 2*4     // with an encoder's numbers
 	costLocation  = 5*(32+4)/4 + costSlot + 2*4 // with an encoder's numbers
@@ -69,7 +69,7 @@ type sample struct {
 
 type resource struct {
 	key   uint64
-	attrs []Attribute // replaced as a whole and never modified, because snapshots refer to it
+	attrs []Attribute // replaced as a whole and never modified, because snapshots refer to them
 	// dropped counts attributes that were dropped
 	dropped int
 	host    bool
@@ -98,7 +98,7 @@ type generation struct {
 
 	locations     []location
 	locationIndex index    // by frame, mapping and type
-	callers       []uint32 // by location: the location that followed it in the last new stack
+	callers       []uint32 // by location: the one that followed it in the last new stack
 
 	attributes     []attribute
 	attributeIndex index
@@ -131,8 +131,8 @@ type generation struct {
 	windows  int
 }
 
-// taken returns the memory that a resource takes in the generation. All resources outside containers share their sum, because
-// many of them must not displace containers.
+// taken returns the memory that a resource takes in the generation. For a resource outside containers, it returns the total of
+// all such resources, because many of them must not displace containers.
 func (g *generation) taken(r uint32) int64 {
 	if g.resources[r].host {
 		return g.hostBytes
@@ -170,8 +170,8 @@ func newGeneration(cfg *Config) *generation {
 	}
 }
 
-// string interns s, which it does not retain. The entry is printable and valid UTF-8. proto3 requires that, and receivers
-// refuse a whole request for one invalid string.
+// string interns s, which it does not retain. The entry is printable, valid UTF-8. proto3 requires valid UTF-8, and receivers
+// refuse a whole request because of one invalid string.
 func (g *generation) string(s string) uint32 {
 	if s == "" {
 		return 0
@@ -190,7 +190,7 @@ func (g *generation) string(s string) uint32 {
 	return id
 }
 
-// clean returns a text that is safe to send. All output passes through it: new table entries, and resources.
+// clean returns a text that is safe to send. All output passes through clean, as new table entries or resources.
 func (g *generation) clean(s string) string {
 	clean := printable.Clean(s)
 	if clean != s {
@@ -214,7 +214,7 @@ func (g *generation) cleanValue(v Value) Value {
 	return v
 }
 
-// attribute interns an attribute. The table only has clean text. A missing text is cleaned and looked up again.
+// attribute interns an attribute. The table only contains clean text. A text that is not found is cleaned and looked up again.
 func (g *generation) attribute(key string, v Value) uint32 {
 	h := g.hash.attribute(key, &v)
 	if id, ok := g.attributeIndex.find(h, func(id uint32) bool {
@@ -266,16 +266,17 @@ func (g *generation) mapping(m Mapping) uint32 {
 	return id
 }
 
-// kept returns s in memory that the tables own: interned, which is a text of theirs, if it equals s, or else a copy.
+// kept returns s in memory that the tables own. It returns interned, one of the tables' texts, if that equals s, and otherwise
+// a copy.
 func (g *generation) kept(s, interned string) string {
 	if s == interned {
 		return interned
 	}
-	g.bytes += int64(len(s)) // clean has changed s, so the tables do not have it
+	g.bytes += int64(len(s)) // clean has changed s, so the tables do not contain it
 	return strings.Clone(s)
 }
 
-// frameType interns a frame type as an attribute of locations. No type is 0.
+// frameType interns a frame type as an attribute of locations. It returns 0 for no type.
 func (g *generation) frameType(t FrameType) uint32 {
 	if t == "" {
 		t = g.defaultType
@@ -299,7 +300,7 @@ func (g *generation) function(name, file, start uint32) uint32 {
 	return id
 }
 
-// isLocation reports whether a location is that of a frame.
+// isLocation reports whether a location belongs to this frame.
 func (g *generation) isLocation(id uint32, f *Frame, mapping, frameType uint32) bool {
 	l := &g.locations[id]
 	fn := &g.functions[l.function]
@@ -307,8 +308,8 @@ func (g *generation) isLocation(id uint32, f *Frame, mapping, frameType uint32) 
 		fn.start == f.start() && g.strings[l.name] == f.Name && g.strings[fn.file] == f.File
 }
 
-// caller interns f, which follows the location of in a stack. Usually f also followed it the last time. Then this only takes a
-// comparison.
+// caller interns f, which follows the location of in a stack. Usually, f also followed it the last time. In that case, a
+// comparison is enough.
 func (g *generation) caller(of uint32, f *Frame, mapping, frameType uint32) uint32 {
 	if id := g.callers[of]; id != 0 && g.isLocation(id, f, mapping, frameType) {
 		return id
@@ -318,8 +319,8 @@ func (g *generation) caller(of uint32, f *Frame, mapping, frameType uint32) uint
 	return id
 }
 
-// location interns a frame. A frame without name and address becomes 0. A known frame takes one look-up by its text. The table
-// only has clean text. A missing text is cleaned and looked up again.
+// location interns a frame. A frame without name and address becomes 0. A known frame takes one lookup by its text. The table
+// only contains clean text. A text that is not found is cleaned and looked up again.
 func (g *generation) location(f *Frame, mapping, frameType uint32) uint32 {
 	if f.Name == "" {
 		if f.Address == 0 {
@@ -378,7 +379,7 @@ func (g *generation) sample(s sample, dropped int) uint32 {
 
 // lists interns lists of indices. List 0 is empty. Lists are in chunks that never move, because a table of stacks is large.
 type lists struct {
-	places []uint32   // by list: its chunk, and the offset there of its length, which precedes its items
+	places []uint32   // by list: its chunk, and the offset of its length there, which precedes its items
 	chunks [][]uint32 // allocated with full length, because encoders refer to them
 	end    uint32     // the used length of the last chunk
 	index  index
@@ -403,7 +404,7 @@ func (l *lists) at(i uint32) []uint32 {
 	return c[1 : 1+c[0]]
 }
 
-// id interns list, and returns its number and the bytes that it added.
+// id interns list. It returns the list's number, and the number of added bytes.
 func (l *lists) id(hash *hasher, list []uint32) (uint32, int64) {
 	if len(list) == 0 {
 		return 0, 0

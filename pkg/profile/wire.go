@@ -55,7 +55,7 @@ func appendAnyValue(b []byte, v Value) []byte {
 	switch v.kind {
 	case KindString:
 		return appendString(b, 1, v.str)
-	case KindBool: // members of a oneof are written even if they are zero
+	case KindBool: // oneof members are written even if they are zero
 		return append(b, tag(2, protowire.VarintType), byte(v.num&1))
 	case KindInt:
 		return binary.AppendUvarint(append(b, tag(3, protowire.VarintType)), v.num)

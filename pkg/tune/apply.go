@@ -19,8 +19,8 @@ import (
 	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/stack"
 )
 
-// Apply tunes a gadget to a machine. Call it at PreStart, when the parameters are known and the programs are not yet loaded. It
-// returns an error if the user requests programs that this kernel cannot attach.
+// Apply tunes a gadget for a machine. Call it at PreStart, when the parameters are known and the programs are not yet loaded.
+// It returns an error if the user requests programs that this kernel cannot attach.
 func Apply(gadgetCtx operators.GadgetContext, m Machine) error {
 	setSymbols(gadgetCtx, m)
 	p, ok := parametersOf(gadgetCtx)
@@ -43,7 +43,8 @@ func Apply(gadgetCtx operators.GadgetContext, m Machine) error {
 //	param       a parameter that becomes "true" with the program; the user can prevent that with a value other than "auto" and "true",
 //	spares      the size of a map that is then unused, and gets one entry.
 //
-// Programs with the same parameter are attached together: to tracepoints if the kernel has all of them, or else to kprobes.
+// Programs with the same parameter are attached together. They are attached to tracepoints if the kernel has all of them, and
+// otherwise to kprobes.
 func (p parameters) choosePrograms(gadgetCtx operators.GadgetContext, m Machine) error {
 	params := map[string]bool{}
 	for program := range p.metadata.GetStringMap("programs") {
@@ -77,7 +78,7 @@ func (p parameters) wanted(param string) bool {
 	return p.entry(param, "defaultvalue") == "auto" && (p.isDefault(param) || p.values[p.key(param)] == "true")
 }
 
-// Events are the attachment points of programs: either tracepoints or kprobes.
+// Events are the attachment points of programs, which are either all tracepoints or all kprobes.
 type Events struct {
 	Kprobes bool
 	targets map[string]string // by program
@@ -93,7 +94,7 @@ func (e Events) String() string {
 }
 
 // Found returns the attachment points of a parameter's programs, or an error with the reason if there are none. Apply uses the
-// same.
+// same attachment points.
 func Found(gadgetCtx operators.GadgetContext, param string, m Machine) (Events, error) {
 	p, ok := parametersOf(gadgetCtx)
 	if !ok {
@@ -143,7 +144,7 @@ func (p parameters) events(param string, m Machine) (Events, error) {
 	return Events{Kprobes: true, targets: kprobes}, nil
 }
 
-// of returns the events of a kind in the metadata, by the programs of a parameter.
+// of returns a parameter's events of one kind from the metadata, by program.
 func (p parameters) of(param, kind string) map[string]string {
 	events := map[string]string{}
 	for program := range p.metadata.GetStringMap("programs") {
@@ -159,7 +160,7 @@ func (p parameters) program(program, member string) string {
 	return p.metadata.GetString("programs." + program + "." + member)
 }
 
-// hasTracepoint reports whether the kernel has a tracepoint that raw_tp programs can be attached to.
+// hasTracepoint reports whether the kernel has this tracepoint, and raw_tp programs can be attached to it.
 func hasTracepoint(name string) bool {
 	spec, err := btf.LoadKernelSpec()
 	if err != nil {
@@ -169,8 +170,8 @@ func hasTracepoint(name string) bool {
 	return spec.TypeByName("btf_trace_"+name, &typ) == nil
 }
 
-// kprobe returns the compiler's name of a kernel function, after a test that a program attached there runs. A kernel can refuse
-// single functions. Each thread switch must call the function.
+// kprobe returns the compiler's name of a kernel function, after it has checked that a program attached there runs. A kernel
+// can refuse individual functions. Each thread switch must call the function.
 func kprobe(function string) (name string, err error) {
 	if _, err := os.Stat("/sys/bus/event_source/devices/kprobe"); err != nil {
 		return "", errors.New("it was built without CONFIG_KPROBE_EVENTS, or /sys is not the host's")
@@ -191,7 +192,7 @@ func kprobe(function string) (name string, err error) {
 var errNeverRan = errors.New("its program was attached, but never ran")
 
 // try attaches a program to an event that occurs at each thread switch, and waits until it has run. A kernel can accept a
-// program and never run it.
+// program but never run it.
 func try(typ ebpf.ProgramType, attach func(*ebpf.Program) (link.Link, error)) (err error) {
 	ran, err := ebpf.NewMap(&ebpf.MapSpec{Type: ebpf.Array, KeySize: 4, ValueSize: 8, MaxEntries: 1})
 	if err != nil {

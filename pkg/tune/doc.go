@@ -1,13 +1,13 @@
-// Package tune adapts a gadget's parameters to the machine and the run, before its eBPF programs are loaded:
+// Package tune adapts a gadget's parameters to the machine and the run, before the gadget's eBPF programs are loaded:
 //
-//   - It sets sizes of maps by the number of CPUs (Apply).
+//   - It sets map sizes by the number of CPUs (Apply).
 //   - It selects programs for the tracepoints and kprobes that this kernel has (Apply).
-//   - It sets variables to addresses of the kernel, if the kernel shows them (Apply).
+//   - It sets variables to kernel addresses, if the kernel shows them (Apply).
 //   - It turns on the collection of stacks if rows are exported (CollectStacks).
-//   - It turns off stacks as text if nobody reads the text (Reading, StacksByID).
+//   - It turns off stack texts if nobody reads them (Reading, StacksByID).
 //
-// It only sets a parameter that has the default of the gadget's image, so a user's value stays. An image with untuned
-// parameters works with its defaults.
+// It only changes a parameter that has the default of the gadget's image, so a user's value stays. Without tuning, an image
+// works with its defaults.
 //
 // It also limits the rate of warnings that Inspektor Gadget's own operators write for single rows.
 //
@@ -23,8 +23,8 @@ import (
 	"github.com/spf13/viper"
 )
 
-// parameters are the parameters of a gadget's eBPF programs, by the names of their variables. values is Inspektor Gadget's own
-// map, so values that are set in it take effect.
+// parameters are the parameters of a gadget's eBPF programs, by variable name. values is Inspektor Gadget's own map, so values
+// that are set in it take effect.
 type parameters struct {
 	metadata *viper.Viper
 	values   api.ParamValues
@@ -49,8 +49,8 @@ func (p parameters) key(variable string) string {
 	return variable
 }
 
-// isDefault reports whether a parameter has the default of the image. It is false for a parameter without an entry in the
-// metadata, whose default is unknown. An empty value counts as the default, because Inspektor Gadget passes it for texts.
+// isDefault reports whether a parameter has the image's default. It is false for a parameter without an entry in the metadata,
+// whose default is unknown. An empty value counts as the default, because Inspektor Gadget passes it for texts.
 func (p parameters) isDefault(variable string) bool {
 	def, value := p.entry(variable, "defaultvalue"), p.values[p.key(variable)]
 	return def != "" && (value == "" || strings.EqualFold(value, def))
@@ -58,8 +58,8 @@ func (p parameters) isDefault(variable string) bool {
 
 func (p parameters) set(variable, value string) { p.values[p.key(variable)] = value }
 
-// Value returns the value of a parameter of a gadget's eBPF programs by the name of its variable: the user's value, or the
-// image's default. It returns false if that is unknown.
+// Value returns the value of an eBPF parameter by its variable's name. This is the user's value, or else the image's default.
+// It returns false if the value is unknown.
 func Value(gadgetCtx operators.GadgetContext, variable string) (string, bool) {
 	p, ok := parametersOf(gadgetCtx)
 	if !ok {

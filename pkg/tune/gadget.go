@@ -8,12 +8,12 @@ import (
 	"github.com/spf13/viper"
 )
 
-// Metadata returns a gadget's metadata with the changes by parameters and --annotate, or nil.
+// Metadata returns a gadget's metadata, as changed by parameters and --annotate, or nil.
 func Metadata(gadgetCtx operators.GadgetContext) *viper.Viper {
 	return variable[*viper.Viper](gadgetCtx, "config")
 }
 
-// Section returns a gadget's metadata for an operator, or nil if the gadget does not use the operator.
+// Section returns an operator's part of a gadget's metadata, or nil if the gadget does not use the operator.
 func Section(gadgetCtx operators.GadgetContext, operator string) *viper.Viper {
 	metadata := Metadata(gadgetCtx)
 	if metadata == nil || !metadata.GetBool("operator."+operator+".enabled") {
@@ -32,7 +32,7 @@ func Map(gadgetCtx operators.GadgetContext, name string) *ebpf.Map {
 	return variable[*ebpf.Map](gadgetCtx, operators.MapPrefix+name)
 }
 
-// Maps returns the named maps of a gadget whose programs are loaded. It returns an error for the operator if one is missing.
+// Maps returns the named maps of a gadget whose programs are loaded. If a map is missing, it returns an error for the operator.
 func Maps(gadgetCtx operators.GadgetContext, operator string, names ...string) (map[string]*ebpf.Map, error) {
 	found := map[string]*ebpf.Map{}
 	for _, name := range names {
@@ -45,7 +45,7 @@ func Maps(gadgetCtx operators.GadgetContext, operator string, names ...string) (
 
 const endedVar = "otel-profiles/ended"
 
-// End ends a gadget's run with an error, which it logs. It is for an operator that cannot continue.
+// End ends a gadget's run with an error, which it logs. An operator that cannot continue calls it.
 func End(gadgetCtx operators.GadgetContext, operator string, err error) {
 	gadgetCtx.Logger().Errorf("%s: the run ends: %v", operator, err)
 	gadgetCtx.SetVar(endedVar, fmt.Errorf("%s: %w", operator, err))

@@ -10,7 +10,7 @@ import (
 )
 
 const (
-	// ebpfMediaType is the media type of the layer with a gadget's programs.
+	// ebpfMediaType is the media type of the layer that contains a gadget's programs.
 	ebpfMediaType = "application/vnd.gadget.ebpf.program.v1+binary"
 
 	// Results are stored in the gadget's context under these names.
@@ -20,9 +20,9 @@ const (
 	eventsVar  = "otel-profiles/events/" // followed by a parameter
 )
 
-// Observe registers operators that limit Inspektor Gadget's warnings for single rows, and that record the parameters of
-// gadgets. Call it before a gadget is instantiated; otherwise the other functions know no parameters. It may be called
-// repeatedly. Without Inspektor Gadget's eBPF operator in the program, nothing can be tuned.
+// Observe registers operators that limit Inspektor Gadget's warnings about single rows and record the parameters of gadgets.
+// Call it before a gadget is instantiated; otherwise the other functions know no parameters. It may be called repeatedly.
+// Without Inspektor Gadget's eBPF operator in the program, nothing can be tuned.
 func Observe() {
 	op, ok := operators.GetImageOperatorForMediaType(ebpfMediaType)
 	if _, done := op.(*programs); ok && !done {
@@ -36,7 +36,7 @@ func Observe() {
 	operators.RegisterDataOperator(output{})
 }
 
-// programs wraps Inspektor Gadget's eBPF operator and stores the map of its parameters. The operator gets that map at
+// programs wraps Inspektor Gadget's eBPF operator and stores the map of its parameters. The operator receives that map at
 // instantiation and reads it at its start. Until then, the parameters can be changed.
 type programs struct{ operators.ImageOperator }
 
@@ -56,7 +56,7 @@ func (p *programs) InstantiateImageOperator(gadgetCtx operators.GadgetContext, t
 	return inst, err
 }
 
-// userStacks wraps Inspektor Gadget's operator for user stacks.
+// userStacks wraps Inspektor Gadget's user stack operator.
 type userStacks struct{ operators.DataOperator }
 
 // InstantiateDataOperator implements operators.DataOperator.
@@ -67,7 +67,7 @@ func (u userStacks) InstantiateDataOperator(gadgetCtx operators.GadgetContext, v
 	return u.DataOperator.InstantiateDataOperator(withPace(gadgetCtx), values)
 }
 
-// output registers under the name of Inspektor Gadget's operator that prints rows. So it gets that operator's parameter
+// output registers under the name of Inspektor Gadget's operator that prints rows. So it receives that operator's parameter
 // --output, on the client and on the server. The real operator still prints, because commands add it directly and not from the
 // registry.
 type output struct{}

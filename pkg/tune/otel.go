@@ -21,7 +21,7 @@ import (
 	"oras.land/oras-go/v2"
 )
 
-// OtelFlag is the flag of Inspektor Gadget that makes a gadget's programs call an unwinder.
+// OtelFlag is Inspektor Gadget's flag that makes a gadget's programs call an unwinder.
 const OtelFlag = "collect-otel-stack"
 
 // otelSymbolizer is the value of Inspektor Gadget's flag --symbolizers that names those stacks.
@@ -30,14 +30,14 @@ const otelSymbolizer = "otel-ebpf-profiler"
 // otelVar is the gadget's variable that holds the chains.
 const otelVar = "otel-profiles/otel-chains"
 
-// OtelChains returns the chains of unwinders that a gadget's programs call, by the names in Inspektor Gadget's headers: kprobe,
-// perf. It returns none if the run does not need them.
+// OtelChains returns the unwinder chains that a gadget's programs call. The names are those in Inspektor Gadget's headers:
+// kprobe, perf. It returns none if the run does not need them.
 func OtelChains(gadgetCtx operators.GadgetContext) []string {
 	return variable[[]string](gadgetCtx, otelVar)
 }
 
 // noteOtelChains records the chains of a gadget's programs if the run requests whole stacks. It returns an error if the
-// programs cannot have whole stacks.
+// programs cannot get whole stacks.
 func noteOtelChains(gadgetCtx operators.GadgetContext, target oras.ReadOnlyTarget, layer ocispec.Descriptor, values api.ParamValues) error {
 	key := OtelFlag
 	if p, ok := parametersOf(gadgetCtx); ok {

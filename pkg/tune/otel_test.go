@@ -25,7 +25,8 @@ func program(typ ebpf.ProgramType, maps ...string) *ebpf.ProgramSpec {
 	return p
 }
 
-// TestOtelChains checks that a gadget's programs call the chain of their type, and that an error names a program that cannot.
+// TestOtelChains checks that a gadget's programs call the chain of their type, and that an error names a program that has no
+// chain.
 func TestOtelChains(t *testing.T) {
 	exit := program(ebpf.TracePoint, "sizes")
 	for _, tc := range []struct {

@@ -10,10 +10,10 @@ import (
 	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/warnings"
 )
 
-// perRow are warnings that Inspektor Gadget's operators write for single rows. They can be thousands a second.
+// perRow are warnings that Inspektor Gadget's operators write for single rows. There can be thousands per second.
 var perRow = []string{"stack with ID %d is lost: %s", "symbolizer: %s"}
 
-// pace is the minimum time between two such warnings of a kind.
+// pace is the minimum time between two such warnings of one kind.
 const pace = 10 * time.Second
 
 // paced is a gadget's context that limits these warnings.

@@ -9,17 +9,17 @@ import (
 // formatStacks is the parameter of gadgets that selects text ("true") or IDs ("false"). Its default is "auto".
 const formatStacks = "format_stacks"
 
-// Reading describes the readers of a gadget's rows.
+// Reading says who reads a gadget's rows.
 type Reading struct {
-	// none has the data sources that are not printed. "" stands for all others.
+	// none contains the data sources that are not printed. "" stands for all others.
 	none map[string]bool
 	// detached reports that the gadget runs without a client.
 	detached bool
 }
 
-// ReadingOf determines the readers of a gadget's rows. There are three cases:
+// ReadingOf determines who reads a gadget's rows. There are three cases:
 //
-//   - This process prints the rows (ig run), or a client that waits for them does (kubectl gadget run). --output selects the data
+//   - This process prints the rows (ig run), or a waiting client prints them (kubectl gadget run). --output selects the data
 //     sources that are printed.
 //   - A daemon runs the gadget without a client: with --detach, or from a manifest. A client can attach later, and then gets the
 //     rows without text.
@@ -42,7 +42,7 @@ func ReadingOf(gadgetCtx operators.GadgetContext) Reading {
 	return r
 }
 
-// Anybody reports whether anybody reads the rows of a data source as text.
+// Anybody reports whether anybody reads a data source's rows as text.
 func (r Reading) Anybody(source string) bool {
 	if r.detached {
 		return false
@@ -54,8 +54,8 @@ func (r Reading) Anybody(source string) bool {
 	return !none
 }
 
-// StacksByID makes a gadget send stacks by ID and not as text, if it can. It reports whether it will. Call it before the gadget
-// starts.
+// StacksByID makes a gadget send stack IDs instead of texts, if possible. It reports whether the gadget will do so. Call it
+// before the gadget starts.
 func StacksByID(gadgetCtx operators.GadgetContext) bool {
 	p, ok := parametersOf(gadgetCtx)
 	if !ok || p.entry(formatStacks, "defaultvalue") != "auto" || !p.isDefault(formatStacks) {

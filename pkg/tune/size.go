@@ -10,16 +10,17 @@ import (
 	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/stack"
 )
 
-// lruReserve is the number of entries of an LRU map that a CPU can reserve: 128 free and 128 recent ones. See LOCAL_FREE_TARGET
-// and LOCAL_PENDING in kernel/bpf/bpf_lru_list.c. A map with few more entries for each CPU loses stacks that are still needed.
+// lruReserve is the number of LRU map entries that a CPU can reserve: 128 free and 128 recent ones. See LOCAL_FREE_TARGET and
+// LOCAL_PENDING in kernel/bpf/bpf_lru_list.c. A map that holds only slightly more entries per CPU loses stacks that are still
+// needed.
 const lruReserve = 256
 
-// memoryShare is the divisor for the part of the machine's memory that a map may take when it grows. Hypervisors report more
-// possible CPUs than a small machine will ever have.
+// A map can be enlarged to at most 1/memoryShare of the machine's memory. Hypervisors report more possible CPUs than a small
+// machine will ever have.
 const memoryShare = 256
 
-// Entries returns the number of entries of a map. It is perCPU for each possible CPU, limited to a 256th of the machine's
-// memory, and at least def, which is the image's default. entry and memory are the size of an entry and of the memory in bytes.
+// Entries returns the number of entries for a map. That is perCPU for each possible CPU, limited to a 256th of the machine's
+// memory, and at least def, the image's default. entry and memory are the sizes of an entry and of the memory in bytes.
 func Entries(def, perCPU, cpus int, entry, memory uint64) int {
 	n := perCPU * cpus
 	if most := memory / memoryShare / max(entry, 1); uint64(max(n, 0)) > most {
@@ -30,8 +31,8 @@ func Entries(def, perCPU, cpus int, entry, memory uint64) int {
 
 const maxEntries = "_max_entries"
 
-// sizeMaps sets the parameters for the sizes of maps. A gadget's metadata can have the number of entries that a map needs for
-// each CPU (percpu in the parameter's entry). An LRU map gets at least lruReserve.
+// sizeMaps sets the parameters for map sizes. A gadget's metadata can state how many entries a map needs per CPU (percpu in the
+// parameter's entry). An LRU map gets at least lruReserve.
 func (p parameters) sizeMaps(spec func(name string) *ebpf.MapSpec, m Machine) {
 	for variable := range p.metadata.GetStringMap("params.ebpf") {
 		name, ok := strings.CutSuffix(variable, maxEntries)
@@ -53,18 +54,18 @@ func (p parameters) sizeMaps(spec func(name string) *ebpf.MapSpec, m Machine) {
 	}
 }
 
-// Machine has the properties to which gadgets are tuned.
+// Machine holds the properties for which gadgets are tuned.
 type Machine struct {
 	CPUs          int                    // number of possible CPUs
 	Memory        uint64                 // bytes
 	HasTracepoint func(name string) bool // of the kernel
-	// Kprobe returns the name for a kprobe on a kernel function, or an error with the reason if there is none.
+	// Kprobe returns the name under which a kernel function can be probed, or an error with the reason if there is none.
 	Kprobe func(function string) (name string, err error)
 	// Addresses returns the addresses of kernel symbols. It returns an error if any is unknown.
 	Addresses func(symbols ...string) ([]uint64, error)
 }
 
-// ThisMachine returns the machine that the program runs on.
+// ThisMachine describes the machine on which the program runs.
 func ThisMachine() Machine {
 	m := Machine{CPUs: 1, Memory: 1 << 30, HasTracepoint: hasTracepoint, Kprobe: kprobe, Addresses: stack.KernelAddresses}
 	if n, err := ebpf.PossibleCPU(); err == nil {

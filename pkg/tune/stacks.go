@@ -8,16 +8,16 @@ import (
 	"github.com/inspektor-gadget/inspektor-gadget/pkg/operators"
 )
 
-// These are the variables of parameters that turn on the collection of stacks. Inspektor Gadget gives the first one the flag
-// below, unless the metadata has another.
+// These are the variables of parameters that turn on stack collection. Inspektor Gadget gives the first one the flag below,
+// unless the metadata defines another.
 const (
 	collectUser     = "collect_ustack"
 	collectKernel   = "collect_kstack"
 	collectUserFlag = "collect-ustack"
 )
 
-// CollectStacks turns on the parameters with which a gadget collects kernel or user stacks, if their default is off. It returns
-// their flags. It overrides a default that the user typed, because clients send defaults, too. Call it at PreStart.
+// CollectStacks turns on the parameters that make a gadget collect kernel or user stacks, if their default is off. It returns
+// their flags. It also overrides a default that the user typed, because clients send defaults, too. Call it at PreStart.
 func CollectStacks(gadgetCtx operators.GadgetContext, kernel, user bool) (flags []string) {
 	p, params := collecting(gadgetCtx, kernel, user)
 	for _, param := range params {
@@ -40,7 +40,7 @@ func Uncollected(gadgetCtx operators.GadgetContext) (flags []string) {
 	return flags
 }
 
-// collecting returns a gadget's parameters that turn on the collection of stacks.
+// collecting returns a gadget's parameters that turn on stack collection.
 func collecting(gadgetCtx operators.GadgetContext, kernel, user bool) (p parameters, params []*api.Param) {
 	p, ok := parametersOf(gadgetCtx)
 	offers := variable[operators.ExtraParams](gadgetCtx, offeredVar)

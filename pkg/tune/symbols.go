@@ -6,16 +6,16 @@ import (
 	"github.com/inspektor-gadget/inspektor-gadget/pkg/operators"
 )
 
-// setSymbols sets a gadget's variables that hold addresses of the kernel. The metadata lists them by the names of their symbols
-// (operator.otel-profiles.symbols, see gadgets/include/kernel_symbol.h). If one is not available, all stay 0, because they are
-// bounds.
+// setSymbols sets a gadget's variables that hold kernel addresses. The metadata lists them by symbol name
+// (operator.otel-profiles.symbols, see gadgets/include/kernel_symbol.h). If one address is not available, all variables stay 0,
+// because they are bounds.
 func setSymbols(gadgetCtx operators.GadgetContext, m Machine) {
 	metadata := Metadata(gadgetCtx)
 	if metadata == nil {
 		return
 	}
 	symbols := metadata.GetStringSlice("operator.otel-profiles.symbols")
-	// Inspektor Gadget sets the variables of the gadget's programs to 0. Others may belong to operators.
+	// Inspektor Gadget sets the variables of the gadget's programs to 0. Other variables may belong to operators.
 	symbols = slices.DeleteFunc(symbols, func(symbol string) bool {
 		v, _ := gadgetCtx.GetVar(symbol)
 		return v != uint64(0)

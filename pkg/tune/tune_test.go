@@ -83,7 +83,8 @@ func (noProgram) InstantiateImageOperator(operators.GadgetContext, oras.ReadOnly
 	return nil, nil
 }
 
-// offering plays the eBPF operator of a gadget with these parameters, which Inspektor Gadget reads from its programs.
+// offering acts as the eBPF operator of a gadget with these parameters, which Inspektor Gadget reads from the gadget's
+// programs.
 type offering struct {
 	noProgram
 	params api.Params
@@ -149,7 +150,7 @@ func machine(tracepoints bool) Machine {
 }
 
 func TestApplyDefaults(t *testing.T) {
-	// Clients send this: Inspektor Gadget gives strings an empty default, whatever the metadata says.
+	// Clients send these values. Inspektor Gadget gives strings an empty default, whatever the metadata says.
 	values := api.ParamValues{"use-exit": "", "left": "4096", "stacks": "16384", "rows": "16384", "include-host": "false"}
 	gadgetCtx := instantiate(t, values)
 	require.NoError(t, Apply(gadgetCtx, machine(false)))
@@ -169,8 +170,8 @@ func TestApplyTracepoint(t *testing.T) {
 	require.Equal(t, "9000", values["left"], "what a user asks for stays")
 }
 
-// TestApplyTogether checks that programs that depend on each other are all attached or none: to tracepoints, or else to
-// functions.
+// TestApplyTogether checks that programs that depend on each other are attached together, or not at all. They are attached to
+// tracepoints, or else to functions.
 func TestApplyTogether(t *testing.T) {
 	const metadata = `
 programs:
@@ -294,7 +295,7 @@ func TestReading(t *testing.T) {
 	}
 }
 
-// TestObserve checks that the wrapping operator is registered once, and passes on the same values.
+// TestObserve checks that the wrapping operator is registered once, and passes values on unchanged.
 func TestObserve(t *testing.T) {
 	before, ok := operators.GetImageOperatorForMediaType(ebpfMediaType)
 	t.Cleanup(func() {
@@ -380,7 +381,7 @@ func TestValue(t *testing.T) {
 	require.Empty(t, Flag(unobserved, "rows"))
 }
 
-// TestPace checks the rate of warnings. A gadget can lose thousands of stacks a second.
+// TestPace checks the rate of warnings. A gadget can lose thousands of stacks per second.
 func TestPace(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var said counter
@@ -403,7 +404,7 @@ func TestPace(t *testing.T) {
 	})
 }
 
-// TestSetSymbols checks that all variables for kernel addresses are set or none, also for a gadget without parameters.
+// TestSetSymbols checks that either all or no variables for kernel addresses are set, even for a gadget without parameters.
 func TestSetSymbols(t *testing.T) {
 	const metadata = `
 operator: {otel-profiles: {symbols: [__text_start, Text_end, another, none]}}

@@ -12,8 +12,8 @@ import (
 	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/procfs"
 )
 
-// A context's header is at the start of a mapping. It has the signature (8 bytes), and the version and the payload's size (4
-// bytes each). The time of publication and the payload's address follow (8 bytes each).
+// A context's header is at the start of a mapping. It begins with the signature (8 bytes), the version and the payload's size
+// (4 bytes each). The time of publication and the payload's address follow (8 bytes each).
 const (
 	headerSize  = 32
 	versionAt   = 8
@@ -27,8 +27,8 @@ var signature = []byte("OTEL_CTX")
 
 const (
 	maxPayload  = 64 << 10
-	maxMappings = 4 // mappings that may be contexts
-	maxTries    = 3 // attempts to read a context that changes
+	maxMappings = 4 // mappings that may hold contexts
+	maxTries    = 3 // attempts to read a changing context
 )
 
 // mappings are the possible names of a context's mapping. A memfd is always deleted.
@@ -40,14 +40,14 @@ var (
 	errOther = errors.New("the PID now belongs to another process")
 )
 
-// process is a process that is open for reading its memory. Its descriptors never refer to a later process with the same PID.
+// process is a process whose memory is open for reading. Its descriptors never refer to a later process with the same PID.
 type process struct {
 	dir             procfs.Dir
 	memory, pagemap *os.File
 	began           uint64 // in nanoseconds since boot
 }
 
-// openProcess opens a process in proc. inode is the inode of its executable, or 0 if that is unknown.
+// openProcess opens a process in proc. inode is the executable's inode, or 0 if that is unknown.
 func openProcess(proc string, pid uint32, inode uint64) (_ *process, err error) {
 	dir, err := procfs.Open(proc, pid)
 	if err != nil {
@@ -87,7 +87,7 @@ func (p *process) close() {
 	}
 }
 
-// find returns the start addresses of the mappings that have the name of a context. It returns at least one or an error.
+// find returns the start addresses of the mappings that are named like a context. It returns at least one address, or an error.
 func (p *process) find() ([]uint64, error) {
 	maps, err := p.dir.Read("maps", procfs.MaxMaps)
 	switch {
@@ -121,8 +121,8 @@ const (
 	pageEntry   = 8
 )
 
-// read reads memory that is present. It touches no page that a file system or another program must load, because that could
-// block forever.
+// read only reads memory that is present. It does not touch pages that a file system or another program must load, because that
+// could block forever.
 func (p *process) read(b []byte, at uint64) error {
 	if at > math.MaxInt64-uint64(len(b)) {
 		return fmt.Errorf("%w: an address outside user space", errNone)
@@ -183,7 +183,7 @@ func (p *process) tryContext(at, known uint64) (payload []byte, published uint64
 		payload = make([]byte, n)
 		err = p.read(payload, binary.NativeEndian.Uint64(header[payloadAt:]))
 	}
-	// Any error above may be caused by an unfinished change.
+	// An unfinished change can cause any error above.
 	if again, failed := time(); failed != nil {
 		return nil, 0, failed
 	} else if again != published {

@@ -2,8 +2,8 @@
 // memory, as specified by OTEP 4719
 // (https://github.com/open-telemetry/opentelemetry-specification/blob/main/oteps/profiles/4719-process-ctx.md).
 //
-// A process can write anything there, so the amount of copied memory is bounded. A Reader decodes it in a process without
-// rights. Callers never wait.
+// A process can write anything there, so the amount of copied memory is bounded. A Reader decodes the context in an
+// unprivileged process. Callers never wait.
 package proccontext
 
 import (
@@ -14,7 +14,7 @@ import (
 	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/printable"
 )
 
-// Context is the service that a process publishes, by these attributes. Each text may be empty.
+// Context describes the service that a process publishes, with these attributes. Each text may be empty.
 type Context struct {
 	Service     string // service.name
 	Namespace   string // service.namespace

@@ -58,7 +58,7 @@ func (h *here) Ask(_ context.Context, pid uint32, start uint64, payload []byte) 
 
 func (h *here) Close() {}
 
-// all returns each attribute that is used, and one that is not.
+// all returns every attribute that is used, and one that is not used.
 func all(service string) map[string]string {
 	return map[string]string{
 		"service.name": service, "service.namespace": "shop", "service.instance.id": "i-1", "service.version": "1.2",
@@ -82,7 +82,7 @@ func read(known found) (f found) {
 	return f
 }
 
-// TestRead checks that a context is found, is not copied again while it is unchanged, and is copied after a change.
+// TestRead checks that a context is found, that an unchanged context is not copied again, and that a changed one is.
 func TestRead(t *testing.T) {
 	require.ErrorIs(t, read(found{}).err, errNone)
 	p := publish(t, contexttest.Payload(all("checkout")))
@@ -106,7 +106,7 @@ func TestRead(t *testing.T) {
 	require.ErrorIs(t, read(found{}).err, errBusy)
 }
 
-// TestHostile checks that no data of a process makes the reader use too much memory, wait, or touch missing pages.
+// TestHostile checks that no process data makes the reader use too much memory, wait, or touch missing pages.
 func TestHostile(t *testing.T) {
 	size := os.Getpagesize()
 	empty, err := unix.Mmap(-1, 0, 64*size, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_PRIVATE|unix.MAP_ANONYMOUS) // nothing was written there
@@ -156,7 +156,7 @@ func mincore(b, dst []byte) error {
 	return nil
 }
 
-// TestChangesWhileRead checks that a context that changes all the time is never a mix of old and new.
+// TestChangesWhileRead checks that a constantly changing context is never read as a mix of old and new data.
 func TestChangesWhileRead(t *testing.T) {
 	long := strings.Repeat("b", 30_000)
 	p := publish(t, contexttest.Payload(map[string]string{"service.name": "a"}))
@@ -209,7 +209,7 @@ func TestMayHaveContext(t *testing.T) {
 	}
 }
 
-// TestParse checks that any answer of a hostile Reader is handled.
+// TestParse checks that any answer from a hostile Reader is handled.
 func TestParse(t *testing.T) {
 	for _, nonsense := range []string{"", "a", "\x00\x00\x00\x00", " \x00\x00  \x00\x00 ", "a\x00b\x00c\x00d\x00e\x00f"} {
 		require.Nil(t, parse([]byte(nonsense)), "%q", nonsense)
@@ -272,7 +272,7 @@ func testResolver(t *testing.T) {
 	said(t, r, own(), func(c *Context) bool { return c == nil })
 }
 
-// TestEnded checks that an ended process keeps its context for its last rows, and that a later process with its PID does not
+// TestEnded checks that an exited process keeps its context for its last rows, and that a later process with its PID does not
 // get it.
 func TestEnded(t *testing.T) {
 	r := &Resolver{proc: "/proc", reader: &here{}, owners: map[string]*owner{}, patience: patience.New(wait, maxStuck)}
@@ -298,13 +298,13 @@ func TestEnded(t *testing.T) {
 	e.process, e.began = own(), 1
 	r.look(t.Context(), e)
 	require.Nil(t, e.said.Load())
-	e.process.Inode = 1 // of another program
+	e.process.Inode = 1 // the inode of another program
 	e.said.Store(c)
 	r.look(t.Context(), e)
 	require.Same(t, c, e.said.Load())
 }
 
-// TestBounds checks that the names of one owner are bounded, and do not reduce those of others.
+// TestBounds checks that one owner's names are bounded, and do not displace other owners' names.
 func TestBounds(t *testing.T) {
 	r := &Resolver{owners: map[string]*owner{}}
 	e, other := &entry{owner: "evil"}, &entry{owner: "good"}
@@ -327,7 +327,7 @@ func TestBounds(t *testing.T) {
 	}
 }
 
-// TestManyProcesses checks that any number of processes does not displace those with a context.
+// TestManyProcesses checks that many processes never displace the processes that have a context.
 func TestManyProcesses(t *testing.T) {
 	r := &Resolver{known: map[Process]*entry{}, queue: make(chan *entry, maxQueue)}
 	r.Watch(Process{PID: 1}, "good")

@@ -14,14 +14,14 @@ import (
 	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/patience"
 )
 
-// Reader decodes payloads in a process without rights. unwinder.Reader implements it.
+// Reader decodes payloads in an unprivileged process. unwinder.Reader implements it.
 type Reader interface {
-	// Ask returns the result of Encode for a payload of the process with this PID and start.
+	// Ask returns the result of Encode for a payload. The payload comes from the process with this PID and start time.
 	Ask(ctx context.Context, pid uint32, start uint64, payload []byte) (answer []byte, cpu time.Duration, err error)
 	Close()
 }
 
-// Process identifies a process by the fields of a row. Inode is the inode of its executable, or 0 if that is unknown.
+// Process identifies a process by the fields of a row. Inode is the executable's inode, or 0 if that is unknown.
 type Process struct {
 	PID   uint32
 	Inode uint64
@@ -37,8 +37,8 @@ const (
 	maxQueue     = 1024
 )
 
-// These are in seconds. A context is checked again after recheck. A process without a context is checked again after firstLook.
-// That wait doubles each time, up to lastLook. A context that is not used for the time unused is forgotten.
+// These times are in seconds. A context is checked again after recheck. A process without a context is checked again after
+// firstLook. This delay doubles after each check, up to lastLook. A context that is not used for the time unused is forgotten.
 const (
 	recheck   = 5
 	firstLook = 1
@@ -49,16 +49,16 @@ const (
 )
 
 const (
-	// wait limits the time for the memory of a process, and for a Reader. At most maxStuck processes may hang at a time.
+	// wait limits the time for reading a process's memory, and for a Reader. At most maxStuck processes may hang at a time.
 	wait     = 2 * time.Second
 	maxStuck = 4
-	// burst is the CPU time that may be used immediately. After that, a hundredth of one CPU may be used.
+	// burst is the CPU time that can be used immediately. After that, a hundredth of one CPU can be used.
 	burst, slowdown = time.Second, 100
 )
 
 // Stats counts the results of a Resolver.
 type Stats struct {
-	// Denied counts processes with inaccessible memory. Refused counts processes whose owner has too many services or
+	// Denied counts processes whose memory is inaccessible. Refused counts processes whose owner has too many services or
 	// instances.
 	Denied, Refused uint64
 }
@@ -70,7 +70,7 @@ type Resolver struct {
 	queue  chan *entry
 	stop   func()
 	done   chan struct{}
-	clock  atomic.Int64 // seconds since the Resolver was made
+	clock  atomic.Int64 // seconds since the Resolver was created
 
 	mu    sync.RWMutex
 	known map[Process]*entry
@@ -87,7 +87,7 @@ type entry struct {
 	process Process
 	owner   string
 	said    atomic.Pointer[Context] // nil if it publishes none
-	due     atomic.Int64            // clock time of the next read; never while it is queued
+	due     atomic.Int64            // the clock's value at the next read; never while the entry is queued
 
 	// Only the goroutine of run uses these.
 	began, address, published uint64
@@ -98,7 +98,7 @@ type entry struct {
 // owner bounds the names that processes choose themselves.
 type owner struct{ services, instances map[uint64]bool }
 
-// New returns a running Resolver of the processes below root/proc. root is "" or "/" outside containers. Close ends it.
+// New returns a running Resolver for the processes below root/proc. root is "" or "/" outside containers. Close ends it.
 func New(root string, reader Reader) *Resolver {
 	ctx, stop := context.WithCancel(context.Background())
 	r := &Resolver{
@@ -109,7 +109,7 @@ func New(root string, reader Reader) *Resolver {
 	return r
 }
 
-// Close ends the Resolver and its Reader. It waits some seconds at most for a read that is in progress.
+// Close ends the Resolver and its Reader. It waits a few seconds at most for a read in progress.
 func (r *Resolver) Close() {
 	r.stop()
 	<-r.done
@@ -120,7 +120,7 @@ func (r *Resolver) Close() {
 func (r *Resolver) Stats() Stats { return Stats{Denied: r.denied.Load(), Refused: r.refused.Load()} }
 
 // Lookup returns the known context of a process, or nil. watched is false if nobody has called Watch for the process. Lookup
-// does not wait and does not allocate.
+// neither waits nor allocates.
 func (r *Resolver) Lookup(p Process) (c *Context, watched bool) {
 	r.mu.RLock()
 	e := r.known[p]
@@ -138,8 +138,8 @@ func (r *Resolver) Lookup(p Process) (c *Context, watched bool) {
 	return e.said.Load(), true
 }
 
-// Watch adds a process, so that its context is read some moments later. owner, such as the ID of its container, bounds the
-// names that processes can choose.
+// Watch adds a process, so that its context is read some moments later. owner is, for example, the ID of the process's
+// container. The names that the processes of one owner can choose are bounded.
 func (r *Resolver) Watch(p Process, owner string) {
 	r.mu.Lock()
 	if r.known[p] == nil {
@@ -199,7 +199,7 @@ type found struct {
 	err                       error
 }
 
-// look reads the context of a process. It returns the CPU time that this took, and the number of seconds until the next read.
+// look reads a process's context. It returns the used CPU time, and the number of seconds until the next read.
 func (r *Resolver) look(ctx context.Context, e *entry) (used time.Duration, next int64) {
 	f := new(found)
 	known := found{began: e.began, address: e.address, published: e.published}
@@ -237,14 +237,14 @@ func (r *Resolver) look(ctx context.Context, e *entry) (used time.Duration, next
 			e.denied = true
 			r.denied.Add(1)
 		}
-	case e.said.Load() != nil: // the process has ended and these are its last rows, or its context is being changed
+	case e.said.Load() != nil: // the process has exited and these are its last rows, or its context is being changed
 		return used, recheck
 	}
 	e.wait = min(max(2*e.wait, firstLook), lastLook)
 	return used, e.wait
 }
 
-// readMemory copies the context of a process, unless it is known already.
+// readMemory copies a process's context, unless it is already known.
 func (r *Resolver) readMemory(f *found, of Process, known found) {
 	p, err := openProcess(r.proc, of.PID, of.Inode)
 	if err != nil {
@@ -271,7 +271,8 @@ func (r *Resolver) readMemory(f *found, of Process, known found) {
 	}
 }
 
-// admit returns the part of a context that its owner may have: all of it, the part without the instance, or nil.
+// admit returns the part of a context that its owner is allowed to add. That is the whole context, the context without the
+// instance, or nil.
 func (r *Resolver) admit(e *entry, c *Context) *Context {
 	if c == nil {
 		return nil
@@ -300,7 +301,7 @@ func (r *Resolver) admit(e *entry, c *Context) *Context {
 	return admitted
 }
 
-// take adds a key to a set of at most most keys. It reports whether the set then contains the key.
+// take adds a key to a set that is limited to most keys. It reports whether the set then contains the key.
 func take(set map[uint64]bool, key uint64, most int) bool {
 	if len(set) < most {
 		set[key] = true

@@ -10,9 +10,9 @@ import (
 // mostThreads limits the number of threads that are checked for a living one.
 const mostThreads = 1024
 
-// Folder returns the folder of a process in proc, and the ID of its thread. Usually that is the first thread, whose ID is the
-// PID. If the first thread has ended and others continue, as after pthread_exit, its folder has no mappings or files. Then
-// Folder returns the folder of the oldest living thread.
+// Folder returns a process's directory in proc, and the ID of the directory's thread. Usually that is the first thread, whose
+// ID is the PID. If the first thread has exited and others continue, as after pthread_exit, its directory lists no mappings or
+// files. Folder then returns the directory of the oldest living thread.
 func Folder(proc string, pid uint32) (folder string, thread uint32) {
 	first := proc + "/" + strconv.FormatUint(uint64(pid), 10)
 	if !ended(first) {
@@ -32,14 +32,14 @@ func Folder(proc string, pid uint32) (folder string, thread uint32) {
 	return first, pid
 }
 
-// Lives reports whether proc has a process with this PID that has memory. An ended process stays in proc until its parent waits
-// for it. A process that may not be inspected counts as living.
+// Lives reports whether proc lists a process with this PID that has memory. An exited process stays in proc until its parent
+// waits for it. An inaccessible process counts as living.
 func Lives(proc string, pid uint32) bool {
 	folder, _ := Folder(proc, pid)
 	return !ended(folder)
 }
 
-// ended reports whether the thread with this folder has no memory: it has ended, or is a kernel thread.
+// ended reports whether the thread with this directory has no memory, because it has exited or is a kernel thread.
 func ended(folder string) bool {
 	_, err := os.Readlink(folder + "/exe")
 	return errors.Is(err, fs.ErrNotExist)

@@ -17,10 +17,10 @@ const (
 	maxStat = 4096
 )
 
-// Dir is an open folder of a process in /proc. It never refers to a later process with the same PID.
+// Dir is the open directory of a process in /proc. It never refers to a later process with the same PID.
 type Dir int
 
-// Open opens the folder of a process in proc. See Folder.
+// Open opens a process's directory in proc. See Folder.
 func Open(proc string, pid uint32) (Dir, error) {
 	folder, _ := Folder(proc, pid)
 	fd, err := unix.Open(folder, unix.O_PATH|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
@@ -30,10 +30,10 @@ func Open(proc string, pid uint32) (Dir, error) {
 	return Dir(fd), nil
 }
 
-// Close closes the folder.
+// Close closes the directory.
 func (d Dir) Close() { _ = unix.Close(int(d)) }
 
-// Open opens a file in the folder.
+// Open opens a file in the directory.
 func (d Dir) Open(name string) (*os.File, error) {
 	fd, err := unix.Openat(int(d), name, unix.O_RDONLY|unix.O_CLOEXEC, 0)
 	if err != nil {
@@ -42,7 +42,7 @@ func (d Dir) Open(name string) (*os.File, error) {
 	return os.NewFile(uintptr(fd), name), nil
 }
 
-// Read reads a file in the folder, up to limit bytes.
+// Read reads a file in the directory, up to limit bytes.
 func (d Dir) Read(name string, limit int64) ([]byte, error) {
 	f, err := d.Open(name)
 	if err != nil {
@@ -52,7 +52,7 @@ func (d Dir) Read(name string, limit int64) ([]byte, error) {
 	return ReadFrom(f, limit)
 }
 
-// ReadFrom reads an open file of such a folder from its start, up to limit bytes.
+// ReadFrom reads an open file of such a directory from its start, up to limit bytes.
 func ReadFrom(f *os.File, limit int64) ([]byte, error) {
 	b, err := io.ReadAll(io.NewSectionReader(f, 0, limit))
 	if err != nil {
@@ -62,7 +62,7 @@ func ReadFrom(f *os.File, limit int64) ([]byte, error) {
 }
 
 // Began returns the start of the process in nanoseconds since boot, in whole ticks. pid and proc are the arguments of Open. A
-// thread's folder only has the start of that thread, so Began then reads the first thread's folder.
+// thread's directory only shows that thread's start, so Began then reads the first thread's directory.
 func (d Dir) Began(proc string, pid uint32) (uint64, error) {
 	stat, err := d.Read("stat", maxStat)
 	if err != nil {
@@ -73,7 +73,7 @@ func (d Dir) Began(proc string, pid uint32) (uint64, error) {
 	}
 	first, err := Began(proc, pid)
 	if err == nil {
-		_, err = d.Read("stat", maxStat) // the thread still exists, so no other process has got the PID
+		_, err = d.Read("stat", maxStat) // the thread still exists, so the PID belongs to no other process
 	}
 	return first, err
 }
@@ -87,13 +87,13 @@ func (d Dir) Executable() (inode uint64, modified int64, err error) {
 	return exe.Ino, exe.Mtime.Sec*1e9 + int64(exe.Mtime.Nsec), nil
 }
 
-// Reopen opens the regular file of path, which is an O_PATH descriptor, for reading.
+// Reopen opens a regular file for reading. path is an O_PATH descriptor of the file.
 func Reopen(path int, name string) (*os.File, error) {
 	fd, err := unix.Open("/proc/self/fd/"+strconv.Itoa(path), unix.O_RDONLY|unix.O_NONBLOCK|unix.O_NOCTTY|unix.O_CLOEXEC, 0)
 	if err != nil {
 		return nil, fmt.Errorf("opening %s: %w", name, err)
 	}
-	// Go checks whether a non-blocking descriptor supports polling. The whole process stops until the file system (FUSE) has
+	// Go checks whether a non-blocking descriptor supports polling. The whole process would stop until the file system (FUSE) has
 	// answered.
 	if err := unix.SetNonblock(fd, false); err != nil {
 		_ = unix.Close(fd)
@@ -102,7 +102,7 @@ func Reopen(path int, name string) (*os.File, error) {
 	return os.NewFile(uintptr(fd), name), nil
 }
 
-// MountOf returns the ID of a file's mount, which requires Linux 5.8. It does not call the file system. An empty path means dir
+// MountOf returns the mount ID of a file, which requires Linux 5.8. It does not call the file system. An empty path means dir
 // itself.
 func MountOf(dir int, path string) (uint64, bool) {
 	flags := unix.AT_STATX_DONT_SYNC

@@ -6,8 +6,8 @@ import (
 	"math"
 )
 
-// Program is an index in the map allocator_programs, which has the gadget's programs. Its name says which arguments of a
-// function the program reads.
+// Program is an index in the map allocator_programs, which holds the gadget's programs. The constant's name says which function
+// arguments the program reads.
 type Program uint32
 
 // These are the programs.
@@ -22,7 +22,7 @@ const (
 	Returning
 	Nothing
 	Programs = Nothing + 1
-	// Throws is for functions like those of SizeFirst that throw an exception if there is no memory.
+	// Throws is for functions like SizeFirst functions that throw an exception if there is no memory.
 	Throws = Programs
 )
 
@@ -32,28 +32,28 @@ type Function struct {
 	Offset  uint64 // in the file
 }
 
-// Fact is the name of this request to package symbols.
+// Fact is the name of this request in package symbols.
 const Fact = "allocator"
 
-// MaxFunctions bounds the functions of a file that get a probe.
+// MaxFunctions limits how many functions of a file get a probe.
 const MaxFunctions = 64
 
-// MaxExits bounds the return instructions of a function.
+// MaxExits limits the return instructions of a function.
 const MaxExits = 32
 
 // Found is the result for a file.
 type Found struct {
-	// Functions are the functions of the file's allocator, the most frequently called first.
+	// Functions are the file's allocator functions, the most frequently called first.
 	Functions []Function
-	// Exits has the return instructions of throwing functions by the function's offset.
+	// Exits holds the return instructions of throwing functions, by function offset.
 	Exits map[uint64][]uint64
-	// Quick has the offsets of functions whose first instruction the kernel emulates under a probe.
+	// Quick holds the offsets of functions whose first instruction the kernel emulates for a probe.
 	Quick map[uint64]bool
 	// TooLarge reports that the file was too large to search.
 	TooLarge bool
 }
 
-// Check returns an error for impossible results, because the process that reads files may have become hostile.
+// Check returns an error for impossible results, because hostile files may control the process that reads them.
 func (f *Found) Check() error {
 	right := len(f.Functions) <= MaxFunctions && len(f.Exits) <= MaxFunctions && len(f.Quick) <= MaxFunctions
 	for _, fn := range f.Functions {

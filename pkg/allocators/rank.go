@@ -4,8 +4,8 @@ import (
 	"slices"
 )
 
-// ByRank sorts functions by the expected frequency of calls: malloc and operator new, then calloc and realloc, then rare ones.
-// Functions that free memory are last.
+// ByRank sorts functions by how often they are probably called. malloc and operator new come first, then calloc and realloc,
+// then rare functions. Functions that free memory are last.
 func ByRank(functions []Function) []Function {
 	rank := func(p Program) int {
 		switch p {
@@ -22,7 +22,7 @@ func ByRank(functions []Function) []Function {
 	return slices.SortedStableFunc(slices.Values(functions), func(a, b Function) int { return rank(a.At()) - rank(b.At()) })
 }
 
-// At returns the program for the function's entry.
+// At returns the program to attach at the function's entry.
 func (f Function) At() Program {
 	if f.Program == Throws {
 		return SizeFirst

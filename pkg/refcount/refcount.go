@@ -3,14 +3,14 @@ package refcount
 
 import "sync"
 
-// Value is a value that exists while it has users. It is safe for concurrent use.
+// Value holds a value that exists while it has users. It is safe for concurrent use.
 type Value[T any] struct {
 	mu    sync.Mutex
 	value T
 	users int
 }
 
-// Acquire returns the value. The first user's open makes it. Each Acquire needs a Release.
+// Acquire returns the value. The first user's open creates it. Each Acquire needs a Release.
 func (v *Value[T]) Acquire(open func() T) T {
 	v.mu.Lock()
 	defer v.mu.Unlock()
@@ -20,7 +20,7 @@ func (v *Value[T]) Acquire(open func() T) T {
 	return v.value
 }
 
-// Release ends a use of the value. The last Release closes the value before it returns.
+// Release ends one use of the value. The last Release closes the value before it returns.
 func (v *Value[T]) Release(close func(T)) {
 	var last, none T
 	v.mu.Lock()

@@ -7,7 +7,7 @@ import (
 
 // Rate limits the lines of each kind. It is safe for concurrent use. The caller names the kinds and bounds their number.
 type Rate struct {
-	Every time.Duration // minimum time between lines of one kind; 0: only one line
+	Every time.Duration // the minimum time between lines of one kind; 0: only one line
 
 	mu    sync.Mutex
 	kinds map[string]*rateKind
@@ -40,7 +40,8 @@ func (r *Rate) Due(kind string) (left int, ok bool) {
 	return left, true
 }
 
-// Missed takes back a line that Due allowed but that could not be written. left is the result of Due, and counts again.
+// Missed takes back a line that Due allowed but that could not be written. left is the result of Due. Those lines count as left
+// out again.
 func (r *Rate) Missed(kind string, left int) {
 	r.mu.Lock()
 	defer r.mu.Unlock()

@@ -25,7 +25,7 @@ func TestTeller(t *testing.T) {
 	require.Equal(t, uint64(3), w.Suppressed())
 }
 
-// A workload can influence the texts of errors.
+// Workloads can influence error texts.
 func TestTellerBounded(t *testing.T) {
 	told := 0
 	var mu sync.Mutex

@@ -13,14 +13,14 @@ import (
 )
 
 const (
-	// checkAfter is the time after which a run is checked for languages without frames.
+	// checkAfter is how long a run lasts before it is checked for languages without frames.
 	checkAfter = time.Minute
-	// enough is the number of samples without frames of a language that is no coincidence.
+	// enough is the number of samples at which a complete lack of a language's frames is statistically significant.
 	enough = 20
 )
 
-// unseen returns a line for each requested language that has running interpreters, but no frame in any sample. It finds
-// interpreters by the names of executables and libraries.
+// unseen returns a line for each requested language whose interpreters run, but which has no frame in any sample. Interpreters
+// are recognized by the names of executables and libraries.
 func unseen(before, now wire.Stats, asked unwinder.Settings) []string {
 	var lines []string
 	for t := range now.Languages {
@@ -92,7 +92,7 @@ func reasons(before, now unwinder.Totals) string {
 	return fmt.Sprintf("incomplete stacks: %d, most frequent reasons: %s", sum, strings.Join(most, ", "))
 }
 
-// work describes the unwinder's work for all gadgets between two totals.
+// work describes the unwinder's work for all gadgets, as the difference between two totals.
 func work(before, now unwinder.Totals) string {
 	var languages []string
 	for t := range now.Languages {

@@ -12,7 +12,7 @@ import (
 	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/unwinder"
 )
 
-// The parameters of all gadgets with whole stacks, which are flags of ig run and kubectl gadget run.
+// Every gadget with whole stacks has these parameters. Users set them as flags of ig run and kubectl gadget run.
 const (
 	ParamLanguages = "languages"
 	ParamScale     = "memory-scale"
@@ -46,14 +46,14 @@ func unwindParams() api.Params {
 	}
 }
 
-// asked has the parsed parameters.
+// asked holds the parsed parameters.
 type asked struct {
 	settings unwinder.Settings
 	native   bool // native functions get names
 	sayings
 }
 
-// readAsked parses the parameters. Empty ones get their defaults.
+// readAsked parses the parameters. Empty parameters get their default values.
 func readAsked(given api.ParamValues) (a asked, err error) {
 	values := api.ParamValues{}
 	for _, p := range unwindParams() {

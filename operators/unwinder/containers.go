@@ -9,22 +9,23 @@ import (
 // tick is the unit of start times in /proc, in nanoseconds.
 const tick uint64 = procfs.Tick
 
-// checkPriority is after Inspektor Gadget's enrichment (0) and before all readers of rows.
+// checkPriority makes the check run after Inspektor Gadget's enrichment (0) and before all row consumers.
 const checkPriority = 50
 
-// containers checks that rows have the name of the right container. Inspektor Gadget finds the container by the inode of a mount
-// namespace, which the kernel reuses at once. A process that ended with its container could show under the name of the next one.
-// A containers is for one goroutine.
+// containers checks that each row names the right container. Inspektor Gadget finds a row's container by the inode number of the
+// mount namespace. The kernel reuses these numbers immediately, so a process that exited with its container could be attributed
+// to the next container. containers is not safe for concurrent use.
 type containers struct {
 	pid, containerPID datasource.FieldAccessor
 	starts            map[uint32]uint64 // start times of the processes in the current rows by PID, in nanoseconds since boot
-	checked           map[uint32]bool   // by PID: whether that process still runs
+	checked           map[uint32]bool   // by PID: whether the process still runs
 	first             map[uint32]uint64 // start times of containers' first processes by PID, in nanoseconds since boot
 	value             datasource.FieldAccessor
 	wrong             func(value uint64)
 }
 
-// subscribe is called when all operators have added their fields. value is the field with a row's weight.
+// subscribe subscribes to ds. Call it after all operators have added their fields. value names the field that holds a row's
+// weight.
 func (c *containers) subscribe(ds datasource.DataSource, value string) error {
 	c.pid, c.containerPID, c.value = ds.GetField("proc.pid"), ds.GetField("runtime.containerPid"), ds.GetField(value)
 	if c.pid == nil || c.containerPID == nil || c.value == nil {
@@ -44,7 +45,7 @@ func (c *containers) subscribe(ds datasource.DataSource, value string) error {
 	}, checkPriority)
 }
 
-// begin prepares for the rows of a packet. starts has the start times of their processes.
+// begin prepares for the rows of a packet. starts maps the PIDs in these rows to start times.
 func (c *containers) begin(starts map[uint32]uint64) {
 	c.starts, c.checked = starts, map[uint32]bool{}
 	if len(c.first) > 4096 || c.first == nil {
@@ -52,8 +53,8 @@ func (c *containers) begin(starts map[uint32]uint64) {
 	}
 }
 
-// right reports whether a process can be in the container whose first process has the PID first. A process that ended before the
-// container started cannot.
+// right reports whether a process can belong to the container whose first process has the PID first. A process that exited before
+// the container started cannot.
 func (c *containers) right(pid, first uint32) bool {
 	start := c.starts[pid]
 	if start == 0 || pid == first {
@@ -66,7 +67,7 @@ func (c *containers) right(pid, first uint32) bool {
 		c.checked[pid] = alive
 	}
 	if alive {
-		return true // a running process keeps its namespace, so its inode was not reused
+		return true // a running process keeps its namespace alive, so the inode number was not reused
 	}
 	if now, err := procfs.Began("/proc", first); err == nil {
 		c.first[first] = now

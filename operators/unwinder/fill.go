@@ -7,13 +7,13 @@ import (
 	"github.com/inspektor-gadget/inspektor-gadget/pkg/gadget-service/api"
 )
 
-// fillPriority is before all readers of rows.
+// fillPriority makes Fill run before all row consumers.
 const fillPriority = -1 << 20
 
-// Fill adds rows to each packet of a data source that Inspektor Gadget makes from the map rows. The map itself is empty. So the
-// added rows get the usual fields, formatters and filters. The key, of keySize bytes, has the field proc. The value, of valueSize
-// bytes, has the field user_stack_raw. rows adds each row; put, unless nil, writes the other fields. done is called after the
-// last reader.
+// Fill adds rows to each packet of a data source that Inspektor Gadget creates from the gadget's empty map. The usual fields,
+// formatters and filters then apply to the added rows. A row's key contains the field proc and has keySize bytes. Its value
+// contains the field user_stack_raw and has valueSize bytes. rows adds each row. If put is not nil, it writes the other fields.
+// done is called after the last consumer.
 func Fill(ds datasource.DataSource, keySize, valueSize int, rows func(add func(key, value []byte, put func(datasource.Data))), done func()) error {
 	const inKey, inValue = "proc", "user_stack_raw"
 	key, value := payloadOf(ds, inKey), payloadOf(ds, inValue)
@@ -22,7 +22,7 @@ func Fill(ds datasource.DataSource, keySize, valueSize int, rows func(add func(k
 	}
 	sizes := map[uint32]int{uint32(key): keySize, uint32(value): valueSize}
 	for _, f := range ds.Fields() {
-		// Readers of a field rely on its offset.
+		// Consumers rely on a field's offset.
 		if size, ok := sizes[f.PayloadIndex]; ok && uint64(f.Offs)+uint64(f.Size) > uint64(size) {
 			return fmt.Errorf("the field %q of the data source %q extends past the end of the map's key or value", f.FullName, ds.Name())
 		}
@@ -56,7 +56,7 @@ func Fill(ds datasource.DataSource, keySize, valueSize int, rows func(add func(k
 	}, -fillPriority)
 }
 
-// payloadOf returns the index of the payload with a field, or -1 if there is no such field.
+// payloadOf returns the index of the payload that contains a field, or -1 if there is no such field.
 func payloadOf(ds datasource.DataSource, name string) int {
 	for _, f := range ds.Fields() {
 		if f.FullName == name {

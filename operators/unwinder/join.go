@@ -12,31 +12,31 @@ import (
 )
 
 const (
-	// joinPatience is how long a row waits for its stack, or a stack for its row. The unwinder writes once a second, or later on
-	// a busy machine.
+	// joinPatience is how long rows and stacks wait for each other. The unwinder writes once a second, or later on a busy
+	// machine.
 	joinPatience = 3 * time.Second
-	// maxWaiting limits the waiting rows, and the waiting stacks.
+	// maxWaiting limits both the waiting rows and the waiting stacks.
 	maxWaiting = 1 << 16
-	// maxRowSize bounds the key and the value of a row, in bytes.
+	// maxRowSize limits a row's key and value, in bytes.
 	maxRowSize = 4096
 )
 
-// Values in place of a stack's ID.
+// These values replace a stack's ID.
 const (
-	stackNone     = iota // stacks by frame pointers were requested; they are in the row's other fields
-	stackFellBack        // the same, because the unwinder took no stack: UNWIND_FELL_BACK of gadgets/include/unwind.h
-	stackLost            // the unwinder took a stack that did not arrive
+	stackNone     = iota // frame-pointer stacks were requested; they are in the row's other fields
+	stackFellBack        // the same, because the unwinder collected no stack: UNWIND_FELL_BACK in gadgets/include/unwind.h
+	stackLost            // the unwinder collected a stack, but it did not arrive
 	stackReserved = 16   // IDs begin here
 )
 
-// rowLayout has the offsets in the key and the value of a gadget's rows.
+// rowLayout holds the offsets within the key and the value of a gadget's rows.
 type rowLayout struct {
 	key, value int // sizes
 	stack      int // offset of the stack's ID in the key
 	sums       []int
 }
 
-// rowLayoutOf returns the layout from the types of the map rows. sums are the members of the value to add up.
+// rowLayoutOf derives the layout from the types of the map rows. sums lists the members of the value to add up.
 func rowLayoutOf(rows *ebpf.MapSpec, sums []string) (rowLayout, error) {
 	key, value, err := RowTypes(rows)
 	if err != nil {
@@ -59,7 +59,7 @@ func rowLayoutOf(rows *ebpf.MapSpec, sums []string) (rowLayout, error) {
 	return l, nil
 }
 
-// RowTypes returns the types of the key and the value of the map rows.
+// RowTypes returns the key and value types of the map rows.
 func RowTypes(rows *ebpf.MapSpec) (key, value *btf.Struct, err error) {
 	key, okKey := rows.Key.(*btf.Struct)
 	value, okValue := rows.Value.(*btf.Struct)
@@ -72,7 +72,7 @@ func RowTypes(rows *ebpf.MapSpec) (key, value *btf.Struct, err error) {
 	return key, value, nil
 }
 
-// Member returns the offset of a member, if it has at least that size and is within the struct.
+// Member returns the offset of a member that has at least the given size and lies within the struct.
 func Member(s *btf.Struct, name string, size int) (int, error) {
 	for _, m := range s.Members {
 		if m.Name != name || name == "" {
@@ -88,7 +88,7 @@ func Member(s *btf.Struct, name string, size int) (int, error) {
 	return 0, fmt.Errorf("%s has no member %q of %d bytes", s.Name, name, size)
 }
 
-// joined is the sum of equal rows, with their stack.
+// joined is the sum of equal rows, together with their stack.
 type joined struct {
 	key, value []byte
 	stack      *wire.Stack // nil: lost
@@ -97,7 +97,7 @@ type joined struct {
 	since      time.Time // when the first of these rows was added
 }
 
-// sumKey is the identity of a row.
+// sumKey identifies equal rows.
 type sumKey struct {
 	key string
 	said
@@ -115,7 +115,7 @@ type arrival struct {
 	since time.Time
 }
 
-// joinCounts counts the rows and stacks of one run. Values are in the unit of the first sum.
+// joinCounts counts the rows and stacks of one run. Values use the unit of the first sum.
 type joinCounts struct {
 	rows      uint64 // from the kernel
 	joined    uint64
@@ -127,7 +127,7 @@ type joinCounts struct {
 	bad       uint64 // rows that could not be decoded
 }
 
-// joiner joins the rows of a gadget with their stacks by ID, and adds up equal rows. It is for one goroutine at a time.
+// joiner matches a gadget's rows with stacks by ID, and adds up equal rows. It is not safe for concurrent use.
 type joiner struct {
 	layout rowLayout
 	rows   map[uint64]waitingRow
@@ -144,7 +144,7 @@ func newJoiner(l rowLayout) *joiner {
 
 var rowOrder = binary.NativeEndian
 
-// row takes a record of the gadget's buffer: an ID, the key and the value. It does not retain data.
+// row processes a record from the gadget's buffer, which contains an ID, the key and the value. It does not retain data.
 func (j *joiner) row(data []byte, now time.Time) {
 	j.counts.rows++
 	if len(data) < 8+j.layout.key+j.layout.value {
@@ -168,7 +168,7 @@ func (j *joiner) row(data []byte, now time.Time) {
 	j.oldest.rows = append(j.oldest.rows, arrival{id, now})
 }
 
-// stack takes a stack. It reports whether the stack's row has arrived.
+// stack processes a stack that has arrived from the unwinder.
 func (j *joiner) stack(u wire.Unwound, now time.Time) {
 	if r, ok := j.rows[u.ID]; ok {
 		delete(j.rows, u.ID)
@@ -183,7 +183,7 @@ func (j *joiner) stack(u wire.Unwound, now time.Time) {
 	j.oldest.stacks = append(j.oldest.stacks, arrival{u.ID, now})
 }
 
-// worth returns a row's value in the first sum.
+// worth returns the value that a row adds to the first sum.
 func (j *joiner) worth(data []byte) uint64 {
 	return rowOrder.Uint64(data[j.layout.key+j.layout.sums[0]:])
 }
@@ -210,7 +210,7 @@ func (j *joiner) add(data []byte, u *wire.Unwound, now time.Time) {
 	}
 }
 
-// expire passes on rows that have waited since before a time, without their stacks.
+// expire passes on, without stacks, the rows that arrived before the given time.
 func (j *joiner) expire(before time.Time) {
 	q := j.oldest.rows
 	for ; len(q) > 0 && q[0].since.Before(before); q = q[1:] {

@@ -12,8 +12,8 @@ import (
 	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/unwinder/wire"
 )
 
-// instruments are the unwinder's metrics in Inspektor Gadget's registry. Its gauges panic in v0.55.0, so up-down counters replace
-// them.
+// instruments are the unwinder's metrics in Inspektor Gadget's registry. The registry's gauges panic in v0.55.0, so the package
+// uses up-down counters instead.
 type instruments struct {
 	taken, dropped, incomplete, frames, restarts metric.Int64Counter
 	away                                         metric.Float64Counter
@@ -39,7 +39,7 @@ var theInstruments = sync.OnceValue(func() *instruments {
 	}
 })
 
-// reporter adds the changes of the broker's totals to the metrics.
+// reporter adds changes in the broker's totals to the metrics.
 type reporter struct {
 	mu   sync.Mutex
 	last unwinder.Totals

@@ -17,27 +17,27 @@ import (
 // vdso is the unwinder's name of the vDSO.
 const vdso = "linux-vdso.1.so"
 
-// names looks up the functions of native code, without waiting. A file is opened when the first stack with it arrives, because
-// the process may end at any time, and is read afterwards. Package procmap decides which files are opened, how, and for how long.
-// All runs in this process share one names.
+// names looks up the functions of native code without waiting. It opens a file when the first stack with the file arrives,
+// because the process may exit at any time. It reads the file later. Package procmap decides which files to open, how, and for
+// how long. All runs in this process share one instance.
 type names struct {
 	files  *procmap.Resolver
 	tables *symbols.Shared
-	store  *symbols.Store // of symbol tables
+	store  *symbols.Store // holds the symbol tables
 }
 
 func newNames(tables *symbols.Shared) *names {
 	store := tables.Acquire()
 	return &names{
-		// Unwatched, because the unwinder reports which processes have mapped which files.
+		// Unwatched is set because the unwinder reports which processes have mapped which files.
 		files:  procmap.New(procmap.Options{Root: os.Getenv("HOST_ROOT"), Unwatched: true, Identify: store.Info}),
 		tables: tables,
 		store:  store,
 	}
 }
 
-// TablesOf returns the symbol tables that all operators of this process share. The operator otel-profiles provides them. Without
-// it, TablesOf returns new ones, and a Reader reads their files.
+// TablesOf returns the symbol tables that all operators in this process share. The operator otel-profiles provides them. Without
+// that operator, TablesOf returns new tables, whose files a Reader reads.
 func TablesOf(gadgetCtx operators.GadgetContext) *symbols.Shared {
 	v, _ := gadgetCtx.GetVar(fieldmap.TablesVar)
 	if tables, ok := v.(*symbols.Shared); ok && tables != nil {
@@ -48,14 +48,14 @@ func TablesOf(gadgetCtx operators.GadgetContext) *symbols.Shared {
 	})
 }
 
-// close ends the goroutines. It waits for them, but not for a file system that does not respond.
+// close stops the goroutines and waits for them. It does not wait for a file system that does not respond.
 func (n *names) close() {
 	n.files.Close()
 	n.tables.Release()
 }
 
-// lookup returns the function at an address of a file. If pending, a later call may find it. The unwinder saw the file in f.Proc.
-// proc is another process that has mapped it, or nil.
+// lookup returns the function at an address in a file. If pending is true, a later call may find it. The unwinder saw the file in
+// f.Proc. proc is another process that has mapped the file, or nil.
 func (n *names) lookup(f *wire.File, proc *wire.Proc, address uint64) (symbol symtab.Symbol, pending bool) {
 	if n == nil {
 		return symtab.Symbol{}, false

@@ -1,7 +1,7 @@
-// Package unwinder has two Inspektor Gadget operators. unwind provides whole stacks in many languages for gadgets that request
-// them in their metadata. otel-stacks does so for Inspektor Gadget's own gadgets.
+// Package unwinder contains two Inspektor Gadget operators. unwind provides whole stacks in many languages for gadgets that
+// request them in their metadata. otel-stacks provides them for Inspektor Gadget's own gadgets.
 //
-// Importing the package registers them.
+// Importing the package registers both.
 package unwinder
 
 import (
@@ -15,8 +15,8 @@ import (
 	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/unwinder"
 )
 
-// operatorPriority is after the OCI handler (-1000), which reads the metadata and loads the programs. It is before localmanager
-// and kubemanager (-1), which look for data sources.
+// operatorPriority makes the operators run after the OCI handler (-1000), which reads the metadata and loads the programs. They
+// run before localmanager and kubemanager (-1), which look for data sources.
 const operatorPriority = -100
 
 // operator is shared by all runs.

@@ -24,14 +24,15 @@ import (
 )
 
 // OtelName is the name of the operator for Inspektor Gadget's own gadgets with --collect-otel-stack. Their programs call the
-// unwinder by the hook in Inspektor Gadget's headers. Inspektor Gadget's own resolver runs a profiler in the daemon's process.
-// This operator uses the unwinder program that all gadgets share.
+// unwinder through the hook in Inspektor Gadget's headers. Inspektor Gadget's own resolver runs a profiler in the daemon's
+// process. This operator instead uses the unwinder process that all gadgets share.
 const OtelName = "otel-stacks"
 
-// otelPatience is how long after its event a row waits for its stack and its names. The unwinder writes four times a second.
+// otelPatience is how long a row waits for its stack and names, counted from its event. The unwinder writes four times a second.
 const otelPatience = time.Second
 
-// otelWindow is the longest time between the clock readings of a gadget's program and of the unwinder's entry for one event.
+// For each event, the gadget's program and the unwinder's entry program both read the clock. otelWindow is the longest time
+// between the two readings.
 const otelWindow = 100 * time.Millisecond
 
 type otelOperator struct{ *operator }
@@ -39,10 +40,10 @@ type otelOperator struct{ *operator }
 // Name implements operators.DataOperator.
 func (otelOperator) Name() string { return OtelName }
 
-// InstanceParams implements operators.DataOperator. There are no parameters besides Inspektor Gadget's flags.
+// InstanceParams implements operators.DataOperator. The operator has no parameters other than Inspektor Gadget's flags.
 func (otelOperator) InstanceParams() api.Params { return nil }
 
-// InstantiateDataOperator implements operators.DataOperator. It returns nil for runs without the flag, and on a client.
+// InstantiateDataOperator implements operators.DataOperator. It returns nil on a client, and for runs without the flag.
 func (o otelOperator) InstantiateDataOperator(gadgetCtx operators.GadgetContext, _ api.ParamValues) (operators.DataOperatorInstance, error) {
 	chains := tune.OtelChains(gadgetCtx)
 	if gadgetCtx.IsClient() || len(chains) == 0 {
@@ -68,20 +69,20 @@ func (o otelOperator) InstantiateDataOperator(gadgetCtx operators.GadgetContext,
 		}
 	}
 	gadgetCtx.SetVar(stacksVar, i)
-	// The resolver gets only the context.
+	// The resolver receives only the context.
 	o.otel.runs.Store(gadgetCtx.Context(), i)
 	context.AfterFunc(gadgetCtx.Context(), func() { o.otel.runs.Delete(gadgetCtx.Context()) })
 	return i, nil
 }
 
-// otelField is a data source's field with a stack.
+// otelField is a field that contains a stack.
 type otelField struct {
 	ds            datasource.DataSource
 	id, seen, pid datasource.FieldAccessor
 	whole         datasource.FieldAccessor // ID of the row's whole stack; 0: none
 }
 
-// otelInstance is the operator's part of one run.
+// otelInstance is the operator's state for one run.
 type otelInstance struct {
 	op     *operator
 	log    logger.Logger
@@ -99,12 +100,12 @@ type otelInstance struct {
 // Name implements operators.DataOperatorInstance.
 func (*otelInstance) Name() string { return OtelName }
 
-// PreStart starts the unwinder. The flag requires it, so the run fails without it.
+// PreStart starts the unwinder. If that fails, the run fails, because the user requested these stacks with the flag.
 func (i *otelInstance) PreStart(gadgetCtx operators.GadgetContext) error {
 	if err := i.prepare(gadgetCtx); err != nil {
 		i.leave()
 		if gadgetCtx.Context().Err() != nil {
-			return nil // the run was ended in the meantime: no failure
+			return nil // the run has ended in the meantime, which is no failure
 		}
 		return fmt.Errorf("--%s: %w", tune.OtelFlag, err)
 	}
@@ -139,8 +140,8 @@ func (i *otelInstance) leave() {
 	}
 }
 
-// Start makes the gadget's programs, which are loaded by now, call the unwinder. If that fails, the run continues with frame
-// pointers.
+// Start makes the gadget's programs, which are already loaded, call the unwinder. If that fails, the run continues with
+// frame-pointer stacks.
 func (i *otelInstance) Start(gadgetCtx operators.GadgetContext) error {
 	if i.sub == nil {
 		return nil
@@ -162,7 +163,7 @@ func (i *otelInstance) Start(gadgetCtx operators.GadgetContext) error {
 	return nil
 }
 
-// read takes stacks until stop is closed.
+// read receives stacks until stop is closed.
 func (i *otelInstance) read() {
 	defer close(i.done)
 	tick := time.NewTicker(sweepInterval)
@@ -171,7 +172,7 @@ func (i *otelInstance) read() {
 		select {
 		case b := <-i.sub.C:
 			for _, u := range b.Unwound {
-				// Open the files at once, because the process may end.
+				// Open the files immediately, because the process may exit.
 				i.rows.want(u.Stack, u.Proc)
 			}
 			i.op.otel.add(b.Unwound)
@@ -198,7 +199,7 @@ func (i *otelInstance) join(f otelField, d datasource.Data) {
 	}
 }
 
-// patienceLeft returns how much longer a row may wait. seen is the time of its event since boot.
+// patienceLeft returns how much longer a row may wait. seen is the time of the row's event since boot.
 func patienceLeft(seen uint64) time.Duration {
 	return min(otelPatience, otelPatience-time.Duration(procfs.SinceBoot()-seen))
 }

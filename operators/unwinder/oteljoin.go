@@ -8,13 +8,14 @@ import (
 	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/unwinder/wire"
 )
 
-// A generation of recent is full with otelKept values, or when its stacks have otelFrames frames.
+// A generation in recent is full when it holds otelKept values, or stacks with otelFrames frames in total.
 const (
 	otelKept   = 1 << 14
 	otelFrames = 1 << 19
 )
 
-// otelStacks keeps the stacks for Inspektor Gadget's own gadgets. All runs share it, because a stack's ID does not tell its run.
+// otelStacks keeps the stacks for Inspektor Gadget's own gadgets. All runs share it, because a stack's ID does not identify the
+// run.
 type otelStacks struct {
 	runs sync.Map // *otelInstance by context.Context
 
@@ -23,7 +24,7 @@ type otelStacks struct {
 	stacks recent[*wire.Stack]  // by stack ID
 	more   chan struct{}        // closed when stacks arrive
 	late   uint64               // rows whose stack did not arrive
-	others uint64               // rows with the ID of another event
+	others uint64               // rows that contained the ID of another event
 	told   unwindTotals         // as last reported to the metrics
 }
 
@@ -41,8 +42,9 @@ func (o *otelStacks) add(unwound []wire.Unwound) {
 	}
 }
 
-// await waits for the stack of an event, and returns it or nil. A gadget's program reads the ID that the unwinder's entry wrote
-// last. That can be the ID of a later event, or an old one if the unwinder does not run. The process and the time reveal that.
+// await waits for an event's stack, and returns nil if none arrives. A gadget's program reads the ID that the unwinder's entry
+// program wrote last. This ID can belong to a later event, or to an old one if the unwinder is not running. await detects both by
+// comparing the process and the time.
 func (o *otelStacks) await(id uint64, pid uint32, seen uint64, patience time.Duration) *wire.Stack {
 	if wire.RunOf(id) != wire.OtelRun || wire.OtelAge(id, seen) > otelWindow {
 		o.count(&o.others)
@@ -70,7 +72,7 @@ func (o *otelStacks) await(id uint64, pid uint32, seen uint64, patience time.Dur
 	}
 }
 
-// event returns the stack of an event, or a channel that is closed when more stacks arrive.
+// event returns an event's stack, or a channel that is closed when more stacks arrive.
 func (o *otelStacks) event(id uint64) (u wire.Unwound, more <-chan struct{}) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -90,7 +92,7 @@ func (o *otelStacks) count(n *uint64) {
 	o.mu.Unlock()
 }
 
-// stack returns a stack by its ID, or nil if it was dropped.
+// stack returns the stack with an ID, or nil if the stack was dropped.
 func (o *otelStacks) stack(id uint64) *wire.Stack {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -112,7 +114,7 @@ func (o *otelStacks) report(b *unwinder.Broker) unwindTotals {
 	return now
 }
 
-// recent keeps the latest values in two generations. It drops the older one when the younger one is full.
+// recent keeps the latest values in two generations. When the younger generation is full, recent drops the older one.
 type recent[V any] struct {
 	young, old map[uint64]V
 	frames     int // in young

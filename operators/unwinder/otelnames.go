@@ -11,13 +11,13 @@ import (
 // namePolls is the time between two checks for a row's missing names.
 const namePolls = 10 * time.Millisecond
 
-// otelResolver gives Inspektor Gadget the names of the functions in whole stacks, for the text of rows.
+// otelResolver supplies Inspektor Gadget with the function names of whole stacks, for the text of rows.
 type otelResolver struct{ *operator }
 
-// Priority implements symbolizer.Resolver. This resolver comes before the resolvers for stacks by frame pointers.
+// Priority implements symbolizer.Resolver. This resolver runs before the resolvers for frame-pointer stacks.
 func (otelResolver) Priority() int { return 0 }
 
-// NewInstance implements symbolizer.Resolver. It returns nil for runs without otelOperator.
+// NewInstance implements symbolizer.Resolver. It returns nil for runs that do not use otelOperator.
 func (r otelResolver) NewInstance(o symbolizer.SymbolizerOptions) (symbolizer.ResolverInstance, error) {
 	if run, ok := r.otel.runs.Load(o.Context); ok {
 		return otelNames{run.(*otelInstance)}, nil
@@ -28,8 +28,8 @@ func (r otelResolver) NewInstance(o symbolizer.SymbolizerOptions) (symbolizer.Re
 // otelNames is the resolver of one run.
 type otelNames struct{ run *otelInstance }
 
-// Resolve implements symbolizer.ResolverInstance. It returns nil without a whole stack, so that other resolvers name the stack by
-// frame pointers.
+// Resolve implements symbolizer.ResolverInstance. It returns nil if there is no whole stack, so that other resolvers name the
+// frames of the frame-pointer stack.
 func (n otelNames) Resolve(task symbolizer.Task, _ []symbolizer.StackItemQuery, _ []symbolizer.StackItemResponse) ([]symbolizer.StackItemResponse, error) {
 	// otelInstance.join has already waited for the stack of this row.
 	u, missing := n.run.op.otel.event(task.CorrelationID)
@@ -54,7 +54,7 @@ func (n otelNames) Resolve(task symbolizer.Task, _ []symbolizer.StackItemQuery, 
 	return responses, nil
 }
 
-// name names the functions of a stack. If pending, a later call may know more names.
+// name returns the function names of a stack. If pending is true, a later call may return more names.
 func (n otelNames) name(s *wire.Stack) (responses []symbolizer.StackItemResponse, pending bool) {
 	var names []string
 	for _, f := range s.Frames {
@@ -68,11 +68,11 @@ func (n otelNames) name(s *wire.Stack) (responses []symbolizer.StackItemResponse
 	return responses, pending
 }
 
-// GetEbpfReplacements implements symbolizer.ResolverInstance. Inspektor Gadget calls it even if it only describes the gadget. So
-// otelInstance sets the replacement at the start instead.
+// GetEbpfReplacements implements symbolizer.ResolverInstance. Inspektor Gadget calls it even when it only describes the gadget.
+// Therefore otelInstance sets the replacement at the start of the run instead.
 func (otelNames) GetEbpfReplacements() map[string]any { return nil }
 
-// IsPruningNeeded implements symbolizer.ResolverInstance. Stacks and names have their own bounds.
+// IsPruningNeeded implements symbolizer.ResolverInstance. Stacks and names have their own limits.
 func (otelNames) IsPruningNeeded() bool { return false }
 
 // PruneOldObjects implements symbolizer.ResolverInstance.

@@ -18,9 +18,9 @@ import (
 // stacksVar is the gadget variable in which the exporter finds the frames of rows.
 const stacksVar = fieldmap.StacksVar
 
-// rows has the stacks of the rows that are being passed on. The goroutine that passes them on calls Frames.
+// rows holds the stacks of the rows that are being passed on. The goroutine that passes on the rows calls Frames.
 type rows struct {
-	// userOnly leaves out the frames of the kernel.
+	// userOnly omits kernel frames.
 	userOnly   bool
 	names      *names
 	kernel     func() *stack.Kernel
@@ -31,10 +31,11 @@ type rows struct {
 	functions  []string // a buffer
 }
 
-// newRows returns the rows of a run. With keepTracing, kernel stacks keep the tracing functions, because samples can hit them.
+// newRows returns the rows of a run. With keepTracing, kernel stacks keep tracing functions, because samples can hit these
+// functions.
 func newRows(keepTracing bool) rows {
 	return rows{stacks: map[uint64]*wire.Stack{}, kernel: sync.OnceValue(func() *stack.Kernel {
-		known, _ := stack.HostSymbols() // unreadable symbols are left out
+		known, _ := stack.HostSymbols() // symbols that cannot be read are omitted
 		return stack.NewKernel(stack.KernelOptions{Symbols: known, KeepTracing: keepTracing})
 	})}
 }
@@ -44,7 +45,7 @@ func (r *rows) Frames(dst []profile.Frame, id uint64) (frames []profile.Frame, o
 	return r.framesOf(dst, r.stacks[id])
 }
 
-// framesOf appends the frames of a stack, which is nil if it was lost.
+// framesOf appends the frames of a stack. s is nil if the stack was lost.
 func (r *rows) framesOf(dst []profile.Frame, s *wire.Stack) (frames []profile.Frame, outcome stack.Outcome, pending bool) {
 	if s == nil {
 		return dst, stack.Lost, false
@@ -62,7 +63,7 @@ func (r *rows) framesOf(dst []profile.Frame, s *wire.Stack) (frames []profile.Fr
 	return dst, stack.OK, pending
 }
 
-// inKernel appends kernel frames by name. Addresses would reveal where the kernel was loaded.
+// inKernel appends kernel frames with names only. Addresses would reveal where the kernel was loaded.
 func (r *rows) inKernel(dst []profile.Frame, frames []*wire.Frame) []profile.Frame {
 	if len(frames) == 0 || r.userOnly {
 		return dst
@@ -90,15 +91,15 @@ func byAddress(f *wire.Frame) bool {
 	return f.Function == "" && f.Mapping != nil && f.Mapping.File != nil
 }
 
-// frame appends a user frame, and then the functions that it was inlined into. If pending, its name may be known later. Wrappers
-// of Go's methods are left out, except as the outermost frame.
+// frame appends a user frame, and then the functions that it was inlined into. If pending is true, the name may be known later.
+// Wrappers that Go generates for methods are omitted, except as the outermost frame.
 func (r *rows) frame(dst []profile.Frame, f *wire.Frame, outermost bool) (frames []profile.Frame, pending bool) {
 	out := profile.Frame{
 		Name: f.Function, File: f.File, Line: int64(min(f.Line, 1<<31)), Type: profile.FrameType(f.Type.String()), Address: f.Address,
 	}
 	m := f.Mapping
 	if m == nil || m.File == nil {
-		// An address without a file is useless outside its process, and would reveal the memory layout.
+		// An address without a file is useless outside the process, and would reveal the memory layout.
 		out.Address = 0
 		out.Name = cmp.Or(out.Name, stack.Unknown)
 		return append(dst, out), false
@@ -116,7 +117,7 @@ func (r *rows) frame(dst []profile.Frame, f *wire.Frame, outermost bool) (frames
 	}
 	out.Mapping = profile.Mapping{
 		File: cmp.Or(m.File.Path, m.File.Name), GNUBuildID: m.File.GNUBuildID, GoBuildID: m.File.GoBuildID, HTLHash: m.File.HashText(),
-		// Start, Limit and FileOffset stay 0, because the address is already that of the file's symbol tables: backends must not
+		// The address already refers to the file's symbol tables. Start, Limit and FileOffset stay 0 so that backends do not
 		// adjust it.
 		Symbolized: out.Name != "",
 	}
@@ -130,8 +131,8 @@ func (r *rows) frame(dst []profile.Frame, f *wire.Frame, outermost bool) (frames
 	return dst, pending
 }
 
-// want requests the reading of a stack's files, so that names are ready when its rows are passed on. It reports whether some are
-// still being read.
+// want requests that a stack's files be read, so that names are ready when its rows are passed on. It reports whether some files
+// are still being read.
 func (r *rows) want(s *wire.Stack, proc *wire.Proc) (pending bool) {
 	for _, f := range s.Frames {
 		if byAddress(f) {
@@ -142,7 +143,7 @@ func (r *rows) want(s *wire.Stack, proc *wire.Proc) (pending bool) {
 	return pending
 }
 
-// unnamed reports whether names of a stack are still being read. Call it in the goroutine of Frames.
+// unnamed reports whether names for a stack are still being read. Call it in the goroutine that calls Frames.
 func (r *rows) unnamed(s *wire.Stack, proc *wire.Proc) bool {
 	if _, known := r.settled[s.ID]; known {
 		return false
@@ -157,7 +158,7 @@ func (r *rows) unnamed(s *wire.Stack, proc *wire.Proc) bool {
 	return false
 }
 
-// format writes a stack as Inspektor Gadget does: leaf first, each function followed by "; ".
+// format returns a stack's text in Inspektor Gadget's format: leaf first, each function followed by "; ".
 func (r *rows) format(frames []*wire.Frame) string {
 	r.texts.Reset()
 	for _, f := range frames {
@@ -169,7 +170,8 @@ func (r *rows) format(frames []*wire.Frame) string {
 	return r.texts.String()
 }
 
-// text appends the text of a frame, and then of the functions that it was inlined into. If pending, more may be known later.
+// text appends a frame's text, and then the text of the functions that it was inlined into. If pending is true, more names may be
+// known later.
 func (r *rows) text(dst []string, f *wire.Frame) (texts []string, pending bool) {
 	name, m := f.Function, f.Mapping
 	if byAddress(f) {

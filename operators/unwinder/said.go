@@ -15,26 +15,27 @@ import (
 // maxSpans limits the spans in the rows of one packet.
 const maxSpans = 1000
 
-// said has the trace, span and labels that a program has set for its thread, as far as a run needs them. It is comparable.
+// said holds the trace, span and labels that a program set for a thread. It contains only the parts that the run needs, and is
+// comparable.
 type said struct {
 	trace  [16]byte
 	span   [8]byte
 	labels string // the values of sayings.labels, each followed by a zero byte
 }
 
-// sayings has the parts of said that a run needs, and their fields in rows. It is for one goroutine at a time.
+// sayings describes which parts of said a run needs, and which row fields hold them. It is not safe for concurrent use.
 type sayings struct {
 	spans  bool
 	labels []string
 
 	seen     map[[8]byte]struct{} // spans since the last packet
-	unlinked uint64               // events without their span, because there were too many spans
+	unlinked uint64               // events that lost their span because there were too many spans
 
 	trace, span datasource.FieldAccessor
 	fields      []datasource.FieldAccessor // of labels
 }
 
-// register adds the fields to a data source.
+// register adds these fields to a data source.
 func (s *sayings) register(ds datasource.DataSource) error {
 	var err error
 	if s.spans {
@@ -65,8 +66,7 @@ func (s *sayings) register(ds datasource.DataSource) error {
 	return nil
 }
 
-// of returns the parts of w that a run needs. Beyond maxSpans, events lose their spans, because a program can make any number of
-// them.
+// of returns the parts of w that a run needs. Programs can create any number of spans. Above maxSpans, events lose their spans.
 func (s *sayings) of(w *wire.Said) (k said) {
 	for _, name := range s.labels {
 		for _, l := range w.Labels {

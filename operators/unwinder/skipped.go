@@ -6,7 +6,8 @@ import (
 	"github.com/cilium/ebpf"
 )
 
-// programsOf opens the programs that use a map. It finds none without CAP_SYS_ADMIN, which the kernel requires to list programs.
+// programsOf opens the programs that use a map. Without CAP_SYS_ADMIN it finds none, because the kernel requires this capability
+// to list programs.
 func programsOf(m *ebpf.Map) (programs []*ebpf.Program) {
 	info, err := m.Info()
 	if err != nil {
@@ -29,8 +30,8 @@ func programsOf(m *ebpf.Map) (programs []*ebpf.Program) {
 	return programs
 }
 
-// skipped counts the calls of the programs that the kernel has skipped. At a kprobe or tracepoint it runs no program while
-// another one, or bpf(2), runs on the CPU.
+// skipped returns how often the kernel has skipped the programs. At a kprobe or tracepoint, the kernel runs no program while
+// another program or bpf(2) runs on the same CPU.
 func skipped(programs []*ebpf.Program) (sum uint64) {
 	for _, p := range programs {
 		if stats, err := p.Stats(); err == nil {

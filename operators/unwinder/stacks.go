@@ -19,12 +19,12 @@ import (
 	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/unwinder/wire"
 )
 
-// shared is the operator with the unwinder, for all gadgets of this process.
+// shared is the operator whose unwinder all gadgets in this process share.
 var shared *operator
 
-// Stacks gets the stacks of one gadget's events from the unwinder. It is for another operator, which makes the gadget's rows. The
-// gadget's programs use gadgets/include/unwind.h. Some methods are for the goroutine that reads the gadget's data source, as
-// their comments say. All others are for one goroutine at a time.
+// Stacks receives the stacks of one gadget's events from the unwinder. Another operator, which creates the gadget's rows, uses
+// it. The gadget's programs use gadgets/include/unwind.h. Only the goroutine that reads the gadget's data source may call the
+// methods whose comments mention it. The other methods must not be called concurrently.
 type Stacks struct {
 	op   *operator
 	log  logger.Logger
@@ -32,9 +32,9 @@ type Stacks struct {
 	unit string
 	only string // the only chain that the gadget's attached programs call; "": all of its chains
 
-	sub *unwinder.Subscription // nil: stacks by frame pointers
-	way string                 // unwindWhole or unwindFramePointers while the run is counted in the metric, else ""
-	// nameless leaves native functions without names; named reports that rows.names is held.
+	sub *unwinder.Subscription // nil: frame-pointer stacks
+	way string                 // unwindWhole or unwindFramePointers while the metric counts the run, otherwise ""
+	// nameless leaves native functions without names. named is true while rows.names is in use.
 	nameless, named bool
 	results, over   *ebpf.Map       // unwind_counts and unwind_over of gadgets/include/unwind.h
 	programs        []*ebpf.Program // the programs that use results
@@ -44,7 +44,7 @@ type Stacks struct {
 	counted, reported unwindTotals
 }
 
-// UnwindParam is the parameter --unwind for an operator that uses Stacks.
+// UnwindParam returns the parameter --unwind for an operator that uses Stacks.
 func UnwindParam() *api.Param {
 	return &api.Param{
 		Key: ParamUnwind, DefaultValue: unwindAuto, PossibleValues: []string{unwindAuto, unwindWhole, unwindFramePointers},
@@ -52,7 +52,7 @@ func UnwindParam() *api.Param {
 	}
 }
 
-// NewStacks returns the Stacks of a run. how is the value of UnwindParam. unit is the unit of events' values.
+// NewStacks returns the Stacks for a run. how is the value of UnwindParam. unit is the unit of the events' values.
 func NewStacks(gadgetCtx operators.GadgetContext, how, unit string) (*Stacks, error) {
 	s, err := newStacks(shared, gadgetCtx, how, unit, newRows(false))
 	if err != nil {
@@ -73,18 +73,19 @@ func newStacks(op *operator, gadgetCtx operators.GadgetContext, how, unit string
 	return &Stacks{op: op, log: gadgetCtx.Logger(), how: how, unit: unit, rows: r}, nil
 }
 
-// PreStart starts the unwinder, and makes the gadget's programs call it at most budget times per second and CPU. The rows belong to ds.
+// PreStart starts the unwinder, and makes the gadget's programs call it at most budget times per second and CPU. ds is the data
+// source of the rows.
 func (s *Stacks) PreStart(gadgetCtx operators.GadgetContext, ds datasource.DataSource, budget uint32) error {
 	return s.choose(gadgetCtx, func() error {
 		if err := s.subscribe(gadgetCtx, ds, unwinder.Settings{Languages: "all"}); err != nil {
 			return err
 		}
-		s.text.kernel = nil // its kernel stacks are not the unwinder's
+		s.text.kernel = nil // this gadget's kernel stacks do not come from the unwinder
 		return s.call(gadgetCtx, 1, budget, "")
 	})
 }
 
-// choose prepares whole stacks. If that fails, a run with "auto" uses frame pointers.
+// choose prepares whole stacks. If that fails, a run with "auto" falls back to frame-pointer stacks.
 func (s *Stacks) choose(gadgetCtx operators.GadgetContext, prepare func() error) error {
 	if s.how == unwindFramePointers {
 		s.goes(unwindFramePointers)
@@ -102,7 +103,7 @@ func (s *Stacks) choose(gadgetCtx operators.GadgetContext, prepare func() error)
 	}
 	s.leave()
 	if gadgetCtx.Context().Err() != nil {
-		return nil // the run was ended in the meantime: no failure
+		return nil // the run has ended in the meantime, which is no failure
 	}
 	if s.how == unwindWhole {
 		return fmt.Errorf("--%s=%s: %w", ParamUnwind, unwindWhole, err)
@@ -119,7 +120,7 @@ func (s *Stacks) choose(gadgetCtx operators.GadgetContext, prepare func() error)
 // errUnasked is the error for runs whose flags leave nothing to unwind.
 var errUnasked = errors.New("the run's flags turn off user stacks")
 
-// goes counts the run in the metric by the kind of its stacks; "": not at all.
+// goes counts the run in the metric by the kind of its stacks. With "", the run is not counted.
 func (s *Stacks) goes(way string) {
 	countRuns(s.way, -1)
 	countRuns(way, 1)
@@ -149,7 +150,7 @@ func (s *Stacks) subscribe(gadgetCtx operators.GadgetContext, ds datasource.Data
 	return nil
 }
 
-// call makes the gadget's programs sample events, and logs that. It comes last, because nothing may fail after it.
+// call makes the gadget's programs sample events, and logs this. It must be the last step, because nothing may fail afterwards.
 func (s *Stacks) call(gadgetCtx operators.GadgetContext, step, budget uint32, where string) error {
 	slots, err := s.op.broker.Slots()
 	if err != nil {
@@ -177,7 +178,7 @@ func (s *Stacks) leave() {
 	}
 }
 
-// Start makes the gadget's programs, which are loaded by now, call the unwinder.
+// Start makes the gadget's programs, which are already loaded, call the unwinder.
 func (s *Stacks) Start(gadgetCtx operators.GadgetContext) error {
 	if s.sub == nil {
 		return nil
@@ -201,7 +202,7 @@ func (s *Stacks) Start(gadgetCtx operators.GadgetContext) error {
 	return nil
 }
 
-// Stop releases the run's resources. The caller calls Finish first, unless Start has failed.
+// Stop releases the run's resources. Call Finish first, unless Start has failed.
 func (s *Stacks) Stop() {
 	s.goes("")
 	s.leave()
@@ -235,7 +236,7 @@ func (s *Stacks) Read(take func(wire.Unwound)) {
 	}
 }
 
-// Finish passes on the stacks of the last events, while wanted returns true. No stacks come after it.
+// Finish passes on the stacks of the last events while wanted returns true. No stacks are passed on afterwards.
 func (s *Stacks) Finish(wanted func() bool, take func(wire.Unwound)) {
 	if s.sub == nil {
 		return
@@ -272,7 +273,7 @@ func (s *Stacks) Finish(wanted func() bool, take func(wire.Unwound)) {
 	s.sub = nil
 }
 
-// end makes the gadget's programs drop events until they are detached, because there is no unwinder any more.
+// end makes the gadget's programs drop events until they are detached, because there is no longer an unwinder.
 func (s *Stacks) end() {
 	if s.over == nil { // Start has failed
 		return
@@ -284,13 +285,14 @@ func (s *Stacks) end() {
 
 func (s *Stacks) take(b unwinder.Batch, take func(wire.Unwound)) {
 	for _, u := range b.Unwound {
-		// Open the files at once, because the process may end.
+		// Open the files immediately, because the process may exit.
 		s.rows.want(u.Stack, u.Proc)
 		take(u)
 	}
 }
 
-// Count updates counters. lost is the number of unwound events without a stack, and lostValue the sum of their values.
+// Count updates the counters. lost is the number of unwound events whose stack did not arrive. lostValue is the sum of their
+// values.
 func (s *Stacks) Count(lost, lostValue uint64) {
 	if s.results == nil {
 		return
@@ -307,7 +309,7 @@ func (s *Stacks) count() {
 	for result := range uint32(wire.Results) {
 		var counts []unwindCount
 		if err := s.results.Lookup(result, &counts); err != nil {
-			continue // the run ends
+			continue // the run is ending
 		}
 		s.counted.results[result] = unwindCount{}
 		for _, c := range counts {
@@ -321,7 +323,7 @@ func (s *Stacks) count() {
 	s.reported = s.counted
 }
 
-// Summary describes the results of the run's events. It is "" without the unwinder.
+// Summary describes how the run's events were handled. It returns "" if the run does not use the unwinder.
 func (s *Stacks) Summary() string {
 	if s.results == nil {
 		return ""
@@ -329,7 +331,7 @@ func (s *Stacks) Summary() string {
 	return s.counted.summary(s.unit)
 }
 
-// RowID returns the value of a row's field unwound_id; st is nil for a lost stack.
+// RowID returns the value for a row's field unwound_id. st is nil for a lost stack.
 func RowID(st *wire.Stack) uint64 {
 	if st == nil {
 		return stackLost
@@ -337,13 +339,14 @@ func RowID(st *wire.Stack) uint64 {
 	return st.ID + stackReserved
 }
 
-// Show makes a stack available for the rows of a packet. It is for the goroutine that reads the data source.
+// Show makes a stack available for the rows of a packet. Only the goroutine that reads the data source may call it.
 func (s *Stacks) Show(st *wire.Stack) { s.rows.stacks[st.ID] = st }
 
-// Hide ends the effect of Show for all stacks. It is for the goroutine that reads the data source.
+// Hide reverts Show for all stacks. Only the goroutine that reads the data source may call it.
 func (s *Stacks) Hide() { clear(s.rows.stacks) }
 
-// Symbol returns the symbol name of a native frame's function, or "" for other frames. If pending, it may be known later.
+// Symbol returns the symbol name of a native frame's function, or "" for other frames. If pending is true, the name may be known
+// later.
 func (s *Stacks) Symbol(f *wire.Frame) (name string, pending bool) {
 	switch {
 	case f.Type != wire.FrameNative && f.Type != wire.FrameGo && f.Type != wire.FrameUnknown:
@@ -368,7 +371,7 @@ func (s *Stacks) Frames(dst []profile.Frame, id uint64) (frames []profile.Frame,
 	return s.rows.Frames(dst, id-stackReserved)
 }
 
-// format writes the text of a stack into a row.
+// format writes a stack's text into a row.
 func (s *Stacks) format(_ datasource.DataSource, d datasource.Data) error {
 	id, err := s.text.id.Uint64(d)
 	if err != nil || id < stackReserved {
@@ -392,7 +395,7 @@ func (s *Stacks) format(_ datasource.DataSource, d datasource.Data) error {
 	return nil
 }
 
-// calls reports whether attached programs of a gadget with a chain's array call it.
+// calls reports whether the gadget's attached programs call a chain. The gadget must have the chain's array.
 func (s *Stacks) calls(kind wire.ChainKind) bool { return s.only == "" || s.only == kind.String() }
 
 // arrayOf returns the name of the gadget's map for a chain's entry: UNWIND_ENTRY of gadgets/include/unwind.h.

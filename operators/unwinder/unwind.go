@@ -37,7 +37,7 @@ import (
 // The gadget's programs use gadgets/include/unwind.h.
 const UnwindName = "unwind"
 
-// ParamUnwind says how stacks are taken.
+// ParamUnwind selects how stacks are collected.
 const ParamUnwind = "unwind"
 
 const (
@@ -47,18 +47,18 @@ const (
 )
 
 const (
-	// slotsVar is the variable with the map of slots. Inspektor Gadget uses this name for maps that it replaces.
+	// slotsVar is the variable that holds the map of slots. Inspektor Gadget uses this name for maps that it replaces.
 	slotsVar = "otel_generic_params"
-	// sweepInterval is the time between two checks for expired rows and of the programs' counts.
+	// sweepInterval is the time between two sweeps. A sweep passes on expired rows and reads the programs' counts.
 	sweepInterval = time.Second
-	// rowsInterval is the time between two reads of the gadget's rows. The gadget wakes the reader earlier only if its buffer
+	// rowsInterval is the time between two reads of the gadget's rows. The gadget wakes the reader earlier only if the buffer
 	// fills up.
 	rowsInterval = 250 * time.Millisecond
-	// namesPatience is how long a row waits for names of its stack. Rows that are passed on without names never get them.
+	// namesPatience is how long a row waits for the names in its stack. Rows that are passed on without names never get them.
 	namesPatience = 2 * time.Second
-	// lastStacks is how long the end of a run waits for the stacks of its last rows, while the unwinder continues for others.
+	// lastStacks is how long a run waits at its end for the stacks of its last rows, if other runs still use the unwinder.
 	lastStacks = 1500 * time.Millisecond
-	// textPriority is after Inspektor Gadget's formatters (0), and before all readers of text.
+	// textPriority makes the text formatter run after Inspektor Gadget's formatters (0) and before all consumers of text.
 	textPriority = 60
 )
 
@@ -67,19 +67,21 @@ type unwindOperator struct{ *operator }
 // Name implements operators.DataOperator.
 func (unwindOperator) Name() string { return UnwindName }
 
-// InstanceParams implements operators.DataOperator. Inspektor Gadget shows them only for gadgets with the section.
+// InstanceParams implements operators.DataOperator. Inspektor Gadget shows the parameters only for gadgets whose metadata
+// contains the section.
 func (unwindOperator) InstanceParams() api.Params {
 	return append(api.Params{UnwindParam()}, unwindParams()...)
 }
 
-// InstantiateDataOperator implements operators.DataOperator. It returns nil on a client, and for gadgets without the section.
+// InstantiateDataOperator implements operators.DataOperator. It returns nil on a client, and for gadgets whose metadata lacks the
+// section.
 func (o unwindOperator) InstantiateDataOperator(gadgetCtx operators.GadgetContext, values api.ParamValues) (operators.DataOperatorInstance, error) {
 	v := tune.Metadata(gadgetCtx)
 	if gadgetCtx.IsClient() || v == nil || v.GetString("operator."+UnwindName+".source") == "" {
 		return nil, nil
 	}
 	i := &unwindInstance{metadata: v.Sub("operator." + UnwindName)}
-	// Samples of a timer have no tracing frames at the leaf, unless they hit the tracing itself.
+	// Timer samples have tracing functions at the leaf only if they interrupted the tracing itself.
 	var err error
 	if i.Stacks, err = newStacks(o.operator, gadgetCtx, values[ParamUnwind], i.metadata.GetString("unit"), newRows(fieldmap.IsSampler(v))); err != nil {
 		return nil, err
@@ -97,7 +99,7 @@ func (o unwindOperator) InstantiateDataOperator(gadgetCtx operators.GadgetContex
 	return i, nil
 }
 
-// unwindInstance is the operator's part of one run.
+// unwindInstance is the operator's state for one run.
 type unwindInstance struct {
 	*Stacks
 	metadata *viper.Viper
@@ -105,11 +107,11 @@ type unwindInstance struct {
 	above    []string // kernel functions, see UnwindName
 	unwound  *ringbuf.Reader
 
-	mu     sync.Mutex // guards joiner: run fills it, and the reader of the gadget's maps empties it
+	mu     sync.Mutex // guards joiner, which run fills and the reader of the gadget's maps empties
 	joiner *joiner
 	last   bool // the next packet is the last one
 
-	elsewhere struct{ events, value atomic.Uint64 } // rows of containers whose names are no longer known
+	elsewhere struct{ events, value atomic.Uint64 } // rows from containers whose names are no longer known
 
 	before unwinder.Totals // at the start of the run
 	most   unwinder.Totals // the highest memory so far
@@ -173,8 +175,8 @@ func (i *unwindInstance) prepare(gadgetCtx operators.GadgetContext) error {
 	return i.call(gadgetCtx, i.metadata.GetUint32("step"), i.metadata.GetUint32("budget"), where)
 }
 
-// Start makes the gadget's programs, which are loaded by now, call the unwinder. It returns no error, but ends the run: after an
-// error, Inspektor Gadget would wait forever for its own map readers.
+// Start makes the gadget's programs, which are already loaded, call the unwinder. If that fails, Start ends the run instead of
+// returning an error. After an error, Inspektor Gadget would wait forever for its own map readers.
 func (i *unwindInstance) Start(gadgetCtx operators.GadgetContext) error {
 	if i.sub == nil {
 		return nil
@@ -204,8 +206,8 @@ func (i *unwindInstance) begin(gadgetCtx operators.GadgetContext) error {
 	return nil
 }
 
-// readRows reads the gadget's rows until the reader is closed. After each Flush, it sends to drained when it has read the rows up
-// to there.
+// readRows reads the gadget's rows until the reader is closed. After each Flush, it sends to drained once it has read all rows
+// written before the Flush.
 func (i *unwindInstance) readRows(drained chan<- struct{}) {
 	defer close(drained)
 	var record ringbuf.Record
@@ -229,12 +231,12 @@ func (i *unwindInstance) readRows(drained chan<- struct{}) {
 	}
 }
 
-// run reads rows and stacks until stop is closed, and then the remaining ones.
+// run reads rows and stacks until stop is closed. It then reads the remaining ones.
 func (i *unwindInstance) run() {
 	defer close(i.done)
 	drained := make(chan struct{})
 	i.unwound.SetDeadline(time.Now().Add(rowsInterval))
-	go i.readRows(drained) // ends when the reader is closed, below
+	go i.readRows(drained) // ends when the reader is closed below
 	drain := func() {
 		if err := i.unwound.Flush(); err == nil {
 			<-drained
@@ -250,7 +252,7 @@ func (i *unwindInstance) run() {
 			i.take(b, i.stack)
 			continue
 		case <-sweep.C:
-			i.Read(i.stack) // stacks may have arrived that this goroutine has not read yet, on a busy machine
+			i.Read(i.stack) // on a busy machine, stacks may have arrived that this goroutine has not read yet
 			i.sweep(joinPatience)
 			continue
 		case <-check.C:
@@ -284,7 +286,7 @@ func (i *unwindInstance) stack(u wire.Unwound) {
 	i.joiner.stack(u, time.Now())
 }
 
-// sweep passes on rows that have waited too long for their stacks, and updates counters.
+// sweep passes on rows that have waited too long for their stacks, and updates the counters.
 func (i *unwindInstance) sweep(patience time.Duration) {
 	i.mu.Lock()
 	i.joiner.expire(time.Now().Add(-patience))
@@ -305,7 +307,7 @@ func (i *unwindInstance) fill(ds datasource.DataSource) error {
 	}, i.Hide)
 }
 
-// ready returns the rows for the next packet, and makes their stacks available until it is passed on.
+// ready returns the rows for the next packet, and makes their stacks available until the packet is passed on.
 func (i *unwindInstance) ready() []*joined {
 	i.mu.Lock()
 	defer i.mu.Unlock()
@@ -327,7 +329,7 @@ func (i *unwindInstance) ready() []*joined {
 	return rows
 }
 
-// cutAbove returns a stack without its frames up to the first of these kernel functions.
+// cutAbove returns a stack without the leaf frames up to and including the first of these kernel functions.
 func cutAbove(s *wire.Stack, functions []string) *wire.Stack {
 	for at, f := range s.Frames[:kernelFrames(s.Frames)] {
 		if slices.Contains(functions, f.Function) {
@@ -339,8 +341,8 @@ func cutAbove(s *wire.Stack, functions []string) *wire.Stack {
 	return s
 }
 
-// PreStop ends the reading. Between PreStop and Stop, Inspektor Gadget reads the gadget's maps for the last time, so all rows
-// must be ready.
+// PreStop stops reading. Inspektor Gadget reads the gadget's maps for the last time between PreStop and Stop, so all rows must be
+// ready by then.
 func (i *unwindInstance) PreStop(operators.GadgetContext) error {
 	if i.done == nil {
 		return nil

@@ -13,14 +13,14 @@ import (
 	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/unwinder/wire"
 )
 
-// unwindCount is struct unwind_count of gadgets/include/unwind.h.
+// unwindCount mirrors struct unwind_count in gadgets/include/unwind.h.
 type unwindCount struct{ Events, Value uint64 }
 
 func (c unwindCount) minus(o unwindCount) unwindCount {
 	return unwindCount{c.Events - o.Events, c.Value - o.Value}
 }
 
-// resultNames has the results of sampled events, in words and as the metrics' attribute.
+// resultNames describes the results of sampled events, in words and as the metrics' attribute.
 var resultNames = [wire.Results]struct{ attribute, words string }{
 	wire.ResultNoChain:        {"no_unwinder", "without an unwinder"},
 	wire.ResultDone:           {"unwound", "unwound"},
@@ -30,18 +30,18 @@ var resultNames = [wire.Results]struct{ attribute, words string }{
 	wire.ResultOverBudget:     {"over_budget", "over the budget of stacks per CPU and second"},
 }
 
-// unwindTotals has the results of one run's events.
+// unwindTotals counts the results of one run's events.
 type unwindTotals struct {
 	joinCounts
 	results   [wire.Results]unwindCount
 	overrun   uint64      // stacks that were not read in time
-	unlinked  uint64      // events without their span, because there were too many spans
-	elsewhere unwindCount // rows of containers whose names are no longer known
+	unlinked  uint64      // events that lost their span because there were too many spans
+	elsewhere unwindCount // rows from containers whose names are no longer known
 	missed    uint64      // calls of the gadget's programs that the kernel has skipped
-	others    uint64      // rows of Inspektor Gadget's own gadgets with the ID of another event
+	others    uint64      // rows of Inspektor Gadget's own gadgets that contained the ID of another event
 }
 
-// since returns the changes of otelStacks' counts since was.
+// since returns how otelStacks' counts have changed since was.
 func (t unwindTotals) since(was unwindTotals) unwindTotals {
 	for r := range t.results {
 		t.results[r] = t.results[r].minus(was.results[r])
@@ -50,7 +50,7 @@ func (t unwindTotals) since(was unwindTotals) unwindTotals {
 	return t
 }
 
-// ended returns all outcomes: those in the kernel, and stacks that were lost afterwards.
+// ended returns the counts of all outcomes: the results in the kernel, and stacks that were lost afterwards.
 func (t *unwindTotals) ended() map[string]unwindCount {
 	all := map[string]unwindCount{}
 	for r, c := range t.results {
@@ -72,21 +72,21 @@ var unwindInstruments = sync.OnceValue(func() (m struct{ events, value metric.In
 	return m
 })
 
-// unwindRuns is the metric of runs by the kind of their stacks.
+// unwindRuns is the metric that counts runs by the kind of their stacks.
 var unwindRuns = sync.OnceValue(func() metric.Int64UpDownCounter {
 	m, _ := metrics.Int64UpDownCounter("ig_otel_profiles_unwinder_runs", metric.WithUnit("{run}"),
 		metric.WithDescription("Runs of gadgets that can have whole stacks, by kind of stack"))
 	return m
 })
 
-// countRuns adds n to the number of runs with a kind of stacks: a value of ParamUnwind, or "" for none.
+// countRuns adds n to the number of runs with a kind of stacks. way is a value of ParamUnwind, or "" for none.
 func countRuns(way string, n int64) {
 	if m := unwindRuns(); m != nil && way != "" {
 		m.Add(context.Background(), n, metric.WithAttributes(attribute.String("stacks", way)))
 	}
 }
 
-// report adds the changes since was to the metrics.
+// report adds the differences from was to the metrics.
 func (t *unwindTotals) report(was unwindTotals, unit string) {
 	m, before := unwindInstruments(), was.ended()
 	for result, now := range t.ended() {
@@ -97,7 +97,7 @@ func (t *unwindTotals) report(was unwindTotals, unit string) {
 	}
 }
 
-// summary describes the results of a run's events.
+// summary describes the results of the run's events.
 func (t *unwindTotals) summary(unit string) string {
 	var sum unwindCount
 	for _, c := range t.results {

@@ -16,10 +16,10 @@ import (
 	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/symbols/symtab"
 )
 
-// addRunning adds the processes that run already.
+// addRunning adds the processes that are already running.
 func (i *instance) addRunning() {
 	i.refused = time.Time{}
-	if i.filter.comm != "" { // threads can get such a name at any time
+	if i.filter.comm != "" { // a thread can take this name at any time
 		i.refused = time.Now()
 	}
 	for _, pid := range running() {
@@ -49,11 +49,11 @@ func (i *instance) add(pid uint32) {
 	i.control.Know(pid)
 }
 
-// sweepInterval is the shortest time between two searches for ended processes when there is no room for new ones.
+// sweepInterval is the shortest time between two searches for exited processes while there is no room for new processes.
 const sweepInterval = 100 * time.Millisecond
 
-// sweep drops the processes that have ended. Their next inspection would do that, too, but programs can start faster than they
-// are inspected.
+// sweep drops exited processes. Their next inspection would also drop them, but programs can start faster than the operator
+// inspects them.
 func (i *instance) sweep() {
 	for _, p := range i.processes {
 		if _, err := os.Stat(procDir(p.pid)); errors.Is(err, fs.ErrNotExist) {
@@ -63,13 +63,13 @@ func (i *instance) sweep() {
 }
 
 const (
-	// lookMost is about how long processes are inspected without a pause. The pause takes lookPause times as long. This limits
-	// the CPU time if programs start or map files all the time.
+	// lookMost is the approximate time for which processes are inspected without a pause. The pause is lookPause times as long.
+	// This limits CPU time if programs constantly start or map files.
 	lookMost  = 100 * time.Millisecond
 	lookPause = 3
 )
 
-// look inspects processes that are due, until stop is closed.
+// look inspects the processes that are due. It returns early if stop is closed.
 func (i *instance) look(stop <-chan struct{}) {
 	now := time.Now()
 	if now.Before(i.rest) {
@@ -87,7 +87,7 @@ func (i *instance) look(stop <-chan struct{}) {
 			} else if !errors.Is(err, fs.ErrNotExist) && !errors.Is(err, syscall.ESRCH) && !closed(stop) {
 				i.warn(fmt.Errorf("reading process %d: %w", pid, err))
 			}
-			if errors.Is(err, patience.ErrTooMany) { // not this process's fault
+			if errors.Is(err, patience.ErrTooMany) { // the process is not the cause
 				p.later(now, true)
 				continue
 			}
@@ -115,20 +115,20 @@ func closed(c <-chan struct{}) bool {
 	}
 }
 
-// update attaches to new files of a process.
+// update attaches probes to a process's new files.
 func (i *instance) update(p *process, seen found) {
-	if p.start != 0 && p.start != seen.start { // another process has this PID: the probes belong to one that has ended
+	if p.start != 0 && p.start != seen.start { // another process has this PID now; the probes belong to an exited one
 		i.detachFrom(p)
 		clear(p.files)
 	}
 	var dead []probe
-	if p.thread != 0 && p.thread != seen.thread { // probes of an ended thread never fire
+	if p.thread != 0 && p.thread != seen.thread { // probes for an exited thread never fire
 		dead = i.take(p)
 	}
 	if p.start, p.thread = seen.start, seen.thread; i.wants(p) {
 		i.attachTo(p)
 	}
-	closeProbes(dead, byProgram{}) // after attaching the new ones, because it is slow
+	closeProbes(dead, byProgram{}) // last, because closing is slow
 	for _, id := range seen.files {
 		if _, ok := p.files[id]; ok {
 			continue
@@ -143,7 +143,7 @@ func (i *instance) update(p *process, seen found) {
 	}
 }
 
-// leaveUnmapped removes a process's probes from files that it no longer maps, after an execve or a dlclose.
+// leaveUnmapped removes a process's probes from files that the process no longer maps after an execve or a dlclose.
 func (i *instance) leaveUnmapped(p *process, mapped []symtab.FileID) {
 	for id, probes := range p.files {
 		if slices.Contains(mapped, id) {
@@ -203,14 +203,14 @@ func (i *instance) attach(p *process, id symtab.FileID) {
 			closeProbes(attached.links, byProgram{})
 		}
 	})
-	if err != nil { // the others are no longer used
-		if i.finder.ctx.Err() == nil { // otherwise the run ends
+	if err != nil { // the other variables must not be used any longer
+		if i.finder.ctx.Err() == nil { // otherwise the run is ending
 			i.warn(fmt.Errorf("attaching to a file of process %d: %w", p.pid, err))
 		}
 		return
 	}
 	if err := failed; err != nil {
-		if !errors.Is(err, syscall.ESRCH) { // the process has not ended
+		if !errors.Is(err, syscall.ESRCH) { // the process has not exited
 			i.warn(fmt.Errorf("attaching to process %d: %w", p.pid, err))
 		}
 		return
@@ -238,7 +238,7 @@ func (i *instance) attachAll() {
 	}
 }
 
-// attachTo attaches to the files of a process that have no probes.
+// attachTo attaches probes to a process's files that have none yet.
 func (i *instance) attachTo(p *process) {
 	for id, probes := range p.files {
 		if probes == nil {
@@ -247,11 +247,11 @@ func (i *instance) attachTo(p *process) {
 	}
 }
 
-// detach removes the probes for stretches, or all probes, and returns the result of closeProbes.
+// detach removes the probes that are attached only for stretches, or all probes. It returns the result of closeProbes.
 func (i *instance) detach(all bool) time.Duration {
 	i.attached = false
 	var links []probe
-	// Removing thousands of probes is slow: the process with the most calls comes first.
+	// Removing thousands of probes is slow, so the process with the most calls comes first.
 	calls := func(p *process) uint64 { return i.usedAt(p.slot).calls }
 	for _, p := range slices.SortedFunc(maps.Values(i.processes), func(a, b *process) int { return cmp.Compare(calls(b), calls(a)) }) {
 		if all || p.paced {
@@ -267,7 +267,7 @@ func (i *instance) detach(all bool) time.Duration {
 
 func (i *instance) detachFrom(p *process) { closeProbes(i.take(p), byProgram{}) }
 
-// take removes the probes from a process and returns them.
+// take takes the probes out of a process's records and returns them.
 func (i *instance) take(p *process) (links []probe) {
 	for id, probes := range p.files {
 		if probes != nil {

@@ -14,27 +14,27 @@ import (
 	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/patience"
 )
 
-// emulated and stepped are called to measure the cost of a probe. The kernel emulates the first instruction of emulated. It
-// single-steps that of stepped, which takes a second trap. Both are in assembly, because Go's functions do not begin with an
-// instruction that the kernel emulates.
+// emulated and stepped are called to measure a probe's cost. The kernel emulates the first instruction of emulated, but
+// single-steps that of stepped, which takes a second trap. Both are written in assembly, because Go functions do not begin with
+// an instruction that the kernel emulates.
 func emulated()
 
 func stepped()
 
-// The addresses of their code. Go's function values point to wrappers of assembly functions.
+// These variables hold the code addresses of both functions. Go's function values point to wrappers of assembly functions.
 var emulatedPC, steppedPC uintptr
 
 const (
 	measureRounds = 8
 	measureCalls  = 250
-	// leastCost is the lowest cost of a probe that is assumed.
+	// leastCost is the minimum that is assumed for a probe's cost.
 	leastCost = 100 * time.Nanosecond
-	// returnTraps is the assumed cost of a return probe, in traps. The kernel replaces the return address and restores it.
+	// returnTraps is the assumed cost of a return probe, in traps. The kernel replaces the return address and later restores it.
 	returnTraps = 2
 )
 
-// costs are the extra costs of a call with a probe, by the kind of its first instruction. They include the trap, and the gadget's
-// program until it decides not to sample the call.
+// costs are the costs that a probe adds to a call, by the kind of the function's first instruction. They include the trap, and
+// the gadget's program up to its decision not to sample the call.
 type costs struct{ emulated, stepped time.Duration }
 
 // costsUnknown are assumed if the costs cannot be measured.
@@ -101,13 +101,13 @@ func median(times []time.Duration) time.Duration {
 	return times[len(times)/2]
 }
 
-// colder estimates the cost of a call in a real program from a cost measured with warm caches. In the programs of test/memory,
-// calls cost 1.05 to 1.5 times as much.
+// colder estimates a call's cost in a real program from the cost measured with warm caches. In the programs of test/memory, calls
+// cost 1.05 to 1.5 times as much.
 func colder(each time.Duration) time.Duration { return each * 4 / 3 }
 
-// each estimates the cost of a call with a probe. Most programs call mostly malloc, calloc and realloc, so it is their median
-// cost, and at least that of malloc and operator new. With live, it is the mean for calls that allocate, their returns, and calls
-// that free.
+// each estimates what a probe adds to the cost of a call. Most programs mainly call malloc, calloc and realloc. The estimate is
+// therefore the median of their costs, but at least the cost of malloc and operator new. With live, each returns the mean for
+// calls that allocate, their returns, and calls that free.
 func (c costs) each(f *file, live bool) time.Duration {
 	var malloc, others, free []time.Duration
 	seen := map[allocators.Program]bool{}
@@ -117,7 +117,7 @@ func (c costs) each(f *file, live bool) time.Duration {
 			cost = c.emulated
 		}
 		switch fn.Program {
-		case allocators.SizeFirst, allocators.Throws: // malloc and operator new are the first of their kind: see find. Others are rarely called
+		case allocators.SizeFirst, allocators.Throws: // malloc and operator new are the first functions of their kind, see find; the others are rarely called
 			if !seen[fn.Program] {
 				malloc = append(malloc, cost)
 			}

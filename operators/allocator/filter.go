@@ -16,16 +16,16 @@ import (
 	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/tune"
 )
 
-// mostContainers is the maximum number of containers of a run without ParamEverywhere.
+// mostContainers is the maximum number of containers that a run without ParamEverywhere may watch.
 const mostContainers = 10
 
-// filter selects the processes of a run, as the gadget's programs do (unwanted in process.h).
+// filter selects a run's processes. It applies the same rules as the gadget's programs (unwanted in process.h).
 type filter struct {
-	namespaces *ebpf.Map // of the watched containers; nil: all
-	host       bool      // also processes outside containers
+	namespaces *ebpf.Map // mount namespaces of the watched containers; nil: all
+	host       bool      // processes outside containers are selected, too
 	pid        uint32    // 0: any
 	uid, gid   uint32    // anyID: any
-	comm       string    // of a thread; "": any
+	comm       string    // a thread's name; "": any
 
 	seen map[uint64]bool // the containers at the last call of grown
 }
@@ -61,7 +61,7 @@ func newFilter(gadgetCtx operators.GadgetContext) (filter, error) {
 	return f, nil
 }
 
-// check returns an error if the run covers so much that it is probably a mistake.
+// check returns an error if the run covers so many processes that this is probably a mistake.
 func (f *filter) check() error {
 	if f.pid != 0 || f.comm != "" || f.uid != anyID || f.gid != anyID {
 		return nil
@@ -123,7 +123,7 @@ func (f *filter) grown() bool {
 	return grown
 }
 
-// pass reports whether a process passes the filter. A process that cannot be inspected does not.
+// pass reports whether a process passes the filter. A process that cannot be inspected does not pass.
 func (f *filter) pass(pid uint32) bool {
 	dir, _ := threadDir(pid)
 	if f.pid != 0 && pid != f.pid {
@@ -151,10 +151,10 @@ func (f *filter) pass(pid uint32) bool {
 	return f.host && sameNamespace(dir+"/ns/pid", procDir(1)+"/ns/pid")
 }
 
-// mostThreads limits the threads of a process that are checked for a name.
+// mostThreads limits how many threads of a process are checked for a name.
 const mostThreads = 1024
 
-// named reports whether a process has a thread with the name comm. dir is the folder of one of its threads.
+// named reports whether a process has a thread whose name is comm. dir is the /proc directory of one of the threads.
 func (f *filter) named(dir string) bool {
 	is := func(path string) bool {
 		comm, err := os.ReadFile(path + "/comm")
@@ -178,10 +178,10 @@ func sameNamespace(a, b string) bool {
 	return one != "" && one == other
 }
 
-// hostRoot is the folder with the host's root.
+// hostRoot returns the directory where the host's root file system is mounted.
 func hostRoot() string { return os.Getenv("HOST_ROOT") }
 
 func procDir(pid uint32) string { return fmt.Sprintf("%s/proc/%d", hostRoot(), pid) }
 
-// threadDir returns the folder and the ID of a thread of the process that has not ended.
+// threadDir returns the /proc directory and the ID of a thread that has not exited.
 func threadDir(pid uint32) (string, uint32) { return procfs.Folder(hostRoot()+"/proc", pid) }

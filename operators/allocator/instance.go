@@ -28,7 +28,7 @@ const (
 	tick = 20 * time.Millisecond
 	// containersInterval is the time between two checks for new containers.
 	containersInterval = 500 * time.Millisecond
-	// readFirst is how long running processes wait for their probes at the start. The unwinder reads their files in this time.
+	// readFirst is how long attaching to running processes is delayed at the start. In this time, the unwinder reads their files.
 	readFirst = 300 * time.Millisecond
 )
 
@@ -40,7 +40,7 @@ type control interface {
 	Know(pid uint32)
 }
 
-// instance is the operator's part of one run.
+// instance is the operator's state for one run.
 type instance struct {
 	log        logger.Logger
 	maxCost    float64 // CPUs
@@ -54,31 +54,31 @@ type instance struct {
 	release func()         // releases the store
 	control control
 	counts  *ebpf.Map
-	known   *ebpf.Map // by PID: entry
+	known   *ebpf.Map // maps PIDs to entries
 	pacer   *pacer
 	costs   costs
 
 	processes map[uint32]*process
-	slots     [mostProcesses + 1]bool // which are in use; 0 has the counts of all processes
-	paced     usage                   // of the probes for stretches
+	slots     [mostProcesses + 1]bool // slots in use; slot 0 counts all processes
+	paced     usage                   // usage of the probes that are attached only for stretches
 	measured  time.Time               // when the cost of each process was measured
 	attached  bool                    // whether probes for stretches are attached now
-	before    counts                  // at the time of attaching
-	probes    int                     // attached now
+	before    counts                  // counts when the probes were attached
+	probes    int                     // number of attached probes
 	most      int                     // the highest number of watched processes, for the summary
-	denied    int                     // processes without access
-	probed    int                     // number of times that a file of a process got probes
-	refused   time.Time               // when a process found no room
-	swept     time.Time               // last search for ended processes
+	denied    int                     // processes that could not be accessed
+	probed    int                     // how often a process's file got probes
+	refused   time.Time               // when there was no room for a process
+	swept     time.Time               // last search for exited processes
 	rest      time.Time               // no process is inspected before this time
 	warnings  warnings.Teller
 
 	reader    *ringbuf.Reader
 	newcomers chan uint32
-	missed    atomic.Bool        // the channel newcomers was full, so processes were missed
+	missed    atomic.Bool        // processes were missed because the channel newcomers was full
 	stop      context.CancelFunc // nil before Start and after PreStop
 	done      sync.WaitGroup
-	// warned has the warnings that were logged once.
+	// warned records which one-time warnings were logged.
 	warned struct{ processes, probes, shares bool }
 }
 
@@ -87,7 +87,7 @@ func (*instance) Name() string { return Name }
 
 // PreStart implements operators.PreStart.
 func (i *instance) PreStart(gadgetCtx operators.GadgetContext) error {
-	if !procfs.SharesPIDs() { // PIDs would mean other processes
+	if !procfs.SharesPIDs() { // the PIDs would refer to other processes
 		return fmt.Errorf("operator %s: it lacks %s", Name, procfs.NeedPIDs)
 	}
 	i.live = tune.On(gadgetCtx, "live")
@@ -101,8 +101,8 @@ func (i *instance) PreStart(gadgetCtx operators.GadgetContext) error {
 	return i.filter.check()
 }
 
-// Start attaches to the existing processes, and then to new ones. It returns no error, but ends the run: after an error,
-// Inspektor Gadget would wait forever for its own map readers.
+// Start attaches to the existing processes, and then to new ones. If that fails, Start ends the run instead of returning an
+// error. After an error, Inspektor Gadget would wait forever for its own map readers.
 func (i *instance) Start(gadgetCtx operators.GadgetContext) error {
 	if err := i.begin(gadgetCtx); err != nil {
 		tune.End(gadgetCtx, Name, err)
@@ -149,16 +149,16 @@ func (i *instance) begin(gadgetCtx operators.GadgetContext) error {
 	return nil
 }
 
-// identify has a file read, and returns its build ID.
+// identify returns a file's build ID and other details. The reader process extracts them.
 func (i *instance) identify(f *os.File) (buildid.Info, error) {
 	info, _, err := i.store.Info(context.Background(), f)
 	return info, err
 }
 
-// PreStop removes all probes. After it, the operator captures reads the last captures.
+// PreStop removes all probes. The operator captures then reads the last captures.
 func (i *instance) PreStop(gadgetCtx operators.GadgetContext) error { return i.Stop(gadgetCtx) }
 
-// Stop removes all probes. Runs that failed to start have no PreStop.
+// Stop removes all probes. Inspektor Gadget does not call PreStop for runs that failed to start.
 func (i *instance) Stop(operators.GadgetContext) error {
 	if i.stop == nil {
 		return nil
@@ -210,13 +210,13 @@ func (i *instance) read() {
 func (i *instance) handOn(pid uint32) {
 	select {
 	case i.newcomers <- pid:
-	default: // most of so many processes end before their inspection
+	default: // with so many new processes, most exit before they are inspected
 		i.missed.Store(true)
 	}
 }
 
-// lookForMissed adds processes that found no room when they started. With a filter for the name, it also adds processes with
-// newly named threads.
+// lookForMissed adds processes for which there was no room when they started. If the filter selects a name, it also adds
+// processes with newly named threads.
 func (i *instance) lookForMissed(now time.Time) {
 	if i.missed.Swap(false) && i.refused.IsZero() {
 		i.refused = now
@@ -226,7 +226,7 @@ func (i *instance) lookForMissed(now time.Time) {
 	}
 }
 
-// run inspects processes and limits the cost until stop is closed. end ends the gadget's run.
+// run inspects processes and limits the probes' cost until stop is closed. end ends the gadget's run.
 func (i *instance) run(end func(error), stop <-chan struct{}) {
 	defer i.done.Done()
 	i.filter.grown()
@@ -234,7 +234,7 @@ func (i *instance) run(end func(error), stop <-chan struct{}) {
 	if len(i.processes) == 0 {
 		i.tellNone()
 	} else {
-		select { // running processes: until the unwinder has read their files, their stacks are cut
+		select { // stacks of running processes are cut until the unwinder has read their files
 		case <-time.After(readFirst):
 		case <-stop:
 		}
@@ -257,8 +257,8 @@ func (i *instance) run(end func(error), stop <-chan struct{}) {
 				i.add(pid)
 			}
 		case <-containers.C:
-			// Inspektor Gadget can learn of a container after its program has started. The gadget's programs have skipped it
-			// until then.
+			// Inspektor Gadget may detect a container after its program has started. Until then, the gadget's programs ignore its
+			// processes.
 			if i.filter.grown() {
 				i.addRunning()
 			}
@@ -267,7 +267,7 @@ func (i *instance) run(end func(error), stop <-chan struct{}) {
 			i.look(stop)
 			if err := i.step(time.Now()); err != nil {
 				end(err)
-				i.detach(true) // at once, because the end of the run can be slow
+				i.detach(true) // immediately, because ending the run can be slow
 				<-stop
 				return
 			}
@@ -275,8 +275,8 @@ func (i *instance) run(end func(error), stop <-chan struct{}) {
 	}
 }
 
-// tellNone logs at the start that there is no process to watch. For containers that is normal: most nodes of a cluster run none
-// of the selected ones.
+// tellNone logs at the start that there is no process to watch. For containers this is normal, because most nodes of a cluster
+// run none of the selected containers.
 func (i *instance) tellNone() {
 	tell := i.log.Warnf
 	if i.filter.namespaces != nil {
@@ -285,7 +285,7 @@ func (i *instance) tellNone() {
 	tell("%s: no %s so far, waiting", Name, i.filter.about())
 }
 
-// step does the pacer's next move. It returns an error if the run must end.
+// step carries out the pacer's next move. It returns an error if the run must end.
 func (i *instance) step(now time.Time) error {
 	i.watchAlways(now)
 	used := i.usage()
@@ -338,8 +338,8 @@ func (i *instance) openStretch() {
 	}
 }
 
-// lastStretch ends the open stretch at the end of a run. If none is open, it may add a short one that stands for the time since
-// the last one.
+// lastStretch ends the open stretch at the end of a run. If no stretch is open, it may add a short one, which represents the time
+// since the previous stretch.
 func (i *instance) lastStretch() {
 	if i.pacer.left(time.Now()) {
 		i.openStretch()
@@ -350,26 +350,26 @@ func (i *instance) lastStretch() {
 	}
 }
 
-// closeStretch ends a stretch, or permanent sampling.
+// closeStretch ends the current stretch or permanent sampling.
 func (i *instance) closeStretch(now time.Time) {
 	if err := i.control.Close(i.pacer.close(now)); err != nil {
 		i.warn(err)
 	}
 }
 
-// divide switches the most expensive processes from permanent probes to stretches.
+// divide switches the most expensive processes from permanent probes to probes in stretches.
 func (i *instance) divide(now time.Time) {
 	if now.Sub(i.measured) >= shortest {
 		i.measure(now)
 	}
 	chosen := i.split()
-	if len(chosen) == 0 { // the expensive process has no slot or has ended
+	if len(chosen) == 0 { // the expensive process has no slot, or has exited
 		for _, p := range i.processes {
 			i.pace(p, true)
 		}
 	}
 	i.tellShares(chosen)
-	i.pacer.cost = 0 // from now on, the cost of processes with stretches only
+	i.pacer.cost = 0 // from now on, only the cost of processes with stretches
 	for _, p := range i.processes {
 		if p.paced {
 			i.pacer.cost += p.cost
@@ -381,7 +381,7 @@ func (i *instance) divide(now time.Time) {
 	i.pacer.detached(before, i.collect(), uncounted)
 }
 
-// count returns the total counts of the gadget's programs so far.
+// count returns the current totals that the gadget's programs have counted.
 func (i *instance) count() counts { return i.countAt(0) }
 
 func (i *instance) countAt(slot uint32) (n counts) {

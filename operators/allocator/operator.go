@@ -1,15 +1,17 @@
-// Package allocator is the Inspektor Gadget operator allocator. It attaches the eBPF programs of profile_alloc to the functions
-// of processes' memory allocators. It supports glibc, musl, jemalloc, tcmalloc and others that export malloc.
+// Package allocator is the Inspektor Gadget operator allocator. It attaches the eBPF programs of profile_alloc to the memory
+// allocators that processes use. It supports glibc, musl, jemalloc, tcmalloc and other allocators that export malloc.
 //
-// Inspektor Gadget would attach to a file for all processes of the machine. Here, each probe is for one process and slows no
-// other. The operator measures the cost of the probes. Above a limit, it attaches them only for random stretches of time.
+// Inspektor Gadget itself would attach to a file for all processes on the machine. In contrast, each probe of this operator
+// belongs to one process and slows down no other process. The operator measures the cost of the probes. Above a limit, it
+// attaches them only during random periods. The code calls these periods stretches.
 //
 //	operator:
 //	  allocator:
 //	    enabled: true
 //
-// The gadget's programs are in its map allocator_programs, in the order of the constants of package allocators. They count in
-// allocator_counts: entry 0 has the total. The operator gives each process a slot there, in the map allocator_processes.
+// The gadget's map allocator_programs holds its programs, in the order of the constants in package allocators. The programs write
+// their counts to the array allocator_counts, whose entry 0 holds the totals. Each process can have its own entry, its slot. The
+// operator stores the slot's index under the PID in the map allocator_processes.
 //
 // Importing the package registers the operator.
 package allocator
@@ -25,17 +27,17 @@ import (
 	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/tune"
 )
 
-// Name is the operator's name, and its section in a gadget's metadata: operator.allocator.
+// Name is the operator's name. A gadget's metadata configures the operator in the section operator.allocator.
 const Name = "allocator"
 
-// The operator's parameters, which are flags of ig run and kubectl gadget run.
+// Users set these parameters as flags of ig run and kubectl gadget run.
 const (
 	ParamMaxCost    = "max-cost"
 	ParamEverywhere = "everywhere"
 )
 
-// operatorPriority is after Inspektor Gadget's localmanager and kubemanager (-1), which choose the containers of a run in
-// PreStart. It is also after the operator captures, which must read before the first events.
+// operatorPriority makes the operator run after localmanager and kubemanager (-1), which choose a run's containers in PreStart.
+// It also runs after the operator captures, which must start reading before the first events.
 const operatorPriority = 100
 
 type operator struct{}
@@ -54,7 +56,7 @@ func (operator) GlobalParams() api.Params { return nil }
 // Priority implements operators.DataOperator.
 func (operator) Priority() int { return operatorPriority }
 
-// InstanceParams implements operators.DataOperator. Inspektor Gadget shows them only for gadgets that use the operator.
+// InstanceParams implements operators.DataOperator. Inspektor Gadget shows the parameters only for gadgets that use the operator.
 func (operator) InstanceParams() api.Params {
 	return api.Params{
 		{

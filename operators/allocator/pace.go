@@ -12,18 +12,18 @@ const (
 	// shortest is the usual minimum length of a stretch. longest is the maximum length of a period.
 	shortest = 100 * time.Millisecond
 	longest  = time.Minute
-	// often is the minimum length of a period, because attaching and detaching have a cost, too.
+	// often is the minimum length of a period, because attaching and detaching also have a cost.
 	often = time.Second
-	// extended is the maximum length to which a stretch grows if attaching and detaching its probes is expensive.
+	// extended is the maximum length of a stretch whose probes are expensive to attach and detach.
 	extended = 500 * time.Millisecond
 	// brief is the minimum length of a stretch in the longest period.
 	brief = 10 * time.Millisecond
-	// calm is the number of cheap stretches in a row after which probes stay attached again. It doubles, up to mostCalm, each
-	// time that they stay for less than long.
+	// calm is the number of consecutive cheap stretches after which probes stay attached again. The number doubles, up to
+	// mostCalm, whenever the probes then stay attached for less than long.
 	calm     = 3
 	mostCalm = 96
 	long     = 10 * time.Minute
-	// debt limits how far permanent probes may exceed the budget: by the budget of this time.
+	// debt limits how far permanent probes may exceed the budget. The excess must stay below the budget for this time.
 	debt = 10 * time.Second
 	// settle is the time over which the cost of attached probes is measured.
 	settle = 500 * time.Millisecond
@@ -33,14 +33,14 @@ const (
 type plan struct{ period, wait, stretch time.Duration }
 
 // planFor returns a period with a stretch that stays within the budget. cost is the cost of attached probes in CPUs. around is
-// the cost of attaching and removing them in CPU seconds. The stretch has a random place in its period, so that it does not
-// always miss a periodic activity of a program.
+// the cost of attaching and removing the probes, in CPU seconds. The stretch starts at a random time within its period, so that
+// it does not always miss a program's periodic activity.
 func planFor(cost, around, budget float64) plan {
 	cost = max(cost, budget/1000)
 	// At least half of the budget is for sampled calls.
 	p := plan{stretch: max(shortest, min(extended, seconds(around/cost)))}
 	p.period = min(longest, max(often, seconds((p.stretch.Seconds()*cost+around)/budget)))
-	// Even if the probes seem cheap, the stretch takes at most half of the time, because the next burst may come.
+	// Even if the probes seem cheap, the stretch takes at most half of the period, because another burst may follow.
 	fits := min(p.period/2, seconds((budget*p.period.Seconds()-around)/cost))
 	switch p.period {
 	case often:
@@ -52,7 +52,7 @@ func planFor(cost, around, budget float64) plan {
 	return p
 }
 
-// seconds converts seconds to a time between 0 and an hour.
+// seconds converts seconds to a duration of at most an hour.
 func seconds(s float64) time.Duration {
 	return time.Duration(max(-1, min(s, 3600)) * float64(time.Second))
 }
@@ -65,10 +65,10 @@ const (
 	pause        // close the stretch, and remove the probes
 	resume       // attach the probes, and open a stretch
 	always       // close the stretch, and leave the probes attached
-	tooDear      // the probes cost too much, and cannot be paused
+	tooDear      // the probes cost too much and must not be paused
 )
 
-// usage has the number of calls with a probe, and the extra time of the sampled ones.
+// usage holds the number of probed calls, and the extra time that sampled calls took.
 type usage struct {
 	calls uint64
 	drawn time.Duration
@@ -78,33 +78,33 @@ func (u usage) minus(before usage) usage {
 	return usage{u.calls - before.calls, u.drawn - before.drawn}
 }
 
-// pacer keeps the cost of probes below a budget. It is for one goroutine.
+// pacer keeps the cost of probes below a budget. It is not safe for concurrent use.
 type pacer struct {
 	budget float64       // CPUs
-	each   time.Duration // cost of a call with a probe
+	each   time.Duration // cost that a probe adds to a call
 
-	cost     float64 // CPUs that probes take while they are attached
-	drawn    float64 // the share of the cost that sampled events take
-	around   float64 // CPU seconds that the probes take while they are being attached and removed
+	cost     float64 // CPUs that the probes use while they are attached
+	drawn    float64 // share of the cost that sampled events cause
+	around   float64 // CPU seconds that the probes use while they are being attached and removed
 	coming   usage   // usage while the probes were being attached
 	attached bool
 	since    time.Time // when the state began, or the last measurement
 	used     usage     // at that time
-	over     int       // number of times in a row that the cost was over the budget
-	debt     float64   // CPU seconds over the budget, less those saved since
+	over     int       // number of consecutive measurements above the budget
+	debt     float64   // CPU seconds above the budget, minus the seconds saved since
 	stayed   time.Time // when the probes became permanent
-	calm     int       // required number of stretches in a row well below the budget
-	under    int       // number of stretches in a row well below the budget
+	calm     int       // required number of consecutive stretches well below the budget
+	under    int       // number of consecutive stretches well below the budget
 
 	plan    plan // period is 0 while the probes are permanent
 	began   time.Time
 	closed  time.Time // when the last stretch ended
-	did     bool      // this period had its stretch
+	did     bool      // this period has had its stretch
 	said    bool
 	periods int
 }
 
-// begin is called when permanent probes are attached.
+// begin is called after permanent probes were attached.
 func (p *pacer) begin(now time.Time, used usage) {
 	p.attached, p.since, p.used, p.plan, p.over = true, now, used, plan{}, 0
 	p.debt, p.stayed = 0, now
@@ -117,7 +117,7 @@ func (p *pacer) next(now time.Time, used usage, live bool) move {
 	}
 	switch at := now.Sub(p.began); {
 	case p.attached && now.Sub(p.since) >= p.plan.stretch:
-		// A stretch with few calls can be a pause between two bursts, so the cost falls slowly.
+		// A stretch with few calls may lie between two bursts, so the estimate decreases slowly.
 		p.cost = max(p.rate(now, used), p.cost/2)
 		if p.under++; p.cost > 0.7*p.budget {
 			p.under = 0
@@ -158,7 +158,7 @@ func (p *pacer) watch(now time.Time, used usage, live bool) move {
 	return pause
 }
 
-// rate returns the CPUs used since the last call.
+// rate returns the average number of CPUs used since the last measurement.
 func (p *pacer) rate(now time.Time, used usage) float64 {
 	lately := used.minus(p.used)
 	p.drawn = lately.drawn.Seconds() / max(p.seconds(lately), 1e-9)
@@ -176,17 +176,17 @@ func (p *pacer) start(now time.Time) {
 	p.periods++
 }
 
-// opened is called after the probes were attached for a stretch. before is the usage before that.
+// opened is called after the probes were attached for a stretch. before is the usage before attaching.
 func (p *pacer) opened(now time.Time, before, used usage) {
 	p.attached, p.since, p.used, p.coming = true, now, used, used.minus(before)
 }
 
-// detached is called after the probes were removed. before is the usage at the end of the stretch. uncounted is the time in which
-// calls with a probe were not counted.
+// detached is called after the probes were removed. before is the usage at the end of the stretch. uncounted is the time during
+// which probed calls were not counted.
 func (p *pacer) detached(before, used usage, uncounted time.Duration) {
 	around := p.seconds(p.coming) + p.seconds(used.minus(before)) + p.cost*uncounted.Seconds()
 	p.coming = usage{}
-	// The next removal may be slow again, so the cost falls slowly.
+	// The next removal may be slow again, so the estimate decreases slowly.
 	p.around = max(around, p.around/2)
 	if !p.did { // the first period, which has no plan yet
 		p.plan = planFor(p.cost, p.around, p.budget)
@@ -196,16 +196,16 @@ func (p *pacer) detached(before, used usage, uncounted time.Duration) {
 // open reports whether a stretch is open.
 func (p *pacer) open() bool { return p.attached && p.plan.period > 0 }
 
-// left reports whether a relevant part of the time has passed since the last stretch.
+// left reports whether enough time has passed since the last stretch to justify another one.
 func (p *pacer) left(now time.Time) bool {
 	return p.plan.period > 0 && !p.attached && now.Sub(p.closed) > 2*shortest
 }
 
-// share returns the share of the stretch in its period.
+// share returns the fraction of the period that the stretch takes.
 func (p *pacer) share() float64 { return float64(p.plan.stretch) / float64(p.plan.period) }
 
-// close ends a stretch, which stands for all of the time since the last one. weight is that time divided by the stretch's. close
-// also ends the time with permanent probes, which is no stretch.
+// close ends a stretch or permanent sampling. A stretch represents all of the time since the previous stretch. weight is this
+// time divided by the length of the stretch.
 func (p *pacer) close(now time.Time) (weight float64) {
 	defer func() { p.closed = now }()
 	p.attached = false
@@ -223,7 +223,7 @@ func (p *pacer) now() string {
 	return fmt.Sprintf("%.2f CPUs (%v for each of %.0f calls a second, and %.3f for stacks)", p.cost, p.each, (p.cost-copies)/p.each.Seconds(), copies)
 }
 
-// say logs once that the probes are not permanent.
+// say logs once that the probes are not permanently attached.
 func (p *pacer) say(log logger.Logger) {
 	if p.said {
 		return

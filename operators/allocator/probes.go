@@ -13,10 +13,10 @@ import (
 	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/allocators"
 )
 
-// loaded are the gadget's programs.
+// loaded holds the gadget's programs.
 type loaded [allocators.Programs]*ebpf.Program
 
-// load gets the programs from the gadget's map.
+// load opens the programs in the gadget's map.
 func load(m *ebpf.Map) (loaded, error) {
 	var l loaded
 	for i := range l {
@@ -37,19 +37,19 @@ func (l *loaded) close() {
 	}
 }
 
-// probes are the probes of one process in one file, the most called first.
+// probes holds one process's probes in one file, the most frequently called first.
 type probes struct{ links []probe }
 
-// probe is at one function, or at its return.
+// probe is a probe at a function or at its return.
 type probe struct {
 	link.Link
 	program allocators.Program
 }
 
-// attach attaches probes to the functions of an open file, for the process of a thread. With live, functions that free get
-// probes, too. Functions that allocate get a return probe, or probes at their exits if they can throw. Without known exits they
-// get none. The most called function comes last, because the kernel can delay each probe. Functions that free come first: a block
-// whose free was missed would stay in use forever.
+// attach attaches probes to the functions of an open file, for the process that a thread belongs to. With live, functions that
+// free memory also get probes, and functions that allocate also get a return probe. Functions that can throw get probes at their
+// exits instead, or no probes if their exits are unknown. The most frequently called function comes last, because the kernel can
+// delay each attachment. Functions that free come first, because a block whose free was missed would stay in use forever.
 func (l *loaded) attach(f *file, thread uint32, live bool) (*probes, error) {
 	executable, err := link.OpenExecutable(fmt.Sprintf("/proc/self/fd/%d", f.open.Fd()))
 	if err != nil {
@@ -63,9 +63,9 @@ func (l *loaded) attach(f *file, thread uint32, live bool) (*probes, error) {
 		}
 		return err
 	}
-	done := map[uint64]bool{} // functions can share exits
+	done := map[uint64]bool{} // functions may share exits
 	for _, fn := range slices.Backward(allocators.ByRank(f.watched(live))) {
-		// The return comes first, so that no call starts without its return being seen.
+		// The return probe comes first, so that the return of every probed call is recorded.
 		if live && fn.Program != allocators.Address && fn.Program != allocators.Throws {
 			err = put(allocators.Returned, fn.Offset, executable.Uretprobe)
 		}
@@ -87,10 +87,10 @@ func (l *loaded) attach(f *file, thread uint32, live bool) (*probes, error) {
 	return p, nil
 }
 
-// closers is the number of probes that are closed at a time, because each waits in the kernel.
+// closers is the number of probes that are closed concurrently, because each close waits in the kernel.
 const closers = 32
 
-// counts are struct allocator_counts of the gadget.
+// counts mirrors the gadget's struct allocator_counts.
 type counts struct {
 	Calls byProgram
 	Drawn uint64 // nanoseconds
@@ -108,11 +108,12 @@ func (c *byProgram) sum() (n uint64) {
 	return n
 }
 
-// closeProbes removes probes. met has the calls before that. It returns the time during which calls with a probe were not
-// counted.
+// closeProbes removes probes. met holds the calls of each program so far. closeProbes returns the time during which probed calls
+// were not counted.
 //
-// The kernel detaches the program from a probe, and waits until no CPU runs it. Then it removes the probe itself, and waits
-// again. The first wait covers many probes at a time here. The second is for each probe, so the most called one goes first.
+// The kernel first detaches a probe's program and waits until no CPU runs it. Then it removes the probe itself and waits again.
+// closeProbes runs many first waits concurrently. The second waits run one after another, so the most frequently called probes
+// come first.
 func closeProbes(links []probe, met byProgram) time.Duration {
 	slices.SortStableFunc(links, func(a, b probe) int { return cmp.Compare(met[b.program], met[a.program]) })
 	begin := time.Now()
@@ -127,7 +128,7 @@ func closeProbes(links []probe, met byProgram) time.Duration {
 	for range min(closers, len(links)) {
 		go func() {
 			for k := range next {
-				// A second open file keeps the probe after its link is closed.
+				// A second open file keeps the probe in place after its link is closed.
 				if e, ok := links[k].Link.(link.PerfEvent); ok {
 					events[k], _ = e.PerfEvent()
 				}
@@ -136,7 +137,7 @@ func closeProbes(links []probe, met byProgram) time.Duration {
 			}
 		}()
 	}
-	// Any of a program's probes may belong to the busiest process, so the last one counts.
+	// Any of a program's probes may be the busiest one, so the time of the last one counts.
 	var last [allocators.Programs]time.Duration
 	for k, l := range links {
 		<-stopped[k]
@@ -148,7 +149,7 @@ func closeProbes(links []probe, met byProgram) time.Duration {
 	return spread(last, met)
 }
 
-// spread returns the mean of the times, weighted by calls.
+// spread returns the mean of the programs' times, weighted by calls.
 func spread(times [allocators.Programs]time.Duration, met byProgram) time.Duration {
 	sum := 0.0
 	for p, t := range times {

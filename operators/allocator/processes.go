@@ -20,47 +20,48 @@ import (
 )
 
 const (
-	// mostProcesses limits the processes with probes, mostProbes all probes, and mostOfOne the files with probes of one process.
-	// Each probe is an open file.
+	// mostProcesses limits the processes with probes. mostProbes limits all probes, each of which is an open file. mostOfOne
+	// limits the files in which one process has probes.
 	mostProcesses = 256
 	mostProbes    = 8192
 	mostOfOne     = 16
-	// mostFiles limits the known files. mostOpen limits the open ones, which have an allocator.
+	// mostFiles limits the known files. mostOpen limits the files that are open because they contain an allocator.
 	mostFiles = 4096
 	mostOpen  = 256
-	// mostMapped limits the inspected files of a process.
+	// mostMapped limits how many of a process's files are inspected.
 	mostMapped = 1024
-	// readPatience is the time limit for reading a file or a process.
+	// readPatience is the time limit for reading a file or a process's mappings.
 	readPatience = 5 * time.Second
-	// attachPatience is the time limit for attaching to a file. The kernel waits for all CPUs several times.
+	// attachPatience is the time limit for attaching to a file. While attaching, the kernel waits for all CPUs several times.
 	attachPatience = 20 * time.Second
 	maxStuck       = 8
 )
 
-// looks are the times of a process's first inspections. It maps its libraries one after the other, and can map more at any time.
+// looks are the times of a process's first inspections. A process maps its libraries one after another, and can map more at any
+// time.
 var looks = []time.Duration{0, 20 * time.Millisecond, 100 * time.Millisecond, 500 * time.Millisecond, 2 * time.Second, 10 * time.Second}
 
 const (
 	// lookInterval is the time between later inspections.
 	lookInterval = 30 * time.Second
-	// mostDoublings limits how often the time between two checks of a file that is being read doubles.
+	// While a file is being read, the time between two checks doubles. mostDoublings limits how often.
 	mostDoublings = 8
 )
 
-// process is one of the run's processes.
+// process is a process that the run watches.
 type process struct {
 	pid     uint32
-	start   uint64 // start time, because another process can get the PID
+	start   uint64 // start time, because PIDs are reused
 	thread  uint32 // the thread to which the probes are attached
 	since   time.Time
 	looked  int // number of inspections
-	pending int // number of inspections in a row with unknown files
+	pending int // number of consecutive inspections with unknown files
 	next    time.Time
 	files   map[symtab.FileID]*probes // nil: no probes are attached now
 	share
 }
 
-// later sets the time of the process's next inspection. pending: some files are not known yet.
+// later schedules the process's next inspection. pending means that some files are not known yet.
 func (p *process) later(now time.Time, pending bool) {
 	switch {
 	case pending:
@@ -79,16 +80,16 @@ func (p *process) later(now time.Time, pending bool) {
 // rescan restarts the scan after execve.
 func (p *process) rescan(now time.Time) { p.looked, p.pending, p.since, p.next = 0, 0, now, now }
 
-// file is a mapped file with the functions of its allocator.
+// file is a mapped file, with the functions of the allocator that it contains.
 type file struct {
-	open      *os.File // nil: no allocator, or not readable
+	open      *os.File // nil: the file contains no allocator, or cannot be read
 	functions []allocators.Function
-	exits     map[uint64][]uint64 // return instructions of throwing functions, by the function's offset
-	quick     map[uint64]bool     // the offsets of functions whose first instruction the kernel emulates
+	exits     map[uint64][]uint64 // return instructions of functions that can throw, by the function's offset
+	quick     map[uint64]bool     // offsets of functions whose first instruction the kernel emulates
 }
 
-// finder finds the mapped files that have an allocator. It is for one goroutine. It waits for files for a limited time, and not
-// after ctx ends.
+// finder finds mapped files that contain an allocator. It waits for files only for a limited time, and no longer than until ctx
+// ends. finder is not safe for concurrent use.
 type finder struct {
 	ctx      context.Context
 	store    *symbols.Store
@@ -102,8 +103,8 @@ type finder struct {
 	warn     func(error)
 }
 
-// question has a process's mappings at the time of a request. It is repeated unchanged until there is an answer, up to mostAsked
-// times. Otherwise a process that maps files all the time would never get one.
+// question holds a process's mappings at the time of a request. The request is repeated unchanged until there is an answer, at
+// most mostAsked times. Otherwise, there would never be an answer for a process that constantly maps files.
 type question struct {
 	start  uint64
 	mapped []uint64
@@ -139,8 +140,8 @@ func (f *finder) forget(id symtab.FileID) {
 	delete(f.files, id)
 }
 
-// attach runs do, which attaches to a known file. The kernel reads the file, so attach waits for its file system for a limited
-// time. If that does not respond, nothing more is attached to the file, and undo is called if do returns later.
+// attach runs do, which attaches to a known file. The kernel reads the file, so attach waits only for a limited time. If the file
+// system does not respond, nothing more is attached to the file. If do returns later, undo is called.
 func (f *finder) attach(id symtab.FileID, do, undo func()) error {
 	of := f.files[id]
 	_, err := f.attaches.Do(f.ctx, do, func() func() {
@@ -173,7 +174,7 @@ type found struct {
 	start  uint64          // start time
 	thread uint32          // a thread that has not ended
 	files  []symtab.FileID // mapped files with an allocator
-	// pending reports that a later call may find more.
+	// pending is true if a later call may find more files.
 	pending bool
 }
 
@@ -192,8 +193,8 @@ func (f *finder) allocators(pid uint32) (out found, err error) {
 		before.asked = 0
 	}
 	out.start, out.thread = start, thread
-	// The resolver reads a known process again only after a while. With a hash of the mappings, changed mappings look like a new
-	// process.
+	// The resolver rereads a known process only after a while. Because Space is a hash of the mappings, a process with changed
+	// mappings looks like a new one.
 	h := fnv.New32a()
 	_ = binary.Write(h, binary.LittleEndian, start)
 	_ = binary.Write(h, binary.LittleEndian, mapped)
@@ -215,7 +216,7 @@ func (f *finder) allocators(pid uint32) (out found, err error) {
 	return out, nil
 }
 
-// file returns a file's data, which it reads the first time.
+// file returns what is known about a file. The first call for the file reads it.
 func (f *finder) file(at *procmap.File) *file {
 	if known := f.files[at.ID]; known != nil {
 		return known
@@ -241,7 +242,7 @@ func (f *finder) file(at *procmap.File) *file {
 			}
 		}
 	})
-	if err != nil { // do not use got: the read may still run
+	if err != nil { // do not use got, because the read may still be running
 		f.warn(fmt.Errorf("reading the functions of %q: %w", at.Path, err))
 		if !errors.Is(err, patience.ErrTooMany) {
 			f.files[at.ID] = &file{}
@@ -249,7 +250,7 @@ func (f *finder) file(at *procmap.File) *file {
 		return nil
 	}
 	switch {
-	case errors.Is(got.err, symtab.ErrReader): // not this file's fault
+	case errors.Is(got.err, symtab.ErrReader): // the file is not the cause
 		if got.open != nil {
 			got.open.Close()
 		}
@@ -270,7 +271,7 @@ func (f *finder) file(at *procmap.File) *file {
 	return known
 }
 
-// ask has another process find the allocator's functions in an open file.
+// ask makes the reader process find the allocator's functions in an open file.
 func (f *finder) ask(open *os.File, of *file) error {
 	var found allocators.Found
 	if _, err := f.store.Ask(f.ctx, open, allocators.Fact, &found); err != nil {
@@ -288,7 +289,7 @@ func (f *finder) ask(open *os.File, of *file) error {
 
 var errTooLarge = errors.New("its symbols are larger than the limit")
 
-// look returns the process for package procmap, an address in each executable mapping, and the process's start time.
+// look returns the process in procmap's form, an address in each executable mapping, and the process's start time.
 func (f *finder) look(pid uint32) (p procmap.Process, addresses []uint64, start uint64, err error) {
 	var got struct {
 		p         procmap.Process
@@ -297,7 +298,7 @@ func (f *finder) look(pid uint32) (p procmap.Process, addresses []uint64, start 
 		err       error
 	}
 	_, stuck := f.patience.Do(f.ctx, func() { got.p, got.addresses, got.start, got.err = mappings(pid) }, func() func() { return func() {} })
-	if stuck != nil { // do not use got: the read may still run
+	if stuck != nil { // do not use got, because the read may still be running
 		return p, nil, 0, fmt.Errorf("reading the mappings of process %d: %w", pid, stuck)
 	}
 	return got.p, got.addresses, got.start, got.err
@@ -323,7 +324,7 @@ func mappings(pid uint32) (p procmap.Process, addresses []uint64, start uint64, 
 // started returns a process's start time.
 func started(pid uint32) (uint64, error) { return procfs.Began(hostRoot()+"/proc", pid) }
 
-// executable returns the start addresses of the executable mappings of files, from the text of /proc/PID/maps.
+// executable returns the start addresses of executable file mappings in the text of /proc/PID/maps.
 func executable(text []byte) []uint64 {
 	type file struct {
 		major, minor uint32

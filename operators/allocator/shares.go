@@ -10,30 +10,30 @@ import (
 )
 
 const (
-	// settingsAlways is SETTINGS_ALWAYS of gadgets/include/capture.h.
+	// settingsAlways is SETTINGS_ALWAYS in gadgets/include/capture.h.
 	settingsAlways = 1
-	// calmPart is the share of the limit for processes with permanent probes.
+	// calmPart is the fraction of the limit that processes with permanent probes may use.
 	calmPart = 0.5
 )
 
-// entry is struct allocator_process of the gadget.
+// entry mirrors the gadget's struct allocator_process.
 type entry struct{ Slot, Settings uint32 }
 
-// share is the cost of one process's probes.
+// share tracks the cost of one process's probes.
 type share struct {
-	slot  uint32    // the slot of its counts; 0: none
-	used  usage     // usage at the time at
-	at    time.Time // when
-	seen  usage     // usage passed on to the pacer
+	slot  uint32    // index of its counts in allocator_counts; 0: none
+	used  usage     // usage at the last measurement
+	at    time.Time // time of the last measurement
+	seen  usage     // usage already reported to the pacer
 	began usage     // usage at the start of the stretch
-	cost  float64   // CPUs that its probes take while they are attached
-	paced bool      // its probes are for stretches only
-	skip  bool      // no probes in the next stretch, because permanent probes have covered its time
-	under int       // number of cheap stretches in a row
-	calm  int       // required number of cheap stretches until the probes stay
+	cost  float64   // CPUs that its probes use while they are attached
+	paced bool      // its probes are attached only for stretches
+	skip  bool      // no probes in the next stretch, because permanent probes have already covered this time
+	under int       // number of consecutive cheap stretches
+	calm  int       // number of consecutive cheap stretches after which the probes stay
 }
 
-// enter gives a process a slot and tells the gadget's programs.
+// enter assigns a slot to a process and registers the process with the gadget's programs.
 func (i *instance) enter(p *process) {
 	for slot := range i.slots {
 		if slot > 0 && !i.slots[slot] {
@@ -43,7 +43,7 @@ func (i *instance) enter(p *process) {
 			break
 		}
 	}
-	p.paced = i.pacer.plan.period > 0 // while there are stretches, because its cost is unknown
+	p.paced = i.pacer.plan.period > 0 // if others have stretches, because its cost is still unknown
 	i.tellPrograms(p)
 }
 
@@ -57,13 +57,13 @@ func (i *instance) tellPrograms(p *process) {
 	}
 }
 
-// leave removes a process that has ended.
+// leave removes an exited process.
 func (i *instance) leave(p *process) {
 	_ = i.known.Delete(p.pid) // it fails if there is no entry
 	i.slots[p.slot] = p.slot == 0
 }
 
-// usedAt returns the usage of the probes of the process with this slot; slot 0: of all processes.
+// usedAt returns the usage of the probes whose process has this slot. Slot 0 means all processes.
 func (i *instance) usedAt(slot uint32) usage {
 	n := i.countAt(slot)
 	return n.usage()
@@ -84,7 +84,7 @@ func (i *instance) measure(now time.Time) {
 	}
 }
 
-// collect updates and returns the usage of the probes for stretches.
+// collect updates and returns the usage of the probes that are attached only for stretches.
 func (i *instance) collect() usage {
 	for _, p := range i.processes {
 		if p.paced {
@@ -98,7 +98,8 @@ func (i *instance) collect() usage {
 	return i.paced
 }
 
-// usage returns the pacer's input: while there are stretches, the usage of their probes; otherwise that of all probes.
+// usage returns the pacer's input. While there are stretches, this is the usage of their probes. Otherwise it is the usage of all
+// probes.
 func (i *instance) usage() usage {
 	switch {
 	case i.pacer.plan.period == 0:
@@ -121,8 +122,8 @@ func (i *instance) pace(p *process, paced bool) {
 	i.tellPrograms(p)
 }
 
-// split chooses the processes to limit to stretches. It takes the most expensive ones until the others stay within their share of
-// the limit.
+// split chooses the processes whose probes it limits to stretches. It chooses the most expensive processes until the remaining
+// ones stay within calmPart of the limit.
 func (i *instance) split() (chosen []*process) {
 	var always []*process
 	sum := 0.0
@@ -145,8 +146,8 @@ func (i *instance) split() (chosen []*process) {
 	return chosen
 }
 
-// watchAlways checks the processes with permanent probes while others have stretches. A process that has become too expensive
-// gets stretches, too.
+// watchAlways checks the processes that have permanent probes while others have stretches. The probes of a process that has
+// become too expensive are also limited to stretches.
 func (i *instance) watchAlways(now time.Time) {
 	if now.Sub(i.measured) < settle || i.live {
 		return
@@ -163,8 +164,8 @@ func (i *instance) watchAlways(now time.Time) {
 	}
 }
 
-// settled is called at the end of a stretch that began at since. The probes of a process become permanent after several cheap
-// stretches in a row.
+// settled is called at the end of a stretch that began at since. A process's probes become permanent after several consecutive
+// cheap stretches.
 func (i *instance) settled(now, since time.Time) {
 	var stretched []*process
 	left := calmPart * i.maxCost

@@ -10,19 +10,20 @@ import (
 	"github.com/spf13/viper"
 )
 
-// frame has the parts of a frame that the classification needs: a key of its file, nil if unknown, and its symbol name.
+// frame holds the parts of a frame that the classification needs. These are a key for its file, which is nil if unknown, and its
+// symbol name.
 type frame struct {
 	file any
 	name string
 }
 
-// verdict is the result for a capture.
+// verdict is the result of classifying a capture.
 type verdict uint8
 
 const (
 	kept  verdict = iota
-	inner         // the caller's capture counts in its place
-	other         // the gadget does not show its kind
+	inner         // the caller's capture counts instead
+	other         // the gadget does not show this kind
 )
 
 // classifier classifies captures by the innermost functions of their stacks.
@@ -31,7 +32,7 @@ type classifier struct {
 	kinds *kinds // nil: the gadget does not refine kinds
 }
 
-// mostInner limits the number of functions in the metadata's list inner.
+// mostInner limits the number of functions in the list inner of the metadata.
 const mostInner = 256
 
 // newClassifier reads the gadget's metadata.
@@ -52,7 +53,7 @@ func newClassifier(gadgetCtx operators.GadgetContext, metadata *viper.Viper) (cl
 	return j, err
 }
 
-// field returns the name of the key's member with the kind, or "" without one.
+// field returns the name of the key's member that holds the kind, or "" if there is none.
 func (j *classifier) field() string {
 	if j.kinds == nil {
 		return ""
@@ -90,7 +91,7 @@ func (j *classifier) isInner(name string) bool {
 	})
 }
 
-// plain returns the public name of a C library's internal one: __libc_calloc is calloc, and so is calloc@@GLIBC_2.2.5.
+// plain returns the public name for a C library's internal name. For __libc_calloc and for calloc@@GLIBC_2.2.5, this is calloc.
 func plain(name string) string {
 	name, _, _ = strings.Cut(name, "@")
 	return strings.TrimPrefix(strings.TrimPrefix(name, "__libc_"), "__")

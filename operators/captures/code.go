@@ -10,7 +10,7 @@ import (
 	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/symbols"
 )
 
-// code knows the functions at the addresses of stacks by frame pointers.
+// code looks up the functions in frame-pointer stacks by address.
 type code struct {
 	names  *names.Namer
 	tables *symbols.Shared
@@ -30,7 +30,8 @@ func (c *code) close() {
 	c.tables.Release()
 }
 
-// tellBlind logs once why function names are unknown, if the classification needs them. The rows may not show it.
+// tellBlind logs once why function names are unknown, if the classification needs them. The problem might not be visible in the
+// rows.
 func (i *instance) tellBlind() {
 	if i.classifier.kinds == nil || i.blind {
 		return

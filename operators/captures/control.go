@@ -14,14 +14,14 @@ type settings struct {
 	Closed  uint32
 }
 
-// Control starts and stops sampling, for an operator that attaches a gadget's programs only for stretches of time. Its methods
-// are safe for concurrent use.
+// Control starts and stops sampling. It is for an operator that attaches a gadget's programs only during some periods, called
+// stretches. Its methods are safe for concurrent use.
 type Control struct {
 	mu       sync.Mutex
 	settings *ebpf.Map
 	now      settings
-	step     uint64  // of draw, for permanent sampling; 0: the gadget's
-	share    float64 // the stretch's share of the time; the step is smaller by this factor
+	step     uint64  // the step of draw during permanent sampling; 0: the gadget's own
+	share    float64 // fraction of the time that stretches take; the step is multiplied by it
 	stretch  uint32
 	weights  map[uint32]float64
 	know     func(pid uint32)
@@ -30,7 +30,7 @@ type Control struct {
 // minStep is the smallest step in a stretch, because each capture costs some microseconds.
 const minStep = 4096
 
-// remembered is the number of stretches whose weights are kept: captures are read some seconds later.
+// remembered is the number of stretches whose weights are kept. Captures are read some seconds after their stretch.
 const remembered = 1024
 
 func newControl() *Control { return &Control{share: 1, weights: map[uint32]float64{0: 1}} }
@@ -43,7 +43,7 @@ func (c *Control) write() error {
 	if c.settings == nil {
 		return nil
 	}
-	// The second entry is for permanent sampling while others have stretches.
+	// The second entry is for processes that are sampled permanently while others have stretches.
 	for n, s := range []settings{c.now, {Step: c.step}} {
 		if uint32(n) >= c.settings.MaxEntries() {
 			break
@@ -62,7 +62,7 @@ func (c *Control) start(m *ebpf.Map, step uint64) error {
 	return c.write()
 }
 
-// Know has the unwinder read a process's files. Call it before the first captures, so that their stacks are complete.
+// Know makes the unwinder read a process's files. Call it before the first captures, so that their stacks are complete.
 func (c *Control) Know(pid uint32) {
 	if c.know != nil {
 		c.know(pid)
@@ -77,8 +77,9 @@ func (c *Control) Always() error {
 	return c.write()
 }
 
-// Open begins a stretch for a share of the time, from 0 to 1. The stretch samples more by that factor, so the total is the same
-// as without stretches. Its captures wait until Close sets their weight.
+// Open begins a stretch. share, from 0 to 1, is the fraction of the time that stretches take. The sampling step is multiplied by
+// share, so the total number of captures is the same as without stretches. Captures of the stretch wait until Close sets their
+// weight.
 func (c *Control) Open(share float64) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -92,7 +93,7 @@ func (c *Control) Open(share float64) error {
 	return c.write()
 }
 
-// Close ends a stretch, or permanent sampling. weight is the number of events that a capture stands for.
+// Close ends a stretch or permanent sampling. weight is the number of events that each capture represents.
 func (c *Control) Close(weight float64) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -110,26 +111,26 @@ func (c *Control) setStep(step uint64) error {
 	return c.write()
 }
 
-// stretchNow returns the number of the open or last stretch, or 0 during permanent sampling.
+// stretchNow returns the number of the open or most recent stretch, or 0 during permanent sampling.
 func (c *Control) stretchNow() uint32 {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return c.now.Stretch
 }
 
-// weight returns the number of events that a capture of a stretch stands for. It returns false while the stretch lasts.
+// weight returns the number of events that each capture of a stretch represents. It returns false until the stretch is closed.
 func (c *Control) weight(stretch uint32) (float64, bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	w, ok := c.weights[stretch]
 	if !ok {
-		// The weight of so old a stretch was dropped. No capture waits that long.
+		// The weights of old stretches were dropped. No capture waits that long.
 		return 1, c.stretch-stretch >= remembered
 	}
 	return w, true
 }
 
-// finish ends an open stretch. Its captures have weight 1.
+// finish ends an open stretch, whose captures then have weight 1.
 func (c *Control) finish() {
 	c.mu.Lock()
 	defer c.mu.Unlock()

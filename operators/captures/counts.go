@@ -2,18 +2,18 @@ package captures
 
 import "fmt"
 
-// counts accounts for a run's captures: read = added + inner + other + bad.
+// counts accounts for all captures of a run, so that read = added + inner + other + bad.
 type counts struct {
 	read, added, inner, other, bad             uint64
-	whole, byFramePointers, none               uint64 // the parts of added by kind of stack
+	whole, byFramePointers, none               uint64 // added, split by the kind of stack
 	late, lateValue                            uint64 // the unwinder's stack did not arrive
 	lost, lostWeight, lostEvents, events, full uint64 // counted by the gadget's programs
 }
 
-// kernelCounts is struct capture_counts in gadgets/include/capture.h.
+// kernelCounts mirrors struct capture_counts in gadgets/include/capture.h.
 type kernelCounts struct{ Events, Lost, LostWeight, LostEvents, Full uint64 }
 
-// count reads the counts of the gadget's programs.
+// count reads the counts that the gadget's programs keep.
 func (i *instance) count() {
 	var perCPU []kernelCounts
 	if err := i.maps.counts.Lookup(uint32(0), &perCPU); err != nil {

@@ -24,20 +24,20 @@ import (
 )
 
 const (
-	// tick is how long the reader reads before it does other work.
+	// tick is how long run reads captures before it does other work.
 	tick = 50 * time.Millisecond
-	// paceInterval is the time between two checks of the step. Too many captures cause an earlier check.
+	// paceInterval is the time between two checks of the step. If there are too many captures, the check happens earlier.
 	paceInterval = time.Second
 	// stackPatience is how long a capture waits for its stack, and then for function names. The unwinder sends stacks once a
 	// second. At the end of a run, lastPatience applies.
 	stackPatience = 4 * time.Second
 	lastPatience  = 2 * time.Second
-	// mostWaiting limits the captures that wait for a stack, and the stacks that wait for their captures. At the limit, the
-	// oldest capture is handled with the data known so far.
+	// mostWaiting limits both the captures that wait for a stack and the stacks that wait for a capture. At the limit, the oldest
+	// capture is handled with the data available so far.
 	mostWaiting = 16384
 )
 
-// stacks requests stacks from the unwinder: see unwinder.Stacks.
+// stacks receives stacks from the unwinder, see unwinder.Stacks.
 type stacks interface {
 	PreStart(gadgetCtx operators.GadgetContext, ds datasource.DataSource, budget uint32) error
 	Start(gadgetCtx operators.GadgetContext) error
@@ -52,7 +52,7 @@ type stacks interface {
 	Hide()
 }
 
-// instance is the operator's part of one run.
+// instance is the operator's state for one run.
 type instance struct {
 	op       *operator
 	log      logger.Logger
@@ -68,9 +68,9 @@ type instance struct {
 	classifier classifier
 	files      *sharedFiles // nil: the gadget does not need them
 	sums       *sums
-	live       *live // nil: the run shows allocations, not memory in use
+	live       *live // nil: the run does not show memory in use
 	pace       pace
-	// ready is set while the gadget's maps exist. ended is set when no more captures will be added.
+	// ready is set while the gadget's maps exist. ended is set once no more captures will be added.
 	ready, ended atomic.Bool
 
 	frames     []frame // buffers
@@ -79,7 +79,7 @@ type instance struct {
 	arrived    map[uint64]arrival // stacks by their IDs in captures
 	counts     counts
 	warnings   warnings.Teller
-	full       string        // the remedy when the gadget's maps are full
+	full       string        // the remedy for full maps
 	warnedFull bool          // the user was warned that the maps are full
 	blind      bool          // the user was warned that function names are unknown
 	stop       chan struct{} // nil before Start and after PreStop
@@ -87,7 +87,7 @@ type instance struct {
 	stopped    bool
 }
 
-// waiting is a capture whose stack has not arrived, or whose function names are still being read.
+// waiting is a capture whose stack has not arrived yet, or whose function names are still being read.
 type waiting struct {
 	data  []byte
 	since time.Time
@@ -146,8 +146,8 @@ func (i *instance) PreStart(gadgetCtx operators.GadgetContext) error {
 	return i.stacks.PreStart(gadgetCtx, ds, i.metadata.GetUint32("budget"))
 }
 
-// Start begins to read captures; the gadget's programs are loaded by then. It returns no error, but ends the run: after an error,
-// Inspektor Gadget would wait forever for its own map readers.
+// Start begins to read captures. The gadget's programs are already loaded. If starting fails, Start ends the run instead of
+// returning an error. After an error, Inspektor Gadget would wait forever for its own map readers.
 func (i *instance) Start(gadgetCtx operators.GadgetContext) error {
 	if err := i.begin(gadgetCtx); err != nil {
 		tune.End(gadgetCtx, Name, err)
@@ -197,8 +197,8 @@ func (i *instance) begin(gadgetCtx operators.GadgetContext) error {
 	return nil
 }
 
-// PreStop ends the reading. Between PreStop and Stop, Inspektor Gadget reads the gadget's maps for the last time. All captures
-// must have been added by then.
+// PreStop stops reading. Inspektor Gadget reads the gadget's maps for the last time between PreStop and Stop, so all captures
+// must be added by then.
 func (i *instance) PreStop(operators.GadgetContext) error {
 	i.end()
 	return nil
@@ -240,7 +240,7 @@ func (i *instance) Close(gadgetCtx operators.GadgetContext) error { return i.Sto
 // run reads, classifies and adds up captures, until stop is closed.
 func (i *instance) run(stop <-chan struct{}) {
 	defer close(i.done)
-	runtime.LockOSThread() // the kernel counts CPU time by thread
+	runtime.LockOSThread() // the kernel counts CPU time per thread
 	defer runtime.UnlockOSThread()
 	paced, cpu := time.Now(), patience.ThreadTime()
 	for {
@@ -293,7 +293,7 @@ func (i *instance) wait(w waiting) {
 	i.waiting = append(i.waiting, w)
 }
 
-// retry handles captures that have got their stack or names, or have waited for the given time.
+// retry handles captures whose stack or names have arrived, or that have waited for the given time.
 func (i *instance) retry(patience time.Duration) {
 	now := time.Now()
 	i.stacks.Read(i.arrive)
@@ -319,7 +319,8 @@ func (i *instance) arrive(u wire.Unwound) {
 	}
 }
 
-// take adds a capture to its row. It returns false if the capture must wait for its stack or names, unless last is set.
+// take adds a capture to its row. It returns false if the capture must wait for its stack or names. If last is set, take never
+// returns false.
 func (i *instance) take(w *waiting, last bool) bool {
 	r, err := i.layout.parse(w.data)
 	if err != nil {
@@ -429,7 +430,7 @@ func (i *instance) finish() {
 	i.ended.Store(true)
 }
 
-// unmatched reports whether any capture waits for a stack.
+// unmatched reports whether any capture is waiting for a stack.
 func (i *instance) unmatched() bool {
 	return slices.ContainsFunc(i.waiting, func(w waiting) bool {
 		id := order.Uint64(w.data[atStack:])

@@ -16,13 +16,13 @@ import (
 )
 
 const (
-	// kindFrames is the number of innermost frames in which the function that decides the kind is searched.
+	// kindFrames is the number of innermost frames that are searched for the function that decides the kind.
 	kindFrames = 6
-	// mostNames is the number of function names whose kinds are cached.
+	// mostNames limits the function names whose kinds are cached.
 	mostNames = 4096
 )
 
-// kinds refines one kind of a gadget's rows by the innermost functions of the stacks. The metadata has:
+// kinds refines one kind of a gadget's rows, based on the innermost functions of the stacks. The metadata contains:
 //
 //	kinds:
 //	  field: kind_raw     # the member of a row's key, an enum
@@ -32,25 +32,27 @@ const (
 //	    user_mutex: ["pthread_mutex_*lock", …]
 //	  others: {map: not_locks, address: address_raw} # see kindOthers
 //
-// The innermost function that is in a list decides. Lists have demangled names; * matches any text. A function in the list of the
-// value to refine ends the search. The names of values are not case-sensitive, because viper's keys are lower case.
+// The innermost function that appears in a list decides. Lists contain demangled names, in which * matches any text. A function
+// in the list for the value to refine ends the search. The names of values are not case-sensitive, because viper's keys are lower
+// case.
 type kinds struct {
 	field string
 	of    uint32
 	all   bool
 	rules kindRules
-	// others is nil if the metadata does not have it, or if the rows are kept.
+	// others is nil if the metadata lacks it, or if the rows are kept.
 	others *kindOthers
 }
 
-// kindOthers tells the gadget's programs which addresses to skip. Its map has the time of the capture by address and process.
+// kindOthers tells the gadget's programs which addresses to skip. Its map holds the time of the capture for each address and
+// process.
 type kindOthers struct {
 	name string
 	at   int // offset of the address in a row's value; address 0: nothing to skip
 	m    *ebpf.Map
 }
 
-// newKinds reads the metadata. It finds the names of the values in the type of the map rows.
+// newKinds reads the metadata. The names of the values come from the type of the map rows.
 func newKinds(gadgetCtx operators.GadgetContext, metadata *viper.Viper) (*kinds, error) {
 	rows := tune.MapSpec(gadgetCtx, "rows")
 	if rows == nil {
@@ -98,7 +100,7 @@ func (k *kinds) start(gadgetCtx operators.GadgetContext) error {
 	return err
 }
 
-// valuesOf returns the values of an enum by their names in lower case. The enum is a member of a map's key.
+// valuesOf returns an enum's values by their names in lower case. The enum is the type of a member of a map's key.
 func valuesOf(key *btf.Struct, field string) (map[string]uint32, error) {
 	for _, m := range key.Members {
 		enum, ok := btf.UnderlyingType(m.Type).(*btf.Enum)
@@ -114,11 +116,11 @@ func valuesOf(key *btf.Struct, field string) (map[string]uint32, error) {
 	return nil, fmt.Errorf("%s has no enum member %q", key.Name, field)
 }
 
-// refines reports whether the kind at the start of the bytes is the one to refine.
+// refines reports whether the bytes start with the kind to refine.
 func (k *kinds) refines(kind []byte) bool { return order.Uint32(kind) == k.of }
 
-// refine changes the kind to the kind of the innermost frame that has one. keep is false if the kind is unchanged and the rows
-// are not wanted. told reports that a function decided this.
+// refine replaces the kind by that of the innermost frame whose function has a kind. keep is false if the kind is unchanged and
+// such rows are not wanted. told is true if a function decided the result.
 func (k *kinds) refine(kind []byte, frames []frame) (keep, told bool) {
 	for i := range frames[:min(len(frames), kindFrames)] {
 		if n, ok := k.rules.kindOf(frames[i].name); ok {
@@ -135,7 +137,7 @@ func (o *kindOthers) leaveOut(r *record) {
 		return
 	}
 	if address := order.Uint64(r.value[o.at:]); address != 0 {
-		// If Put fails, the programs go on sending the events.
+		// If Put fails, the programs continue to send the events.
 		_ = o.m.Put(addressKey{Address: address, PID: r.process().PID}, r.time())
 	}
 }
@@ -163,7 +165,7 @@ func (r *kindRules) add(kind uint32, functions []string) {
 			r.exact[f] = kind
 		}
 	}
-	// Maps have no order.
+	// Iterating over a map has no fixed order.
 	slices.SortFunc(r.patterns, func(a, b kindPattern) int { return slices.Compare(a.parts, b.parts) })
 }
 

@@ -11,7 +11,7 @@ import (
 	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/procmap"
 )
 
-// The head of a capture, struct profiles_capture in gadgets/include/capture.h.
+// These constants describe the head of a capture, struct profiles_capture in gadgets/include/capture.h.
 const (
 	atTime    = 0
 	atID      = 8
@@ -20,10 +20,11 @@ const (
 	headSize  = 32
 )
 
-// fellBack is in place of the stack's ID if the program used frame pointers instead of the unwinder. IDs are larger.
+// fellBack replaces the stack's ID if the program used frame pointers instead of the unwinder. Real IDs are larger.
 const fellBack = 1
 
-// The members of struct profiles_user_stack in gadgets/include/stack_maps.h, as in Inspektor Gadget's gadget_user_stack.
+// These constants describe struct profiles_user_stack in gadgets/include/stack_maps.h. Its members are the same as in Inspektor
+// Gadget's gadget_user_stack.
 const (
 	atInode     = 8
 	atMtimeSec  = 16
@@ -37,7 +38,7 @@ const (
 // mostMembers is the maximum number of sums in a row.
 const mostMembers = 16
 
-// layout has the offsets in the key and the value of a gadget's rows.
+// layout holds the offsets within the key and the value of a gadget's rows.
 type layout struct {
 	key, value int // sizes
 	// In the key.
@@ -51,8 +52,8 @@ type layout struct {
 	sums []int
 }
 
-// layoutOf returns the layout from the types of the map rows. sums are the members of the value to add up. kind is the key's
-// member with the kind, or "".
+// layoutOf derives the layout from the types of the map rows. sums lists the members of the value to add up. kind names the key's
+// member that holds the kind, or is "".
 func layoutOf(rows *ebpf.MapSpec, sums []string, kind string) (layout, error) {
 	key, value, err := unwinder.RowTypes(rows)
 	if err != nil {
@@ -94,11 +95,11 @@ func layoutOf(rows *ebpf.MapSpec, sums []string, kind string) (layout, error) {
 	return l, nil
 }
 
-// record is one parsed capture. It shares the input's memory.
+// record is a parsed capture. It shares memory with the input.
 type record struct {
 	data       []byte
 	key, value []byte
-	user       []byte // the filled form of the user stack, if any
+	user       []byte // the form of the user stack that is filled, if any
 }
 
 var order = binary.LittleEndian
@@ -121,7 +122,7 @@ func (r *record) id() uint64      { return order.Uint64(r.data[atID:]) }
 func (r *record) stackID() uint64 { return order.Uint64(r.data[atStack:]) }
 func (r *record) stretch() uint32 { return order.Uint32(r.data[atStretch:]) }
 
-// process returns the process as the gadget's program recorded it.
+// process returns the capture's process, as the gadget's program recorded it.
 func (r *record) process() procmap.Process {
 	return procmap.Process{
 		PID: order.Uint32(r.user[atPID:]), ExeInode: order.Uint64(r.user[atInode:]), Space: order.Uint32(r.user[atSpace:]),

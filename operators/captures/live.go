@@ -15,17 +15,17 @@ import (
 )
 
 const (
-	// liveInterval is the shortest time between reads of the gadget's map of allocations in use. After a read, the next one waits
-	// for liveShare times its duration. Reading a full map takes 100 ms and more.
+	// liveInterval is the shortest time between reads of the gadget's map of allocations in use. After a read, the next read also
+	// waits for liveShare times the duration. Reading a full map takes 100 ms or more.
 	liveInterval = 500 * time.Millisecond
 	liveShare    = 50
 	// liveBatch is the number of entries that one system call reads.
 	liveBatch = 1024
-	// mostFresh is how many more rows are kept than the gadget's map has entries.
+	// mostFresh is the number of rows that are kept in addition to the maximum number of map entries.
 	mostFresh = 16384
 )
 
-// addressKey is the key of gadgets' maps by address and process.
+// addressKey is the key of gadgets' maps whose entries belong to an address of a process.
 type addressKey struct {
 	Address uint64
 	PID     uint32
@@ -35,13 +35,13 @@ type addressKey struct {
 // liveValue is the value of the gadget's map of allocations in use: an allocation's capture and weight.
 type liveValue struct{ ID, Bytes, Calls uint64 }
 
-// The sizes of both in the kernel.
+// These are the sizes of the key and the value in the kernel.
 const (
 	liveKeySize   = 16
 	liveValueSize = 24
 )
 
-// liveRow is the row of a sampled allocation.
+// liveRow is the row for a sampled allocation.
 type liveRow struct {
 	key   string
 	value []byte
@@ -51,20 +51,20 @@ type liveRow struct {
 	time  uint64
 }
 
-// space is the last known address space of a process. It changes with an execve, and when another process gets the PID. The
-// earlier allocations are then gone without having been freed.
+// space is the last known address space of a process. It changes after an execve, or when another process gets the PID. Earlier
+// allocations are then gone, although they were not freed.
 type space struct {
 	hash uint32
 	time uint64 // when it was seen
 }
 
-// live keeps the rows of the allocations in use, which are in the gadget's map. Its methods are safe for concurrent use.
+// live keeps the rows of allocations in use. The gadget's map lists these allocations. The methods are safe for concurrent use.
 type live struct {
 	inUse  *ebpf.Map
-	execs  *ebpf.Map // by PID: time of the last execve, in nanoseconds since boot; nil: unknown
+	execs  *ebpf.Map // maps PIDs to the time of the last execve, in nanoseconds since boot; nil: unknown
 	sums   *sums
 	alive  func(pid uint32) bool
-	closed func() bool // reports that no more captures come
+	closed func() bool // reports whether all captures have been added
 
 	reading sync.Mutex // serializes reads of the map
 	next    time.Time  // time of the next read
@@ -73,12 +73,12 @@ type live struct {
 	rows   map[uint64]*liveRow // by capture ID
 	fresh  map[uint64]bool     // capture IDs added since the last read of the map
 	spaces map[uint32]space    // by PID, for processes with rows
-	stacks map[uint32]*stack   // stacks by frame pointers, by ID: rows share them, because each takes a kilobyte
+	stacks map[uint32]*stack   // frame-pointer stacks by ID; rows share them, because each takes a kilobyte
 	state  []row
-	// strays has the IDs of entries without a row, and the time when they were first seen.
+	// strays maps the IDs of entries without a row to the time when they were first seen.
 	strays map[uint64]time.Time
-	// unknown counts entries of the map without a row: their captures were lost or have no stack yet. gone counts removed entries
-	// of ended processes. refused counts captures without room. removed counts entries that never got a row.
+	// unknown counts map entries without a row, whose captures were lost or have no stack yet. gone counts removed entries of
+	// exited processes. refused counts captures for which there was no room. removed counts removed entries that never got a row.
 	unknown, gone, refused, removed uint64
 }
 
@@ -99,7 +99,7 @@ func (l *live) take(maps map[string]*ebpf.Map, metadata *viper.Viper) error {
 	return nil
 }
 
-// lives reports whether a process with that PID exists. The PID is one of the host's PID namespace.
+// lives reports whether a process with this PID exists in the host's PID namespace.
 func lives(pid uint32) bool { return procfs.Lives(os.Getenv("HOST_ROOT")+"/proc", pid) }
 
 // add keeps the row of a capture.
@@ -168,7 +168,7 @@ func (l *live) snapshot() ([]row, error) {
 			}
 		}
 	}
-	// Freed allocations are forgotten, except those that may not be in the map yet.
+	// Forget freed allocations. Allocations that may not be in the map yet stay.
 	processes := map[uint32]bool{}
 	clear(l.stacks)
 	for id, r := range l.rows {
@@ -194,7 +194,7 @@ func (l *live) snapshot() ([]row, error) {
 	return l.copies(), nil
 }
 
-// copies returns a copy of the state, and makes sure that its stacks are in the gadget's map.
+// copies returns copies of the rows in state, and makes sure that their stacks are in the gadget's map.
 func (l *live) copies() []row {
 	out := make([]row, 0, len(l.state))
 	l.sums.mu.Lock()
@@ -246,11 +246,11 @@ func (l *live) readMap() (all []liveEntry, err error) {
 	}
 }
 
-// strayPatience is the time after which an entry without a row is removed. It is longer than captures wait for their stacks.
+// strayPatience is the time after which an entry without a row is removed. Captures wait for their stacks for a shorter time.
 const strayPatience = 4 * stackPatience
 
-// sift returns the allocations in use by capture ID. It removes entries of processes that ended or called execve. It also removes
-// entries that stay without a row. If one allocator function calls another, the inner block may never be freed under its own
+// sift returns the allocations in use by capture ID. It removes the entries of processes that exited or called execve, and
+// entries that never get a row. If one allocator function calls another, the inner block may never be freed under its own
 // address.
 func (l *live) sift(all []liveEntry) map[uint64]liveValue {
 	out := make(map[uint64]liveValue, len(all))

@@ -1,6 +1,6 @@
-// Package captures is the Inspektor Gadget operator captures. It makes the rows of gadgets that sample events in proportion to a
-// value (gadgets/include/capture.h). The unwinder takes their stacks, in all languages that it supports. Functions on the stack
-// can decide how an event counts. A gadget requests the operator in its metadata:
+// Package captures is the Inspektor Gadget operator captures. It creates the rows of gadgets that sample events in proportion to
+// a value (gadgets/include/capture.h). The unwinder collects the stacks of these events in all languages that it supports.
+// Functions on the stack can decide how an event is classified. A gadget requests the operator in its metadata:
 //
 //	operator:
 //	  captures:
@@ -31,14 +31,15 @@ import (
 	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/tune"
 )
 
-// Name is the operator's name, and its section in a gadget's metadata: operator.captures.
+// Name is the operator's name. A gadget's metadata configures the operator in the section operator.captures.
 const Name = "captures"
 
-// ControlVar is the gadget variable with the Control of its captures. It is for the operator that attaches the gadget's programs,
-// and is set before the gadget starts.
+// ControlVar is the gadget variable that holds the Control for the captures. The operator that attaches the gadget's programs
+// uses it. It is set before the gadget starts.
 const ControlVar = "captures.control"
 
-// operatorPriority is after the OCI handler (-1000), which loads the programs, and before the operators that use the captures.
+// operatorPriority makes the operator run after the OCI handler (-1000), which loads the programs, and before the operators that
+// use the captures.
 const operatorPriority = -200
 
 type operator struct{ code refcount.Value[*code] }
@@ -54,7 +55,8 @@ func (*operator) Init(*params.Params) error { return nil }
 // GlobalParams implements operators.DataOperator: there are none.
 func (*operator) GlobalParams() api.Params { return nil }
 
-// InstanceParams implements operators.DataOperator. Inspektor Gadget shows them only for gadgets with the section.
+// InstanceParams implements operators.DataOperator. Inspektor Gadget shows the parameters only for gadgets whose metadata
+// contains the section.
 func (*operator) InstanceParams() api.Params { return api.Params{unwinder.UnwindParam()} }
 
 // Priority implements operators.DataOperator.
@@ -78,7 +80,7 @@ func (o *operator) InstantiateDataOperator(gadgetCtx operators.GadgetContext, va
 	return i, nil
 }
 
-// setPeriod sets the period of the gadget's profiles to the step of draw, unless they have a period.
+// setPeriod sets the period of the gadget's profiles to the step of draw, unless the gadget already sets a period.
 func (i *instance) setPeriod(gadgetCtx operators.GadgetContext) error {
 	variable := i.metadata.GetString("step")
 	if variable == "" {

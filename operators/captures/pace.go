@@ -6,16 +6,17 @@ import (
 )
 
 const (
-	// mostCaptures is the number of captures per second above which the step grows. Reading one takes about 20 microseconds.
+	// mostCaptures is the number of captures per second above which the step is increased. Reading a capture takes about 20
+	// microseconds.
 	mostCaptures = 2000
-	// mostCPU is the CPU use of reading above which the step grows, in CPUs. A program can make reading slow.
+	// mostCPU is the CPU usage of reading, in CPUs, above which the step is increased. A program can make reading slow.
 	mostCPU = 0.25
 	// maxStep is the largest step that draw accepts.
 	maxStep = 1<<32 - 1
 )
 
-// pace limits the captures per second and the CPU time of reading them. It increases the step of draw, so fewer captures stand
-// for the same values.
+// pace limits the captures per second and the CPU time for reading them. It increases the step of draw, so that fewer captures
+// represent the same values.
 type pace struct {
 	base, step, largest uint64
 	before              uint64
@@ -26,10 +27,12 @@ func newPace(base uint64, set func(uint64) error) pace {
 	return pace{base: base, step: base, largest: base, set: set}
 }
 
-// early reports whether the captures since the last look have reached the limit for a second. The next look is then due.
+// early reports whether the captures since the last call of look have reached the limit for one second. The next call is then
+// due.
 func (p *pace) early(captures uint64) bool { return p.base > 0 && captures-p.before >= mostCaptures }
 
-// look adjusts the step. captures counts from the start; since and used are the time and the CPU time since the last call.
+// look adjusts the step. captures is the total since the start. since and used are the elapsed time and the CPU time since the
+// last call.
 func (p *pace) look(captures uint64, since, used time.Duration) error {
 	load := max(float64(captures-p.before)/mostCaptures, used.Seconds()/mostCPU) / since.Seconds()
 	p.before = captures

@@ -17,19 +17,19 @@ import (
 )
 
 const (
-	// mostSharedFiles is the number of addresses whose files are cached.
+	// mostSharedFiles limits the addresses whose files are cached.
 	mostSharedFiles = 1024
-	// mapsPatience limits the time to read a process's mappings, during which no captures are read. At most mapsStuck reads may
-	// hang at a time.
+	// mapsPatience limits the time for reading a process's mappings, during which no captures are read. At most mapsStuck reads
+	// may hang at the same time.
 	mapsPatience = time.Second
 	mapsStuck    = 4
-	// mapsBurst and mapsSlowdown limit the CPU time, because a program can have any number of locks: see patience.Allowance.
+	// mapsBurst and mapsSlowdown limit the CPU time, because a program can have any number of locks. See patience.Allowance.
 	mapsBurst    = time.Second
 	mapsSlowdown = 10
 )
 
-// sharedFiles adds the file of an address to rows, if processes share it. They can map a lock in such a file at different
-// addresses. The metadata has:
+// sharedFiles adds to rows the file that is mapped at an address, if the mapping is shared. Processes can map a lock in such a
+// file at different addresses. The metadata contains:
 //
 //	shared:
 //	  address: shared_raw # the member of a row's value with the address; 0: none
@@ -43,13 +43,14 @@ type sharedFiles struct {
 	allowance patience.Allowance
 }
 
-// sharedKey is an address of a process. The address space distinguishes processes with the same PID.
+// sharedKey is an address in a process. The address space distinguishes processes that had the same PID.
 type sharedKey struct {
 	address    uint64
 	pid, space uint32
 }
 
-// newSharedFiles returns nil if the gadget does not need it. root is the folder with the host's root.
+// newSharedFiles returns nil if the gadget does not need shared files. root is the directory where the host's root file system is
+// mounted.
 func newSharedFiles(metadata *viper.Viper, rows *ebpf.MapSpec, root string) (*sharedFiles, error) {
 	if metadata == nil {
 		return nil, nil
@@ -82,7 +83,7 @@ func newSharedFiles(metadata *viper.Viper, rows *ebpf.MapSpec, root string) (*sh
 	return f, nil
 }
 
-// put adds the file to a row's key. It leaves the file out if reading the mappings is too slow.
+// put adds the file to a row's key. It omits the file if reading the mappings is too slow.
 func (f *sharedFiles) put(r *record) {
 	if f == nil {
 		return
@@ -104,14 +105,15 @@ func (f *sharedFiles) put(r *record) {
 		}
 		f.known[id] = text
 	}
-	// The text ends with a 0 byte. Long text is cut at its beginning, because its end says more.
+	// The text ends with a zero byte. Long text is cut at the beginning, because the end is more informative.
 	if most := f.len - 1; len(text) > most {
 		text = "..." + strings.ToValidUTF8(text[len(text)-most+3:], "")
 	}
 	copy(r.key[f.key:][:f.len], text)
 }
 
-// read finds the file in the process's mappings. It returns "" if it cannot read them, as for an ended process.
+// read finds the file in the process's mappings. It returns "" if it cannot read the mappings, for example because the process
+// has exited.
 func (f *sharedFiles) read(id sharedKey) string {
 	found := ""
 	used, err := f.patience.Do(context.Background(), func() {
@@ -125,14 +127,14 @@ func (f *sharedFiles) read(id sharedKey) string {
 		}
 	}, func() func() { return func() {} })
 	f.allowance.Use(used)
-	if err != nil { // found is no longer used
+	if err != nil { // found must not be used, because the read may still be running
 		return ""
 	}
 	return found
 }
 
-// sharedAt returns the file and offset of an address, such as "/dev/shm/shop+0x40", from the text of /proc/PID/maps. It returns
-// "" for private memory and for memory without a file.
+// sharedAt returns the file and the offset that are mapped at an address, such as "/dev/shm/shop+0x40". maps is the text of
+// /proc/PID/maps. For private memory and memory without a file, sharedAt returns "".
 func sharedAt(maps []byte, address uint64) string {
 	for m := range procfs.Mappings(maps) {
 		if m.Perms[3] == 's' && address >= m.Start && address < m.End && m.Path != "" {

@@ -13,36 +13,37 @@ import (
 )
 
 const (
-	// mostSums is the maximum number of different rows between two packets. Further events are added to a special row.
+	// mostSums is the maximum number of distinct rows between two packets. Further events are added to a special row.
 	mostSums = 65536
 )
 
-// The process names of the special rows for events without their own row, as in gadgets.
+// Events without their own row are added to special rows. These constants are the process names of the special rows, as in
+// gadgets.
 const (
 	rowsFull     = "[rows full]"
 	capturesFull = "[captures full]"
 )
 
-// mostFrames is the maximum number of frames of a stack by frame pointers.
+// mostFrames is the maximum number of frames in a frame-pointer stack.
 const mostFrames = 127
 
-// stackMap is the gadget's map of user stacks by frame pointers.
+// stackMap is the gadget's map of frame-pointer user stacks.
 type stackMap interface {
 	Lookup(key, value any) error
 	Update(key, value any, flags ebpf.MapUpdateFlags) error
 }
 
-// row is a row of a gadget's data source: the key and the value of its map rows.
+// row is a row of a gadget's data source. key and value have the types of the gadget's map rows.
 type row struct {
 	key, value []byte
 	stack      *stack
 }
 
-// stack is the stack of a row, by the unwinder or by frame pointers. It does not change.
+// stack is a row's stack, collected by the unwinder or with frame pointers. It is immutable.
 type stack struct {
 	whole  *wire.Stack
 	id     uint32             // in the gadget's map, 0 for none
-	frames [mostFrames]uint64 // end at the first 0
+	frames [mostFrames]uint64 // the first 0 ends the stack
 }
 
 // sums adds up rows. Its methods are safe for concurrent use.
@@ -55,7 +56,7 @@ type sums struct {
 	counts  struct{ handed, folded uint64 }
 }
 
-// sumKey identifies captures that are added up to one row.
+// sumKey identifies captures that are added to the same row.
 type sumKey struct {
 	key     string
 	stretch uint32
@@ -71,7 +72,7 @@ func newSums(l layout) *sums {
 	return &sums{layout: l, waiting: map[sumKey]*sum{}}
 }
 
-// byFramePointers returns the stack that the gadget's programs took by frame pointers, or nil.
+// byFramePointers returns the stack that the gadget's programs collected with frame pointers, or nil.
 func (s *sums) byFramePointers(r *record) *stack {
 	st := &stack{id: order.Uint32(r.user[atStackID:])}
 	if int32(st.id) <= 0 || s.stacks.Lookup(st.id, &st.frames) != nil {
@@ -80,7 +81,7 @@ func (s *sums) byFramePointers(r *record) *stack {
 	return st
 }
 
-// complete sets the stack of a capture's row. whole is the unwinder's stack, or nil.
+// complete sets the stack in a capture's row. whole is the unwinder's stack, or nil.
 func (s *sums) complete(r *record, whole *wire.Stack) {
 	if r.stackID() > fellBack {
 		order.PutUint64(r.key[s.layout.unwound:], unwinder.RowID(whole))
@@ -92,7 +93,7 @@ func (s *sums) complete(r *record, whole *wire.Stack) {
 	s.setAttached(r.key, r.stretch())
 }
 
-// setAttached marks a row's key as belonging to a stretch.
+// setAttached marks in a row's key that the row belongs to a stretch.
 func (s *sums) setAttached(key []byte, stretch uint32) {
 	if s.layout.attached >= 0 && stretch != 0 {
 		order.PutUint32(key[s.layout.attached:], 1)
@@ -133,7 +134,7 @@ func (s *sums) overflowRow(name string, stretch uint32) *sum {
 	return to
 }
 
-// lost adds captures that the kernel had no room for: their amount and number of events, to the first two sums.
+// lost accounts for captures for which the kernel had no room. It adds their amount and number of events to the first two sums.
 func (s *sums) lost(weight, events uint64, stretch uint32) {
 	if weight == 0 && events == 0 {
 		return
@@ -148,8 +149,8 @@ func (s *sums) lost(weight, events uint64, stretch uint32) {
 	}
 }
 
-// rows returns the rows since the last call, except those of a stretch whose weight is unknown. It puts their stacks into the
-// gadget's map.
+// rows returns the rows since the last call, except rows of a stretch whose weight is not known yet. It puts the rows' stacks
+// into the gadget's map.
 func (s *sums) rows(weight func(stretch uint32) (float64, bool)) ([]row, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -173,14 +174,14 @@ func (s *sums) rows(weight func(stretch uint32) (float64, bool)) ([]row, error) 
 	return out, failed
 }
 
-// handed returns the number of rows that were passed on, and of captures without their own row.
+// handed returns the number of rows that were passed on, and the number of captures without their own row.
 func (s *sums) handed() (rows, folded uint64) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.counts.handed, s.counts.folded
 }
 
-// keep puts a stack by frame pointers back into the gadget's map if the kernel has dropped it.
+// keep puts a frame-pointer stack back into the gadget's map if the kernel has dropped it.
 func (s *sums) keep(st *stack) error {
 	if st == nil || st.id == 0 {
 		return nil
@@ -191,7 +192,7 @@ func (s *sums) keep(st *stack) error {
 	return nil
 }
 
-// rounded rounds randomly, so that sums are right on average. Profiles have signed numbers, so it limits the value to their
+// rounded rounds randomly, so that sums are correct on average. Profiles use signed numbers, so rounded limits the value to their
 // maximum.
 func rounded(v float64) uint64 {
 	if !(v > 0) {

@@ -14,8 +14,9 @@ import (
 	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/tune"
 )
 
-// checkAnnotations returns an error if --annotate names a data source or field that the gadget does not have. Inspektor Gadget
-// ignores that silently. Names from the image are not checked: it may describe data sources that exist only with some parameters.
+// checkAnnotations returns an error if --annotate names a data source or field that the gadget lacks. Inspektor Gadget silently
+// ignores such names. Names from the image are not checked, because an image may describe data sources that exist only with some
+// parameters.
 func checkAnnotations(gadgetCtx operators.GadgetContext, sources map[string]datasource.DataSource) error {
 	config := tune.Metadata(gadgetCtx)
 	if config == nil {
@@ -26,7 +27,7 @@ func checkAnnotations(gadgetCtx operators.GadgetContext, sources map[string]data
 		return fmt.Errorf("reading the gadget's metadata: %w", err)
 	}
 	if len(info.Metadata) == 0 {
-		return nil // without an image, the gadget's own annotations cannot be distinguished from the flag's
+		return nil // without an image, annotations from the gadget and from the flag cannot be told apart
 	}
 	image := viper.New()
 	image.SetConfigType("yaml")

@@ -19,11 +19,11 @@ import (
 // exporterKey is the key of ParamExporter in the parameters of a request.
 const exporterKey = "operator." + Name + "." + ParamExporter
 
-// failedInterval is the time between two checks whether a failed run still exists.
+// failedInterval is the time between two checks of whether a failed run still exists.
 var failedInterval = 10 * time.Second // shorter in tests
 
-// NewInstanceManager returns Inspektor Gadget's manager of a daemon's detached runs. No client is there to see that one fails. So
-// failed runs that use this operator are counted in a metric, until they are deleted or start again.
+// NewInstanceManager returns Inspektor Gadget's manager for a daemon's detached runs. A detached run has no client that would
+// notice a failure. Therefore a metric counts failed runs that use this operator until they are deleted or start again.
 func NewInstanceManager(r runtime.Runtime) (*instancemanager.Manager, error) {
 	d := &detachedRuntime{Runtime: r}
 	var err error
@@ -37,7 +37,7 @@ type detachedRuntime struct {
 }
 
 // RunGadget implements runtime.Runtime. It returns an error if an operator has ended the run. Otherwise Inspektor Gadget would
-// list it as running.
+// list the run as running.
 func (d *detachedRuntime) RunGadget(gadgetCtx runtime.GadgetContext, runtimeParams *params.Params, values api.ParamValues) error {
 	id := gadgetCtx.ID()
 	run := d.manager.LookupInstance(id)
@@ -59,13 +59,14 @@ func (d *detachedRuntime) RunGadget(gadgetCtx runtime.GadgetContext, runtimePara
 	return err
 }
 
-// NewStore returns a daemon's store of detached runs. It refuses to create a run whose exporter does not exist or has a mistake,
-// so that the client sees the error. It does not list runs of other nodes, because Inspektor Gadget's list fails for them.
+// NewStore returns a daemon's store for detached runs. The store refuses to create a run whose exporter does not exist or is
+// misconfigured, so that the client sees the error. It does not list runs of other nodes, because Inspektor Gadget's list request
+// would fail for them.
 func NewStore(s store.Store, manager *instancemanager.Manager) store.Store {
 	return registered.NewStore(s, manager)
 }
 
-// NewStore is like the function NewStore, for this Operator.
+// NewStore is like the function NewStore, but for this Operator.
 func (o *Operator) NewStore(s store.Store, manager *instancemanager.Manager) store.Store {
 	return detachedStore{s, manager, o}
 }

@@ -17,13 +17,13 @@ import (
 	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/warnings"
 )
 
-// exporters has the process's running exporters. The first gadget that needs an exporter starts it. Gadgets with the same
-// settings share it, and a daemon keeps it for the next gadget.
+// exporters holds the process's running exporters. The first gadget that needs an exporter starts it. Gadgets with the same
+// settings share the exporter, and a daemon keeps it for later gadgets.
 type exporters struct {
 	mu      sync.Mutex
 	running []*shared
 	logged  warnings.Rate // by text
-	stop    func()        // stops the reporting of metrics; nil without running exporters
+	stop    func()        // stops reporting metrics; nil if no exporter is running
 }
 
 // shared is an exporter that instances share.
@@ -39,8 +39,8 @@ type shared struct {
 
 func newExporters() *exporters { return &exporters{} }
 
-// acquire returns the running exporter with these settings, or starts it. The caller must release it. An exporter with the same
-// name and other settings continues for its users. acquire does no I/O: see shared.Opened.
+// acquire returns the running exporter with these settings, or starts one. The caller must release it. An exporter with the same
+// name but different settings continues to run for its users. acquire does no I/O, see shared.Opened.
 func (e *exporters) acquire(cfg config.Exporter) (*shared, error) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -62,15 +62,15 @@ func (e *exporters) acquire(cfg config.Exporter) (*shared, error) {
 	return s, nil
 }
 
-// The time limits for opening an exporter's files and folders. At a terminal, the user must see the error. A daemon starts the
-// gadget without them.
+// These are the time limits for opening an exporter's files and folders. ig run must show errors to the user. A daemon starts the
+// gadget even if its files are not open yet.
 var (
 	openWait       = 10 * time.Second
 	openWaitDaemon = 2 * time.Second // shorter in tests
 )
 
-// open waits for the first attempt to open an exporter, and returns its error. In a daemon it logs the error, and the exporter
-// keeps trying, because no user would start the gadget again later.
+// open waits for the first attempt to open an exporter, and returns the error. In a daemon, open only logs the error. The
+// exporter then keeps trying, because no user would restart the gadget.
 func (i *instance) open(s *shared) error {
 	wait := openWait
 	if i.remote {
@@ -89,15 +89,15 @@ func (i *instance) open(s *shared) error {
 	return fmt.Errorf("starting exporter %q: %w", s.cfg.Name, err)
 }
 
-// release gives an exporter back. In a daemon, the exporter keeps running for the next gadget. If the process runs only this
-// gadget, the caller ends it with stopUnused.
+// release ends one use of an exporter. In a daemon, the exporter keeps running for later gadgets. If the process runs only this
+// gadget, the caller stops the exporter with stopUnused.
 func (e *exporters) release(s *shared) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	s.users--
 }
 
-// stopUnused shuts s down if nobody uses it. Otherwise it waits until its requests are delivered.
+// stopUnused shuts s down if no gadget uses it. Otherwise stopUnused waits until the requests of s are delivered.
 func (e *exporters) stopUnused(ctx context.Context, s *shared) error {
 	e.mu.Lock()
 	if s.users > 0 {
@@ -119,7 +119,7 @@ func (e *exporters) end(ctx context.Context, s *shared) error {
 	return nil
 }
 
-// drop removes s from the list. The caller holds mu.
+// drop removes s from running. The caller holds mu.
 func (e *exporters) drop(s *shared) {
 	e.running = slices.DeleteFunc(slices.Clone(e.running), func(r *shared) bool { return r == s })
 	if len(e.running) == 0 && e.stop != nil {
@@ -151,15 +151,16 @@ func (e *exporters) list() []*shared {
 	return slices.Clone(e.running)
 }
 
-// targets has the exporters of each data source.
+// targets holds the exporters for each data source.
 type targets struct {
-	all   []string            // exporters of data sources that are not in named
+	all   []string            // exporters for data sources that are not in named
 	named map[string][]string // exporters by data source
 	inRun []string            // the data sources in named, in the order of the text
 }
 
-// parseTargets parses ParamExporter: names of exporters, separated by commas. Each is for all data sources, or for the one before
-// its colon. A data source with its own exporters goes only to these. An exporter that is named twice counts once.
+// parseTargets parses ParamExporter, a comma-separated list of exporter names. An exporter is used for all data sources, or only
+// for the data source whose name and a colon precede it. A data source with its own exporters goes only to these. Duplicate names
+// are ignored.
 func parseTargets(text string) (targets, error) {
 	t := targets{named: map[string][]string{}}
 	add := func(list []string, name string) []string {
@@ -192,7 +193,7 @@ func parseTargets(text string) (targets, error) {
 
 func (t targets) empty() bool { return len(t.all) == 0 && len(t.named) == 0 }
 
-// of returns the exporters of a data source, and whether the text names the data source.
+// of returns the exporters for a data source, and whether the parameter names the data source.
 func (t targets) of(source string) (names []string, named bool) {
 	if names, named = t.named[source]; named {
 		return names, true
@@ -200,7 +201,7 @@ func (t targets) of(source string) (names []string, named bool) {
 	return t.all, false
 }
 
-// names returns all exporters, sorted.
+// names returns the names of all exporters, sorted.
 func (t targets) names() []string {
 	list := slices.Clone(t.all)
 	for _, names := range t.named {

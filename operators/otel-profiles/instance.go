@@ -25,8 +25,8 @@ import (
 	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/tune"
 )
 
-// instance is the operator's part of one gadget run. Rows may come before Start, and after Stop until Close. Close may follow the
-// instantiation directly, and may be called twice.
+// instance is the operator's state for one gadget run. Rows may arrive before Start, and after Stop until Close. Close may
+// directly follow the instantiation, and may be called twice.
 type instance struct {
 	op       *Operator
 	targets  targets
@@ -43,10 +43,10 @@ type instance struct {
 	exporters []*shared
 	pipelines []*pipeline
 	maps      *stackMaps
-	// uncollected has flags that would make the gadget collect stacks, but are off.
+	// uncollected lists the flags that would make the gadget collect stacks, but are off.
 	uncollected []string
 	names       *namer
-	// unreadFile is the last error of reading a file, set when names is released.
+	// unreadFile is the last error from reading a file. It is set when names is released.
 	unreadFile error
 	hosts      *hostproc.Resolver    // nil until an exporter needs it
 	contexts   *proccontext.Resolver // nil until an exporter needs it
@@ -71,9 +71,9 @@ func (i *instance) ExtraParams(operators.GadgetContext) api.Params {
 	return extraParams()
 }
 
-// PreStart adapts the gadget to the machine, even if nothing is exported, and subscribes to the data sources to export. It
-// returns an error for an unknown or wrongly configured exporter. It logs a data source with wrong annotations, and exports the
-// others.
+// PreStart adapts the gadget to the machine, even if nothing is exported. It then subscribes to the data sources to export. It
+// returns an error if an exporter is unknown or misconfigured. If a data source has wrong annotations, PreStart logs the mistake
+// and exports the other data sources.
 func (i *instance) PreStart(gadgetCtx operators.GadgetContext) error {
 	if err := tune.Apply(gadgetCtx, tune.ThisMachine()); err != nil {
 		return fmt.Errorf("%s: %w", Name, err)
@@ -138,8 +138,8 @@ func (i *instance) PreStart(gadgetCtx operators.GadgetContext) error {
 	return nil
 }
 
-// export subscribes to a data source for its exporters. It returns an error if an exporter is unavailable, and mistakes of the
-// data source in faults.
+// export subscribes to a data source for its exporters. It returns an error if an exporter is unavailable. Mistakes in the data
+// source's annotations are returned in faults.
 func (i *instance) export(gadgetCtx operators.GadgetContext, set *config.Set, ds datasource.DataSource) (faults []error, err error) {
 	exporters, named := i.targets.of(ds.Name())
 	src := &source{inst: i, ds: ds}
@@ -187,8 +187,8 @@ func (i *instance) export(gadgetCtx operators.GadgetContext, set *config.Set, ds
 	return faults, nil
 }
 
-// nothing logs that no data source is exported, because of faults or because none has a stack. It returns that as an error for a
-// run that must deliver.
+// nothing reports that no data source is exported. It returns an error if there are faults, or if the run must deliver. Otherwise
+// it logs that no data source has a stack.
 func (i *instance) nothing(faults []error) error {
 	where := quotedList(i.targets.names())
 	if len(faults) > 0 {
@@ -202,7 +202,7 @@ func (i *instance) nothing(faults []error) error {
 	return nil
 }
 
-// acquire returns the running exporter with these settings, once for all data sources.
+// acquire returns the running exporter with these settings. All data sources of the instance share it.
 func (i *instance) acquire(cfg config.Exporter) (*shared, error) {
 	for _, exp := range i.exporters {
 		if exp.cfg.Name == cfg.Name {
@@ -233,7 +233,8 @@ func (i *instance) giveBack() {
 	i.releaseNames()
 }
 
-// leave releases an exporter. If the gadget runs in the caller's process, leave waits for the delivery.
+// leave releases an exporter. If the gadget runs in the caller's process, leave waits until the exporter has delivered its
+// requests.
 func (i *instance) leave(exp *shared) error {
 	i.op.exporters.release(exp)
 	if i.remote {
@@ -244,7 +245,7 @@ func (i *instance) leave(exp *shared) error {
 	return i.op.exporters.stopUnused(ctx, exp)
 }
 
-// releaseNames releases the namer and the contexts of processes. The caller makes sure that no more rows are read.
+// releaseNames releases the namer and the process contexts. The caller must make sure that no rows are read any longer.
 func (i *instance) releaseNames() {
 	i.flushing.Lock() // Shutdown flushes too
 	defer i.flushing.Unlock()
@@ -281,7 +282,7 @@ func (i *instance) options(gadgetCtx operators.GadgetContext, ds datasource.Data
 		MapSpec: func(name string) *ebpf.MapSpec { return tune.MapSpec(gadgetCtx, name) },
 		Logger:  i.log,
 	}
-	// If another operator has the frames of all stacks, it has their names, too. Then no namer is needed.
+	// An operator that supplies the frames of all stacks also supplies the names. Then no namer is needed.
 	if len(ds.GetFieldsWithTag(fieldmap.StackTag)) == 0 || fieldmap.HasIDs(ds) {
 		if i.names == nil {
 			i.names = i.op.names.acquire()
@@ -323,11 +324,11 @@ func (i *instance) Start(operators.GadgetContext) error {
 	return nil
 }
 
-// Stop implements operators.DataOperatorInstance. The eBPF operator's last rows come after it.
+// Stop implements operators.DataOperatorInstance. The eBPF operator's last rows arrive after Stop.
 func (i *instance) Stop(operators.GadgetContext) error { return nil }
 
-// Close sends the instance's remaining rows. If the gadget runs in the caller's process, it waits for the delivery, up to the
-// exporter's shutdown_timeout. In a daemon it leaves the rest to the shared queue.
+// Close sends the instance's remaining rows. If the gadget runs in the caller's process, Close waits for the delivery, at most
+// for the exporter's shutdown_timeout. In a daemon, the shared queue delivers the rows later.
 func (i *instance) Close(gadgetCtx operators.GadgetContext) error {
 	if i.pipelines == nil {
 		return nil
@@ -343,12 +344,12 @@ func (i *instance) Close(gadgetCtx operators.GadgetContext) error {
 			p.closed.Store(true)
 			change(theInstruments().dataSources, -1, attribute.String("exporter", p.exp.cfg.Name), i.label)
 		}
-		// Send rows that came after the last flush and before their pipeline was closed.
+		// Send rows that arrived after the last flush and before their pipeline was closed.
 		i.flush()
 		i.releaseNames()
 		var errs []error
 		for _, exp := range i.exporters {
-			// The exporter has already logged the rows that it dropped at the deadline.
+			// The exporter has already logged how many rows it dropped at the deadline.
 			if err := i.leave(exp); err != nil && exp.Stats().Rows.Held > 0 {
 				errs = append(errs, err)
 			}

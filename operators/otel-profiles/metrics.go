@@ -15,8 +15,8 @@ import (
 	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/profile"
 )
 
-// instruments are this process's metrics in Inspektor Gadget's registry, next to its own. Up-down counters replace gauges, which
-// panic in v0.55.0. A reporter adds the changes at intervals, outside gadgets' callbacks.
+// instruments holds this operator's metrics, which are in the same registry as Inspektor Gadget's own. Up-down counters replace
+// gauges, which panic in v0.55.0. A reporter adds changes at intervals, outside gadgets' callbacks.
 type instruments struct {
 	ofExporter    []instrument
 	requests      metric.Int64Counter
@@ -34,13 +34,13 @@ type instruments struct {
 	duration      metric.Float64Histogram
 }
 
-// instrument is a metric of exporters, with one of their figures.
+// instrument is a metric for one figure of exporters.
 type instrument struct {
 	add   func(n int64, attrs ...attribute.KeyValue)
 	value func(figures) int64
 }
 
-// figures are the values of an exporter, with the age of its oldest data in seconds.
+// figures holds an exporter's statistics, and the age of its oldest data in seconds.
 type figures struct {
 	export.Stats
 	age int64
@@ -100,7 +100,7 @@ var theInstruments = sync.OnceValue(func() *instruments {
 	}
 })
 
-// observer records the metrics of single requests.
+// observer records metrics for individual requests.
 type observer struct{ exporter string }
 
 func observe(exporter string) export.Observer { return observer{exporter} }
@@ -115,8 +115,8 @@ func (o observer) Request(d time.Duration, bytes int, ok bool) {
 
 const reportInterval = 5 * time.Second
 
-// startReporting adds the changes of the running exporters' figures to the metrics at intervals, until stop is called. stop does
-// not wait, because the caller may hold the lock that running needs.
+// startReporting adds changes in the running exporters' figures to the metrics at intervals, until stop is called. stop does not
+// wait for the reporter, because the caller may hold the lock that running needs.
 func startReporting(running func() []*shared) (stop func()) {
 	quit := make(chan struct{})
 	go func() {
@@ -169,7 +169,7 @@ func (s *shared) report(end bool) {
 	}
 }
 
-// report adds the changes of a data source's counts since old.
+// report adds the differences between a data source's counts and old to the metrics.
 func (c Counts) report(old Counts, exporter, gadget attribute.KeyValue) {
 	m := theInstruments()
 	count(m.rowsRead, c.Read-old.Read, exporter, gadget)
@@ -185,10 +185,10 @@ func (c Counts) report(old Counts, exporter, gadget attribute.KeyValue) {
 	}
 }
 
-// mostGadgets bounds the values of the attribute gadget in a process, because clients of a daemon choose them.
+// mostGadgets limits the values of the attribute gadget in a process, because a daemon's clients choose the gadgets.
 const mostGadgets = 50
 
-// gadgetNames assigns the names of gadgets in metrics. It is safe for concurrent use.
+// gadgetNames assigns gadget names for metrics. It is safe for concurrent use.
 type gadgetNames struct {
 	mu   sync.Mutex
 	seen map[string]bool
@@ -196,7 +196,8 @@ type gadgetNames struct {
 
 var theGadgetNames gadgetNames
 
-// of returns the attribute for an image: its name without registry, tag and digest, or "other" if there are too many names.
+// of returns the attribute for an image. Its value is the image's name without registry, tag and digest, or "other" if there are
+// too many names.
 func (g *gadgetNames) of(image string) attribute.KeyValue {
 	const longest = 64
 	name, _, _ := strings.Cut(image[strings.LastIndexByte(image, '/')+1:], "@")

@@ -18,7 +18,7 @@ import (
 	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/unwinder"
 )
 
-// namer names the stacks of all gadgets in a process while one of them runs.
+// namer names the stacks of all gadgets in a process. It exists while at least one gadget runs.
 type namer struct {
 	*names.Namer
 	wait time.Duration // the longest wait for printed text, per stack
@@ -27,7 +27,7 @@ type namer struct {
 // namers owns the namer of the process.
 type namers struct {
 	setting func() config.Names
-	tables  *symbols.Shared // also of other operators: see fieldmap.TablesVar
+	tables  *symbols.Shared // other operators use them, too: see fieldmap.TablesVar
 	current refcount.Value[*namer]
 }
 
@@ -38,7 +38,7 @@ func newNamers(setting func() config.Names) *namers {
 // tableOptions returns the options of this process's symbol tables.
 func tableOptions(s config.Names) symbols.Options {
 	o := symbols.Options{
-		// A hostile file can only crash a process without rights.
+		// A hostile file can only crash an unprivileged process.
 		Reader: unwinder.NewReader(log.StandardLogger(), func() { count(theInstruments().readerEnds, 1) }),
 		Bytes:  s.Memory, Lines: s.Lines, Inlined: true, HostRoot: os.Getenv("HOST_ROOT"),
 	}
@@ -68,7 +68,7 @@ func (n *namers) acquire() *namer {
 	})
 }
 
-// release ends a namer that nobody uses any more.
+// release ends the namer when it is no longer used.
 func (n *namers) release() {
 	n.current.Release(func(u *namer) {
 		u.Close()
@@ -81,7 +81,7 @@ func newContexts() *proccontext.Resolver {
 	return proccontext.New(os.Getenv("HOST_ROOT"), unwinder.NewContextReader(log.StandardLogger()))
 }
 
-// frames describes the user frames. It returns "" if there are none.
+// frames describes the states of the user frames. It returns "" if there are no user frames.
 func (c Counts) frames() string {
 	var total, named, files, neither int64
 	why := map[bool]map[string]int64{true: {}, false: {}}

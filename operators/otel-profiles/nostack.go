@@ -8,18 +8,18 @@ import (
 	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/stack"
 )
 
-// enoughRows is the number of rows without a stack that is no coincidence.
+// enoughRows is the number of rows without a stack that is statistically significant.
 const enoughRows = 5
 
-// bare reports whether nearly all rows of closed windows lack a stack.
+// bare reports whether nearly all rows in closed windows lack a stack.
 func (c Counts) bare() bool { return c.nearly(profile.NoStack) }
 
-// nearly reports whether nearly all rows of closed windows have this fate.
+// nearly reports whether nearly all rows in closed windows have this fate.
 func (c Counts) nearly(fate profile.Fate) bool {
 	return c.Fates[fate] > 0 && 20*c.Fates[fate] >= 19*c.closed()
 }
 
-// closed is the number of rows in closed windows.
+// closed returns the number of rows in closed windows.
 func (c Counts) closed() (n int64) {
 	for _, rows := range c.Fates {
 		n += rows

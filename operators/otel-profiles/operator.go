@@ -1,12 +1,12 @@
-// Package otelprofiles is the Inspektor Gadget operator otel-profiles. It exports gadget rows that have a stack as OpenTelemetry
-// profiles.
+// Package otelprofiles is the Inspektor Gadget operator otel-profiles. It exports gadget rows that contain a stack as
+// OpenTelemetry profiles.
 //
-// Importing the package registers the operator. If a program also imports Inspektor Gadget's own operator of this name, the
-// import order decides which one stays registered. Such a program calls Register from main. Any program can check with
-// Registered.
+// Importing the package registers the operator. Inspektor Gadget's own operator has the same name. If a program imports both, the
+// import order decides which operator stays registered. Such a program must call Register from main. Any program can call
+// Registered to check.
 //
-// All gadget instances of a process share its exporters. An aggregator belongs to one instance and one data source. Inspektor
-// Gadget's daemons exit without closing their gadgets, so they must call Shutdown before that.
+// All gadget instances in a process share its exporters. An aggregator belongs to one instance and one data source. Inspektor
+// Gadget's daemons exit without closing their gadgets, so they must call Shutdown before they exit.
 package otelprofiles
 
 import (
@@ -38,17 +38,17 @@ import (
 // Name is the operator's name. Its settings are in the section operator.otel-profiles of Inspektor Gadget's config.
 const Name = "otel-profiles"
 
-// The operator's parameters, which are flags of ig run and kubectl gadget run.
+// Users set these parameters as flags of ig run and kubectl gadget run.
 const (
-	// ParamExporter names the exporters: a comma-separated list of names, for all data sources, or of datasource:name.
+	// ParamExporter is a comma-separated list of exporters. Each item is a name, for all data sources, or datasource:name.
 	ParamExporter = "otel-profiles-exporter"
-	// ParamInterval is the batch interval, a duration; empty: the exporter's batch.interval.
+	// ParamInterval is the batch interval, a duration. If it is empty, the exporter's batch.interval applies.
 	ParamInterval = "otel-profiles-interval"
-	// ParamName is the name of the profiles; empty: the gadget's name.
+	// ParamName is the profiles' name. If it is empty, they get the gadget's name.
 	ParamName = "otel-profiles-name"
 
-	// Parameters for a run without configuration. They exist only if the gadget runs in the caller's own process. A remote caller
-	// must not choose where a privileged daemon connects, nor what it sends.
+	// These parameters replace a configuration file. They exist only if the gadget runs in the caller's own process. A remote
+	// caller must not choose where a privileged daemon connects or what it sends.
 	ParamEndpoint    = "otel-profiles-endpoint"
 	ParamInsecure    = "otel-profiles-insecure"
 	ParamHeaders     = "otel-profiles-headers"
@@ -58,8 +58,8 @@ const (
 )
 
 const (
-	// PreStart runs last, when all other operators have added their fields. Stop runs first, before the eBPF operator's last
-	// flush.
+	// With this priority, PreStart runs last, when all other operators have added their fields. Stop runs first, before the eBPF
+	// operator's last flush.
 	operatorPriority = 9999
 	// Rows are read after Inspektor Gadget's filter, sort and limiter, whose priorities are at most 9,600.
 	subscribePriority = 9700
@@ -67,10 +67,11 @@ const (
 
 var localParams = []string{ParamEndpoint, ParamInsecure, ParamHeaders, ParamCompression, ParamCheck}
 
-// imageParams are the parameters that a gadget image's paramDefaults may set.
+// imageParams lists the parameters that a gadget image may set in paramDefaults.
 var imageParams = []string{ParamName, ParamInterval}
 
-// Operator is the data operator. Use the package's registered one. Tests, and programs with more than one, use New.
+// Operator is the data operator. Normally, use the operator that the package registers. Tests, and programs that need several
+// operators, use New.
 type Operator struct {
 	exporters *exporters
 	names     *namers
@@ -85,14 +86,14 @@ type Operator struct {
 
 	sendStored bool
 	mistakes   int64 // mistakes in the settings, as reported in the metrics
-	failed     error // error of runs with ParamCheck
+	failed     error // error from a run with ParamCheck
 }
 
 var registered = New()
 
 func init() {
 	operators.RegisterDataOperator(registered)
-	tune.Observe() // here too, because daemons list the operators before they call Init
+	tune.Observe() // also called here, because daemons list the operators before they call Init
 }
 
 // New returns an operator that has not been initialized.
@@ -116,9 +117,9 @@ func Registered() error {
 // Shutdown ends the registered operator: see Operator.Shutdown.
 func Shutdown(ctx context.Context) error { return registered.Shutdown(ctx) }
 
-// Serve runs a daemon's service for gadgets until ctx ends or the service fails, and returns its error. It sends stored requests
-// of an earlier process. At the end it stops the gadgets that export, and waits at most drain for the delivery of their last
-// profiles. Keep the clients' connections until it returns.
+// Serve runs a daemon's gadget service until ctx ends or the service fails, and returns the service's error. It sends stored
+// requests from an earlier process. At the end, it stops the gadgets that export, and waits at most drain until their last
+// profiles are delivered. Keep the clients' connections open until Serve returns.
 func Serve(ctx context.Context, drain time.Duration, run func() error) (failure error) {
 	SendStored()
 	failed := make(chan error, 1)
@@ -137,11 +138,11 @@ func Serve(ctx context.Context, drain time.Duration, run func() error) (failure 
 	return failure
 }
 
-// SendStored is for daemons. It starts the exporters with a storage folder, even without a gadget, now or at the next Init. So
-// requests from before a restart are sent.
+// SendStored is for daemons. It starts all exporters with a storage folder, even without a gadget, now or at the next Init.
+// Requests from before a restart are then sent.
 func SendStored() { registered.SendStored() }
 
-// SendStored is like the function SendStored, for this Operator.
+// SendStored is like the function SendStored, but for this Operator.
 func (o *Operator) SendStored() {
 	o.mu.Lock()
 	o.sendStored = true
@@ -169,11 +170,11 @@ func (o *Operator) startStored() {
 	}
 }
 
-// Failed returns an error if a run with ParamCheck has failed. Inspektor Gadget ignores errors at the end of a run, so the
-// program calls Failed before it exits.
+// Failed returns an error if a run with ParamCheck has failed. Inspektor Gadget ignores errors at the end of a run, so a program
+// must call Failed before it exits.
 func Failed() error { return registered.Failed() }
 
-// Failed is like the function Failed, for this Operator.
+// Failed is like the function Failed, but for this Operator.
 func (o *Operator) Failed() error {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -186,9 +187,9 @@ func (o *Operator) Name() string { return Name }
 // Priority implements operators.DataOperator.
 func (o *Operator) Priority() int { return operatorPriority }
 
-// Init reads the current settings. It opens no file and no connection, and never returns an error. An error would end a daemon on
-// every node, and cause "unknown flag" in ig run. It logs each mistake once, and gadgets that use the exporter get it as an
-// error. It may be called again.
+// Init reads the current settings. It opens no files or connections, and never returns an error. An error would end the daemon on
+// every node, and ig run would report "unknown flag". Init logs each mistake once. Gadgets that use the exporter get the mistake
+// as an error. Init may be called again.
 func (o *Operator) Init(*params.Params) error {
 	o.mu.Lock()
 	o.file, o.fileName = igconfig.Config, ""
@@ -214,7 +215,7 @@ func (o *Operator) Init(*params.Params) error {
 	return nil
 }
 
-// nameSettings reads the settings for function names. It logs mistakes once.
+// nameSettings reads the settings for function names. It logs each mistake once.
 func (o *Operator) nameSettings() config.Names {
 	o.mu.Lock()
 	file := o.file
@@ -271,8 +272,8 @@ func param(key, title, description string) *api.Param {
 	return &api.Param{Key: key, Title: title, Description: description, Tags: []string{"group:OpenTelemetry Profiles"}}
 }
 
-// InstantiateDataOperator implements operators.DataOperator. It returns nil on a client: only the side that runs the eBPF
-// programs exports.
+// InstantiateDataOperator implements operators.DataOperator. It returns nil on a client, because only the process that runs the
+// eBPF programs exports.
 func (o *Operator) InstantiateDataOperator(gadgetCtx operators.GadgetContext, values api.ParamValues) (operators.DataOperatorInstance, error) {
 	if gadgetCtx.IsClient() {
 		return nil, nil
@@ -303,8 +304,8 @@ func (o *Operator) InstantiateDataOperator(gadgetCtx operators.GadgetContext, va
 	return inst, nil
 }
 
-// withoutImageDefaults returns values without those that the image's paramDefaults must not set. Inspektor Gadget passes these
-// defaults as if the user had typed them.
+// withoutImageDefaults removes from values the parameters that the image's paramDefaults must not set. Inspektor Gadget passes
+// such defaults as if the user had set them.
 func withoutImageDefaults(gadgetCtx operators.GadgetContext, values api.ParamValues) api.ParamValues {
 	out := maps.Clone(values)
 	metadata := tune.Metadata(gadgetCtx)
@@ -337,9 +338,10 @@ func withoutImageDefaults(gadgetCtx operators.GadgetContext, values api.ParamVal
 	return out
 }
 
-// Shutdown ends all gadgets that export, waits until they are closed and their rows delivered, and stops the exporters. It waits
-// for gadgets for at most half of the time in ctx. Without a receiver it returns when ctx ends. Its error says how many rows are
-// left; exporters with a storage folder keep them. Later gadgets export nothing until the next Init.
+// Shutdown ends all gadgets that export, waits until they are closed and their rows are delivered, and stops the exporters. It
+// waits for gadgets for at most half of the time in ctx. Without a receiver, Shutdown returns when ctx ends. The error states how
+// many rows were not delivered. Exporters with a storage folder keep these rows. Later gadgets export nothing until the next
+// Init.
 func (o *Operator) Shutdown(ctx context.Context) error {
 	o.mu.Lock()
 	o.closing = true
@@ -353,7 +355,7 @@ func (o *Operator) Shutdown(ctx context.Context) error {
 	for _, inst := range live {
 		inst.cancel()
 	}
-	// Leave time to deliver the others' rows if a gadget does not end.
+	// If a gadget does not end, leave time to deliver the other gadgets' rows.
 	ending, cancel := ctx, context.CancelFunc(func() {})
 	if deadline, ok := ctx.Deadline(); ok {
 		ending, cancel = context.WithTimeout(ctx, time.Until(deadline)/2)
@@ -363,7 +365,7 @@ func (o *Operator) Shutdown(ctx context.Context) error {
 		select {
 		case <-inst.closed:
 		case <-ending.Done():
-			// Send its sums so far.
+			// Send the gadget's current sums.
 			inst.flush()
 			errs = append(errs, fmt.Errorf("gadget %q has not stopped: %w", inst.gadget, ending.Err()))
 		}

@@ -25,20 +25,20 @@ import (
 // schemaURL is the version of the semantic conventions for attribute names.
 const schemaURL = "https://opentelemetry.io/schemas/1.41.0"
 
-// Reason is why a row is not exported. Package export has the exporter's own reasons.
+// Reason tells why a row is not exported. Package export defines the exporter's own reasons.
 type Reason string
 
-// The reasons why a row does not reach the exporter's queue.
+// For these reasons, a row does not reach the exporter's queue.
 const (
 	ReasonSampledOut    Reason = "sampled_out"    // by the exporter's setting sampling
 	ReasonZero          Reason = "zero_value"     // the value or the sum is zero
 	ReasonFull          Reason = "window_full"    // too many distinct stacks within one window
-	ReasonResourceLimit Reason = "resource_limit" // too many distinct stacks of one container
+	ReasonResourceLimit Reason = "resource_limit" // too many distinct stacks in one container
 	ReasonClosed        Reason = "closed"         // the row came after the gadget was closed
 	ReasonPanic         Reason = "internal_error" // reading the row panicked: a bug, logged
 )
 
-// pipeline sums up the rows of one data source for one exporter. It is fed by a source.
+// pipeline sums up the rows of one data source for one exporter. A source feeds it.
 type pipeline struct {
 	inst     *instance
 	ds       datasource.DataSource
@@ -50,14 +50,14 @@ type pipeline struct {
 	limits   profile.Limits
 	sampling uint64 // 1 in this number of rows is kept
 	timed    bool   // samples keep timestamps
-	last     bool   // the newest row of a sample replaces earlier ones
+	last     bool   // a sample's newest row replaces earlier ones
 
 	capping sync.Mutex // guards cap
 	cap     *fieldmap.ValueCap
 
 	closed  atomic.Bool
 	read    atomic.Int64
-	dropped map[Reason]*atomic.Int64 // has all reasons
+	dropped map[Reason]*atomic.Int64 // contains every reason
 
 	// The following fields belong to the goroutine that flushes.
 	next     time.Time
@@ -73,13 +73,13 @@ type pipeline struct {
 	kernelBefore int // plan.KernelChanges as of the last flush
 }
 
-// maxTypes limits the values of a row, so that they fit on the callback's stack.
+// maxTypes limits the number of values in a row, so that they fit on the callback's stack.
 const maxTypes = 8
 
-// maxSourceBytes limits the memory of one data source's sums, for all its exporters together. Tests reduce it.
+// maxSourceBytes limits the memory for one data source's sums, across all of its exporters. Tests reduce it.
 var maxSourceBytes int64 = 64 << 20
 
-// newPipeline makes a pipeline. It gets an equal share of its data source's memory; shares is the number of pipelines.
+// newPipeline creates a pipeline. The data source's memory is divided equally among its pipelines, whose number is shares.
 func newPipeline(inst *instance, ds datasource.DataSource, plan *fieldmap.Plan, exp *shared, shares int) (*pipeline, error) {
 	cfg, d := exp.cfg, plan.Descriptor()
 	if len(d.Types) > maxTypes {
@@ -115,7 +115,7 @@ func newPipeline(inst *instance, ds datasource.DataSource, plan *fieldmap.Plan, 
 		}
 	}
 	c.State = d.Last && c.Shape == profile.ShapeSum
-	if cfg.NameLabel && d.Name != d.PeriodType.Type && !onCPU(d) { // their receivers have a special name for on-CPU profiles
+	if cfg.NameLabel && d.Name != d.PeriodType.Type && !onCPU(d) { // receivers that need this label use a special name for on-CPU profiles
 		c.NameLabel = d.Name
 	}
 	agg, err := profile.New(c)
@@ -152,13 +152,13 @@ func newPipeline(inst *instance, ds datasource.DataSource, plan *fieldmap.Plan, 
 	return p, nil
 }
 
-// onCPU reports whether profiles have CPU time. Elastic rejects all others.
+// onCPU reports whether profiles contain CPU samples. Elastic rejects all other profiles.
 func onCPU(d fieldmap.Descriptor) bool {
 	return slices.Equal(d.Types, []profile.ValueType{{Type: "samples", Unit: "count"}}) &&
 		d.PeriodType == profile.ValueType{Type: "cpu", Unit: "nanoseconds"}
 }
 
-// times returns v * n, limited to the range of int64. n is positive.
+// times returns v * n, limited to the range of int64. n must be positive.
 func times(v, n int64) int64 {
 	switch {
 	case n == 1: // nearly always
@@ -171,14 +171,14 @@ func times(v, n int64) int64 {
 	return v * n
 }
 
-// resource reads a row's resource. The caller holds the source's mutex cold.
+// resource reads a row's resource. The caller holds the mutex cold of the source.
 func (p *pipeline) resource(d datasource.Data) profile.Resource {
 	r := p.plan.Resource(d)
 	p.limit(&r.Attributes, &r.Dropped)
 	return r
 }
 
-// limit removes attributes that have too many values.
+// limit removes attributes with too many distinct values.
 func (p *pipeline) limit(attributes *[]profile.Attribute, dropped *int) {
 	p.capping.Lock()
 	defer p.capping.Unlock()
@@ -194,8 +194,8 @@ func (p *pipeline) wake() {
 	}
 }
 
-// earlyFlush is the shortest time between two flushes of windows that fill up early. A workload that always has new stacks must
-// not make the exporter send all the time.
+// earlyFlush is the shortest time between two flushes of windows that fill up early. A workload that constantly produces new
+// stacks must not make the exporter send continuously.
 const earlyFlush = time.Second
 
 // due returns when the window must be flushed.
@@ -209,7 +209,7 @@ func (p *pipeline) due() time.Time {
 	return p.next
 }
 
-// schedule sets the end of the next window. It skips missed intervals, as after a suspension.
+// schedule sets the end of the next window. It skips intervals that were missed, for example after a suspend.
 func (p *pipeline) schedule(now time.Time) {
 	if p.next.After(now) {
 		return
@@ -219,14 +219,14 @@ func (p *pipeline) schedule(now time.Time) {
 	}
 }
 
-// Names for a stack that is first seen shortly before the end of a window may come a moment later. So a due window waits for
-// names that are being looked up: at most lateNames, and at most a quarter of the interval.
+// If a stack first occurs shortly before a window ends, the names may arrive slightly late. Therefore a due window waits for
+// names that are being looked up. It waits at most lateNames, and at most a quarter of the interval.
 const (
 	lateNames        = 5 * time.Second
 	namePollInterval = 50 * time.Millisecond
 )
 
-// waits reports whether a due window waits for names, and sets retry.
+// waits reports whether a due window must wait for names, and sets retry.
 func (p *pipeline) waits(now time.Time) bool {
 	p.retry = time.Time{}
 	if p.agg.NearFull() || now.After(p.next.Add(min(lateNames, p.interval/4))) || !p.agg.Ask() {
@@ -246,18 +246,18 @@ func (p *pipeline) flush(now time.Time) {
 	p.cappedBefore += capped
 	p.capping.Unlock()
 	if capped > 0 {
-		p.agg.Renew() // the cap starts from 0 in each window, but only new samples are checked
+		p.agg.Renew() // the cap starts at 0 in each window, but only new samples are checked
 		p.warn("capped", "%d samples or resources in the last window lack an attribute that has more than max_values_per_attribute=%d values: drop it with the setting attributes of exporter %q, or raise the limit", capped, p.exp.cfg.MaxValuesPerAttribute, p.exp.cfg.Name)
 	}
 	if n := p.plan.KernelChanges(); n != p.kernelBefore {
 		p.kernelBefore = n
-		p.agg.Renew() // the addresses may belong to other modules or eBPF programs now
+		p.agg.Renew() // the addresses may now belong to other modules or eBPF programs
 	}
 	limits := p.limits
 	limits.Emit = func(m profile.Message) {
 		owner := ""
 		if m.Resource != 0 {
-			owner = strconv.FormatUint(m.Resource, 36) // services outside containers all have the owner profile.HostOwner
+			owner = strconv.FormatUint(m.Resource, 36) // all services outside containers have the owner profile.HostOwner
 		}
 		p.exported.Add(m.Rows)
 		p.exp.Enqueue(export.Message{
@@ -326,12 +326,12 @@ func (p *pipeline) flush(now time.Time) {
 	}
 }
 
-// warn logs a warning, at most once in ten minutes per kind.
+// warn logs a warning at most once per kind in ten minutes.
 func (p *pipeline) warn(kind, format string, args ...any) {
 	p.tell(logger.WarnLevel, kind, format, args...)
 }
 
-// once logs a warning about a lasting condition, once in a run.
+// once logs a warning about a permanent condition once per run.
 func (p *pipeline) once(kind, format string, args ...any) {
 	if !p.said.Had(kind) {
 		p.warn(kind, format, args...)
@@ -344,16 +344,16 @@ func (p *pipeline) tell(level logger.Level, kind, format string, args ...any) {
 	}
 }
 
-// Counts accounts for the rows of a data source: Read = Exported + Window + the sum of Dropped. The exporter's Stats account for
-// the exported rows.
+// Counts accounts for a data source's rows, so that Read = Exported + Window + the sum of Dropped. The exporter's Stats account
+// for the exported rows.
 type Counts struct {
 	Read, Exported, Window int64
 	Dropped                map[Reason]int64
-	// Fates counts the rows of closed windows by the fate of their stacks.
+	// Fates counts the rows in closed windows by the fate of their stacks.
 	Fates profile.Fates
 	// Frames counts the user frames of distinct stacks by state.
 	Frames [names.NumStates]int64
-	// Replaced counts strings with replaced characters: see profile.Flushed.
+	// Replaced counts strings with replaced characters, see profile.Flushed.
 	Replaced int64
 }
 

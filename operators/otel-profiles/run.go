@@ -13,15 +13,15 @@ import (
 	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/profile"
 )
 
-// sweepInterval is the time between two sweeps of the stack maps and requests for missing names. ageInterval is the time between
-// two updates of the age of the host's services.
+// sweepInterval is the time between two sweeps of the stack maps, and between two requests for missing names. ageInterval is the
+// time between two updates of the ages of the host's services.
 const (
 	sweepInterval = time.Second
 	ageInterval   = 10 * time.Second
 )
 
-// run flushes each pipeline at its interval. The first interval has a random length, so that nodes that start together spread
-// their flushes.
+// run flushes each pipeline at its interval. The first interval has a random length, so that nodes that start at the same time do
+// not all flush at once.
 func (i *instance) run() {
 	defer close(i.stopped)
 	now := time.Now()
@@ -30,7 +30,7 @@ func (i *instance) run() {
 	}
 	every := sweepInterval
 	if i.names == nil {
-		every = ageInterval // another operator has the stacks and their names
+		every = ageInterval // another operator supplies the stacks and the names
 	}
 	sweep := time.NewTicker(every)
 	defer sweep.Stop()
@@ -67,7 +67,7 @@ func (i *instance) run() {
 	}
 }
 
-// ask requests the missing names in the stacks of the windows, and reports whether any are missing.
+// ask requests names that are missing in the windows' stacks, and reports whether any are missing.
 func (i *instance) ask() (pending bool) {
 	i.flushing.Lock()
 	defer i.flushing.Unlock()
@@ -77,10 +77,10 @@ func (i *instance) ask() (pending bool) {
 	return pending
 }
 
-// lastNames is the longest time that the end of a run waits for names of its last stacks.
+// lastNames is the longest time for which a run waits at its end for the names in its last stacks.
 const lastNames = 2 * time.Second
 
-// awaitNames waits for the names of a run's last stacks. It blocks no rows.
+// awaitNames waits for the names in a run's last stacks. It does not block rows.
 func (i *instance) awaitNames() {
 	for until := time.Now().Add(lastNames); i.ask() && time.Now().Before(until); {
 		time.Sleep(20 * time.Millisecond)
@@ -109,7 +109,7 @@ func (i *instance) flush() {
 	}
 }
 
-// summarize logs at the end of a gadget what happened to its rows.
+// summarize logs what happened to the rows when a gadget ends.
 func (i *instance) summarize() {
 	for _, p := range i.pipelines {
 		c := p.counts()
@@ -124,7 +124,7 @@ func (i *instance) summarize() {
 	}
 }
 
-// unread returns the last error of reading a file, if there are frames in such files.
+// unread returns the last error from reading a file, if any frame belongs to an unread file.
 func (i *instance) unread(c Counts) string {
 	if i.unreadFile == nil || c.Frames[names.BadSymbols]+c.Frames[names.Replaced] == 0 {
 		return ""
@@ -132,8 +132,8 @@ func (i *instance) unread(c Counts) string {
 	return fmt.Sprintf("; the last file that could not be read: %v", i.unreadFile)
 }
 
-// check warns about a run without delivered rows or without stacks. With ParamCheck it also keeps the warning for Failed. ended
-// is the reason, already logged, for which another operator ended the run.
+// check warns about a run without delivered rows or without stacks. With ParamCheck, it also stores the warning for Failed. If
+// another operator ended the run, ended is the reason, which is already logged.
 func (i *instance) check(ended error) {
 	var read, delivered int64
 	for _, p := range i.pipelines {
@@ -170,7 +170,7 @@ func (i *instance) check(ended error) {
 	}
 }
 
-// bare returns a pipeline if nearly all rows of all pipelines lack a stack, or nil.
+// bare returns one of the pipelines if nearly all rows of all pipelines lack a stack. Otherwise it returns nil.
 func (i *instance) bare() *pipeline {
 	for _, p := range i.pipelines {
 		if !p.counts().bare() {

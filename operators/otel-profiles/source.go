@@ -14,15 +14,15 @@ import (
 	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/profile"
 )
 
-// source reads the rows of one data source, once for all of its exporters. Its callbacks run in the gadget's goroutines. They
-// never wait for the network, never return an error, and do not allocate for a known stack.
+// source reads the rows of one data source, once for all exporters. Its callbacks run in the gadget's goroutines. They never wait
+// for the network, never return an error, and do not allocate memory for a known stack.
 type source struct {
 	inst  *instance
 	ds    datasource.DataSource
 	plan  *fieldmap.Plan // of the first pipeline, which reads the common parts
 	pipes []*pipeline    // at least one
 
-	cold  sync.Mutex     // serializes full reads of rows, which may be slow; no flush waits for it
+	cold  sync.Mutex     // serializes full reads of rows, which may be slow; flushes do not wait for it
 	stack fieldmap.Stack // of the last fully read row; guarded by cold
 	of    uint64         // the number of that row; guarded by cold
 	rows  uint64         // the number of full reads; guarded by cold
@@ -57,7 +57,7 @@ func (s *source) single(_ datasource.DataSource, d datasource.Data) error {
 	return nil
 }
 
-// row adds a row to the windows of all pipelines. A panic costs the row, not the gadget.
+// row adds a row to the windows of all pipelines. A panic loses the row, but does not end the gadget.
 func (s *source) row(d datasource.Data) {
 	done := 0 // number of pipelines that have counted the row
 	defer func() {
@@ -75,7 +75,7 @@ func (s *source) row(d datasource.Data) {
 		s.inst.maps.note(s.plan.StackIDs(d))
 	}
 	r := row{d: d}
-	r.n = len(s.plan.Values(r.values[:0], d)) // never allocates: values has enough room
+	r.n = len(s.plan.Values(r.values[:0], d)) // never allocates, because values has enough room
 	for _, v := range r.values[:r.n] {
 		if v != 0 {
 			r.nonzero = true
@@ -88,19 +88,19 @@ func (s *source) row(d datasource.Data) {
 	}
 }
 
-// row has the parts of a row that the pipelines of a source share. The first pipeline that needs a part reads it.
+// row holds the parts of a row that a source's pipelines share. The first pipeline that needs a part reads it.
 type row struct {
 	d       datasource.Data
 	values  [maxTypes]int64
 	n       int    // number of values
-	nonzero bool   // some value is not 0
-	at      uint64 // its time, once requested
+	nonzero bool   // at least one value is not 0
+	at      uint64 // the row's time, once requested
 
 	keyed    bool
 	stackKey uint64
 	res, key uint64 // of the first pipeline, if keyed
 
-	number uint64 // its number among the fully read rows; 0: not read in full
+	number uint64 // the row's number among the fully read rows; 0: not fully read
 }
 
 // feed adds a row to the window of one pipeline.
@@ -166,8 +166,8 @@ func (s *source) unknown(p *pipeline, r *row, res, key uint64, values []int64, a
 	defer s.cold.Unlock()
 	var smp profile.Sample
 	read := false
-	// After a flush between two steps, the aggregator requests the resource again, or everything if there is a new dictionary.
-	// Flushes are seconds apart, so a few tries are enough.
+	// If a flush happens between two steps, the aggregator requests the resource again. With a new dictionary, it requests
+	// everything again. Flushes are seconds apart, so a few attempts are enough.
 	for range 4 {
 		switch st {
 		case profile.NeedSample:
@@ -200,8 +200,8 @@ func (s *source) unknown(p *pipeline, r *row, res, key uint64, values []int64, a
 	return profile.Full
 }
 
-// setResource passes a row's resource to the aggregator, and returns the row's keys, which change with new facts about the
-// process. The caller holds cold.
+// setResource passes a row's resource to the aggregator, and returns the row's keys. The keys change when more becomes known
+// about the process. The caller holds cold.
 func (s *source) setResource(p *pipeline, r *row, res, key uint64) (uint64, uint64) {
 	resource := p.resource(r.d)
 	if nowRes, nowKey := p.plan.KeysOf(r.d, r.stackKey); nowRes != res {

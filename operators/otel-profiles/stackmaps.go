@@ -14,21 +14,21 @@ import (
 	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/tune"
 )
 
-// coldStack is the time without rows after which a stack map's entry is removed, because a full map loses new stacks. A gadget
-// may keep a stack's ID while a thread sleeps. If the thread sleeps for longer than this, its stack is lost.
+// coldStack is the time after which an unused entry is removed from a stack map, because a full map loses new stacks. A gadget
+// may keep a stack's ID while a thread sleeps. If the thread sleeps longer than coldStack, the stack is lost.
 const coldStack = 5 * time.Minute
 
-// stackMaps keeps a gadget's stack maps from filling up. An instance has one for all its data sources, because they share the
-// maps. LRU maps need no removal.
+// stackMaps prevents a gadget's stack maps from filling up. An instance uses one stackMaps for all data sources, because they
+// share the maps. LRU maps do not need it.
 type stackMaps struct {
 	log                    logger.Logger
 	kernel, user, buildIDs func() *ebpf.Map
 
-	// due is set once a second while the instance runs. The sweep then runs in the gadget's goroutine. A look-up removes an entry
-	// from a stack map for a moment, so concurrent readers would lose stacks.
+	// due is set once a second while the instance runs. The sweep then runs in the gadget's goroutine. A lookup briefly removes
+	// the entry from the stack map, so concurrent readers would lose stacks.
 	due atomic.Bool
 
-	// kept reports whether the maps need sweeps. The first call comes after the gadget's programs are loaded.
+	// kept reports whether the maps need sweeps. It must not be called before the gadget's programs are loaded.
 	kept func() bool
 
 	mu       sync.Mutex
@@ -46,8 +46,8 @@ func newStackMaps(gadgetCtx operators.GadgetContext) *stackMaps {
 	return s
 }
 
-// stackMap returns a function that finds a gadget's stack map, once the gadget's programs are loaded. Call it in the gadget's
-// goroutines.
+// stackMap returns a function that finds a gadget's stack map. Call this function only in the gadget's goroutines, once the
+// gadget's programs are loaded.
 func stackMap(gadgetCtx operators.GadgetContext, name string) func() *ebpf.Map {
 	return sync.OnceValue(func() *ebpf.Map { return tune.Map(gadgetCtx, name) })
 }
@@ -62,7 +62,7 @@ func (s *stackMaps) find() (kept bool) {
 	return kept
 }
 
-// note records that a row has these stacks, and sweeps if due. Negative IDs mean no stack.
+// note records that a row contains these stacks, and sweeps if due is set. Negative IDs mean that there is no stack.
 func (s *stackMaps) note(kernel, user int32) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

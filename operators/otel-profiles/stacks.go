@@ -9,14 +9,14 @@ import (
 	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/tune"
 )
 
-// present sets how columns and JSON show stacks.
+// present configures how columns and JSON show stacks.
 func present(gadgetCtx operators.GadgetContext) {
 	for _, ds := range gadgetCtx.GetDataSources() {
 		fieldmap.Present(ds)
 	}
 }
 
-// collectStacks makes a gadget collect stacks for the export, unless all exporters leave that to the gadget's flags.
+// collectStacks makes a gadget collect stacks for the export, unless all exporters leave this choice to the gadget's flags.
 func (i *instance) collectStacks(gadgetCtx operators.GadgetContext) {
 	var kernel, user bool
 	for _, p := range i.pipelines {
@@ -31,8 +31,8 @@ func (i *instance) collectStacks(gadgetCtx operators.GadgetContext) {
 	i.uncollected = tune.Uncollected(gadgetCtx)
 }
 
-// chooseStacks makes a gadget pass its stacks by ID if all of its data sources with such stacks are exported, and nothing else
-// reads their rows.
+// chooseStacks makes a gadget pass its stacks by ID. It does so only if all data sources with such stacks are exported, and
+// nothing else reads their rows.
 func (i *instance) chooseStacks(gadgetCtx operators.GadgetContext) {
 	exported := map[string]bool{}
 	for _, p := range i.pipelines {

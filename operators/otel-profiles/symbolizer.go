@@ -5,7 +5,7 @@ import (
 	"time"
 
 	"github.com/inspektor-gadget/inspektor-gadget/pkg/symbolizer"
-	// Registers the resolver of newSymbolizer.
+	// This import registers the resolver that newSymbolizer uses.
 	_ "github.com/inspektor-gadget/inspektor-gadget/pkg/symbolizer/symtab"
 
 	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/fieldmap"
@@ -13,14 +13,14 @@ import (
 	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/procmap"
 )
 
-// resolver gives Inspektor Gadget the names that this operator exports, for the text of any gadget's stacks. If Inspektor
-// Gadget's own resolver symtab is requested, this one comes first. symtab reads only the executable's symbol table, and returns
-// an error for an ended process. After an error of any resolver, Inspektor Gadget drops all names of the stack.
+// resolver supplies Inspektor Gadget with the names that this operator exports, for the text of any gadget's stacks. It runs
+// before Inspektor Gadget's own resolver symtab, if that is requested. symtab reads only the executable's symbol table, and
+// returns an error for an exited process. If any resolver returns an error, Inspektor Gadget drops all names in the stack.
 type resolver struct{ op *Operator }
 
 func init() { symbolizer.RegisterResolver(resolver{registered}) }
 
-// resolverPriority is before symtab, 1000: the lowest comes first.
+// resolverPriority is below the priority of symtab, 1000. The resolver with the lowest priority runs first.
 const resolverPriority = 900
 
 // Priority implements symbolizer.Resolver.
@@ -33,12 +33,12 @@ func (r resolver) NewInstance(o symbolizer.SymbolizerOptions) (symbolizer.Resolv
 	}
 	return &resolverInstance{
 		owner: r.op.names, now: time.Now,
-		// Other requested resolvers come later, for addresses that this one does not know.
+		// Other requested resolvers run later, for addresses that this resolver cannot name.
 		last: !o.UseDebugInfodCache && !o.UseOtelEbpfProfiler,
 	}, nil
 }
 
-// resolverInstance is the resolver of one gadget. Inspektor Gadget calls it in the gadget's goroutines, once per row.
+// resolverInstance is the resolver for one gadget. Inspektor Gadget calls it in the gadget's goroutines, once per row.
 type resolverInstance struct {
 	owner *namers
 	last  bool
@@ -52,16 +52,16 @@ type resolverInstance struct {
 	addrs  []uint64
 	frames []names.Frame
 	wait   time.Duration // the longest wait for one stack
-	left   time.Duration // the remaining wait for all stacks now
+	left   time.Duration // the remaining wait for all stacks, as of since
 	since  time.Time     // when left was computed
 	now    func() time.Time
 }
 
-// waitsPerSecond limits the waits for all stacks in a second, in multiples of the wait for one.
+// waitsPerSecond limits the total wait per second, in multiples of the wait for one stack.
 const waitsPerSecond = 5
 
-// Resolve implements symbolizer.ResolverInstance. It never returns an error. As the last resolver it answers all queries, even
-// those without a name, so that symtab gets none. Otherwise it leaves unknown queries to the others.
+// Resolve implements symbolizer.ResolverInstance. It never returns an error. If it is the last resolver, it answers all queries,
+// even if it finds no name, so that symtab gets none. Otherwise it leaves queries without a name to the later resolvers.
 func (r *resolverInstance) Resolve(task symbolizer.Task, queries []symbolizer.StackItemQuery, responses []symbolizer.StackItemResponse) ([]symbolizer.StackItemResponse, error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -73,7 +73,7 @@ func (r *resolverInstance) Resolve(task symbolizer.Task, queries []symbolizer.St
 		r.addrs = append(r.addrs, queries[i].Addr)
 	}
 	begin := r.now()
-	elapsed := min(max(begin.Sub(r.since), 0), time.Second) // a second refills left completely; more could overflow
+	elapsed := min(max(begin.Sub(r.since), 0), time.Second) // one second refills left completely; more could overflow
 	r.left = min(waitsPerSecond*r.wait, r.left+time.Duration(elapsed.Seconds()*float64(waitsPerSecond*r.wait)))
 	r.since = begin
 	r.frames = r.names.ResolveWithin(r.frames[:0], max(min(r.wait, r.left), 0), procmap.Process{
@@ -111,9 +111,9 @@ func (r *resolverInstance) Close() {
 	}
 }
 
-// GetEbpfReplacements implements symbolizer.ResolverInstance. There are no replacements. Inspektor Gadget calls it after it has
-// made all resolvers and before the gadget starts, so it acquires the namer. Before that, another resolver could fail, and this
-// one would not be closed.
+// GetEbpfReplacements implements symbolizer.ResolverInstance. There are no replacements. Inspektor Gadget calls this method after
+// creating all resolvers and before starting the gadget. Therefore it acquires the namer. If the namer were acquired earlier and
+// another resolver failed, this resolver would not be closed.
 func (r *resolverInstance) GetEbpfReplacements() map[string]any {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -121,7 +121,7 @@ func (r *resolverInstance) GetEbpfReplacements() map[string]any {
 	return nil
 }
 
-// IsPruningNeeded implements symbolizer.ResolverInstance. Names have their own bound.
+// IsPruningNeeded implements symbolizer.ResolverInstance. Names have their own limit.
 func (*resolverInstance) IsPruningNeeded() bool { return false }
 
 // PruneOldObjects implements symbolizer.ResolverInstance.

@@ -9,11 +9,11 @@ import (
 	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/unwinder/wire"
 )
 
-// libraries maps the libraries of runtimes to languages, because the executables of such processes have any name.
+// libraries maps runtime libraries to languages. The executables of processes with these runtimes can have any name.
 var libraries = map[string]wire.FrameType{"libcoreclr.so": wire.FrameDotnet}
 
-// brought has the languages of processes by their mapped libraries. The goroutine that reads processes sets them, and the
-// sampler's goroutine reads them.
+// brought records each process's language, as recognized by mapped libraries. The goroutine that reads processes sets the
+// languages, and the sampler's goroutine reads them.
 type brought struct {
 	mu sync.Mutex
 	of map[uint32]wire.FrameType
@@ -25,7 +25,7 @@ func (b *brought) language(pid uint32) wire.FrameType {
 	return b.of[pid]
 }
 
-// set records the language of a process. It replaces that of an earlier process with the PID.
+// set records a process's language. It replaces the language of an earlier process with the same PID.
 func (b *brought) set(pid uint32, language wire.FrameType) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -39,12 +39,12 @@ func (b *brought) set(pid uint32, language wire.FrameType) {
 	b.of[pid] = language
 }
 
-// watched is a process that the profiler reads. Its mappings are checked during that, because a second read would double the
-// cost.
+// watched is a process that the profiler is reading. Its mappings are checked during this read, because a second read would
+// double the cost.
 type watched struct {
 	process.Process
 	brought *brought
-	files   map[uint64]identity // opened files by the address of their mapping
+	files   map[uint64]identity // identities of opened files, by mapping address
 }
 
 func watch(p process.Process, b *brought) watched { return watched{p, b, map[uint64]identity{}} }

@@ -23,16 +23,16 @@ import (
 	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/unwinder/wire"
 )
 
-// All code that uses the profiler's unstable interface for external probes is in this file.
+// This file contains all code that uses the profiler's unstable interface for external probes.
 
 const profilerModule = "go.opentelemetry.io/ebpf-profiler"
 
-// entryVersion is the profiler version that the entry programs were compiled with. They contain its structs.
+// entryVersion is the profiler version that the entry programs were compiled with. They use structs of that version.
 //
 //go:embed bpf/module_version.txt
 var entryVersion string
 
-// checkVersion returns an error if this program was built with another version of the profiler.
+// checkVersion returns an error if this program was built with a different profiler version.
 func checkVersion(info *debug.BuildInfo) error {
 	want := strings.TrimSpace(entryVersion)
 	for _, m := range info.Deps {
@@ -50,8 +50,8 @@ func checkVersion(info *debug.BuildInfo) error {
 	return fmt.Errorf("the build information of this program has no version of %s", profilerModule)
 }
 
-// unwinders has the programs of a chain: their names in the profiler's object, without prefix, and their indices in its array of
-// programs.
+// unwinders lists the programs in a chain, by their names in the profiler's object, without prefix. It also contains their
+// indices in the profiler's program array.
 var unwinders = []struct {
 	name string
 	id   uint32
@@ -71,13 +71,13 @@ var unwinders = []struct {
 	{"go_labels", uint32(support.ProgGoLabels), func(c *interpreterconfig.Config) bool { return c.Go.IsLabelsDisabled() }},
 }
 
-// chain describes the unwinders for a kind of program. The first is the chain of the profiler's timer, which does not run here:
-// gadgets call it. The others are copies with their own array of programs and their own record. With a shared record, chains
-// would overwrite each other's stacks.
+// chain describes the unwinders for one kind of program. The perf_event chains use the profiler's own unwinders. The profiler's
+// timer does not run here, so only gadgets call them. The other chains use copies with their own program array and their own
+// record. With a shared record, chains would overwrite each other's stacks.
 type chain struct {
 	kind  wire.ChainKind
-	entry string           // the program in our object
-	typ   ebpf.ProgramType // of the copy, which chains of the same type share; UnspecifiedProgram: the profiler's own
+	entry string           // the entry program's name in our object
+	typ   ebpf.ProgramType // program type of the copy, which chains of this type share; UnspecifiedProgram: the profiler's own programs
 }
 
 var chains = []chain{
@@ -89,29 +89,29 @@ var chains = []chain{
 	{kind: wire.ChainOtelPerf, entry: "otel_perf"},
 }
 
-// copiedPrefix is the name prefix of the profiler's programs that are copied. They read the registers from the record.
+// copiedPrefix is the name prefix of the profiler programs that are copied. These programs read the registers from the record.
 const copiedPrefix = "kprobe_"
 
-// The names of maps in the profiler's programs.
+// These constants name maps in the profiler's programs.
 const (
 	progsMap   = "perf_progs"
 	recordsMap = "per_cpu_records"
 )
 
-// gadgetChains has the chains that gadgets' programs can call. It implements tracer.Probe.
+// gadgetChains holds the chains that gadgets' programs can call. It implements tracer.Probe.
 type gadgetChains struct {
 	kinds     []wire.ChainKind // loaded first
 	languages interpreterconfig.Config
-	shared    map[string]*ebpf.Map // ig's, see gadgets/include/unwind_slot.h
+	shared    map[string]*ebpf.Map // maps that ig created, see gadgets/include/unwind_slot.h
 	guards    *ebpf.Map
-	origin    uint16 // marks their events for the profiler
+	origin    uint16 // marks the gadgets' events for the profiler
 	profiler  *tracer.ProbeContext
 	first     wire.Entries // the results of loading kinds
 	copies    map[ebpf.ProgramType]copied
-	keep      []io.Closer // entries and the maps of copies, which exist until they are closed
+	keep      []io.Closer // entry programs and maps of copies, which exist until they are closed
 }
 
-// copied are the maps of a copy of the unwinders.
+// copied holds the maps that belong to a copy of the unwinders.
 type copied struct{ array, records *ebpf.Map }
 
 // Load implements tracer.Probe.
@@ -125,8 +125,8 @@ func (g *gadgetChains) Load(_ context.Context, registrar tracer.ProbeRegistrar, 
 	return nil, err
 }
 
-// enable makes a profiler load the chains. They are copies of its chain for kprobes, so that is loaded first, which takes a
-// second of CPU time.
+// enable makes the profiler load the chains. Tracer.Enable requires the profiler's own kprobe chain, which takes a second of CPU
+// time to load. The chains here are copies and do not use it, so enable only marks it as loaded.
 func (g *gadgetChains) enable(ctx context.Context, t *tracer.Tracer) error {
 	there, err := private[bool](t, "kprobeChainLoaded")
 	if err != nil {
@@ -136,7 +136,7 @@ func (g *gadgetChains) enable(ctx context.Context, t *tracer.Tracer) error {
 	return t.Enable(ctx, g)
 }
 
-// load loads chains with their entries, and returns the chains that the kernel refuses, too.
+// load loads chains with their entry programs. The result also lists the chains that the kernel rejects.
 func (g *gadgetChains) load(kinds []wire.ChainKind) (wire.Entries, error) {
 	loaded := wire.Entries{Descriptors: map[wire.ChainKind]int{}, Refused: map[wire.ChainKind]string{}}
 	entries, err := ebpf.LoadCollectionSpecFromReader(bytes.NewReader(entryObject))
@@ -166,7 +166,7 @@ func (g *gadgetChains) load(kinds []wire.ChainKind) (wire.Entries, error) {
 		}
 		before, copies := len(g.keep), maps.Clone(g.copies)
 		entry, err := g.entry(c, entries.Copy())
-		if err != nil { // close everything, because the chain can be requested again
+		if err != nil { // close everything, because the chain may be requested again
 			loaded.Refused[c.kind] = err.Error()
 			for _, made := range g.keep[before:] {
 				_ = made.Close()
@@ -179,7 +179,7 @@ func (g *gadgetChains) load(kinds []wire.ChainKind) (wire.Entries, error) {
 	return loaded, nil
 }
 
-// entry loads a chain and the program that gadgets call. It adds everything that it creates to keep.
+// entry loads a chain and its entry program, which gadgets call. It adds everything that it creates to keep.
 func (g *gadgetChains) entry(c chain, spec *ebpf.CollectionSpec) (*ebpf.Program, error) {
 	maps.DeleteFunc(spec.Programs, func(name string, _ *ebpf.ProgramSpec) bool { return name != c.entry })
 	program, own := spec.Programs[c.entry], maps.Clone(g.shared)
@@ -204,10 +204,10 @@ func (g *gadgetChains) entry(c chain, spec *ebpf.CollectionSpec) (*ebpf.Program,
 	return entry, nil
 }
 
-// ownName returns the name of the copy's map that replaces one of the profiler's.
+// ownName returns the name of the map in a copy that replaces one of the profiler's maps.
 func ownName(name string, typ ebpf.ProgramType) string { return name + "_" + typ.String() }
 
-// copy loads the unwinders again as programs of another type, once for each type.
+// copy loads the unwinders again as programs of another type. It does so once per type.
 func (g *gadgetChains) copy(typ ebpf.ProgramType) (copied, error) {
 	if made, ok := g.copies[typ]; ok {
 		return made, nil
@@ -260,7 +260,7 @@ func (g *gadgetChains) copy(typ ebpf.ProgramType) (copied, error) {
 	return made, nil
 }
 
-// refer replaces the name of a map in a program.
+// refer replaces a map's name in a program.
 func refer(p *ebpf.ProgramSpec, from, to string) {
 	for i := range p.Instructions {
 		if ins := &p.Instructions[i]; ins.Reference() == from {
@@ -269,7 +269,7 @@ func refer(p *ebpf.ProgramSpec, from, to string) {
 	}
 }
 
-// link replaces the maps in programs: by maps in own, by the profiler's, or by this object's constants.
+// link replaces the maps in programs by the maps in own, by the profiler's maps, or by maps with this object's constants.
 func (g *gadgetChains) link(spec *ebpf.CollectionSpec, own map[string]*ebpf.Map) error {
 	for name, m := range spec.Maps {
 		if !strings.HasPrefix(name, ".rodata") {

@@ -13,14 +13,14 @@ import (
 	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/procfs"
 )
 
-// The first kernel version that charges eBPF maps to control groups. Before, they need CAP_SYS_RESOURCE.
+// This is the first kernel version that charges eBPF maps to cgroups. Earlier kernels require CAP_SYS_RESOURCE for maps.
 const (
 	needMajor = 5
 	needMinor = 11
 )
 
-// missing returns the rights or files that the unwinder lacks on this machine, with the remedy. It returns "" if it lacks
-// nothing.
+// missing describes the privileges or files that the unwinder lacks on this machine, and the remedy. It returns "" if nothing is
+// missing.
 func missing(c config) string {
 	var lacks []string
 	if err := c.check(); err != nil {
@@ -50,7 +50,7 @@ func missing(c config) string {
 	return "it lacks " + strings.Join(lacks, "; ") + ". Stacks collected with frame pointers do not need this (--unwind=frame-pointers)"
 }
 
-// needs returns the missing capabilities. addresses is the error of kernelAddresses.
+// needs returns the missing capabilities. addresses is the error that kernelAddresses returned.
 func needs(caps uint64, addresses error) []string {
 	has := func(bit uint) bool { return caps&(1<<bit) != 0 }
 	admin := has(unix.CAP_SYS_ADMIN)
@@ -62,23 +62,23 @@ func needs(caps uint64, addresses error) []string {
 		{"CAP_BPF", admin || has(unix.CAP_BPF)},
 		{"CAP_PERFMON", admin || has(unix.CAP_PERFMON)},
 		{"CAP_SYS_PTRACE", has(unix.CAP_SYS_PTRACE)},
-		// For /proc/PID/map_files: without it, the profiler cannot read any process.
+		// The profiler opens /proc/PID/map_files. Without this capability, it cannot read any process.
 		{"CAP_CHECKPOINT_RESTORE", admin || has(unix.CAP_CHECKPOINT_RESTORE)},
-		// For executables that only their owner may read: without it, their stacks end at the first frame.
+		// Some executables can be read only by their owner. Without this capability, their stacks end at the first frame.
 		{"CAP_DAC_READ_SEARCH", has(unix.CAP_DAC_READ_SEARCH)},
 	} {
 		if !cap.ok {
 			need = append(need, cap.name)
 		}
 	}
-	// CAP_SYS_ADMIN does not include it, but a sysctl makes it unnecessary.
+	// CAP_SYS_ADMIN does not include this capability, but a sysctl can make it unnecessary.
 	if addresses != nil {
 		need = append(need, "CAP_SYSLOG (for the kernel's symbols: "+addresses.Error()+")")
 	}
 	return need
 }
 
-// kernelAddresses returns an error if the kernel hides its addresses: all symbols then have address 0.
+// kernelAddresses returns an error if the kernel hides its addresses. All symbols then have the address 0.
 func kernelAddresses(path string) error {
 	f, err := os.Open(path)
 	if err != nil {

@@ -9,8 +9,8 @@ import (
 	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/proccontext"
 )
 
-// decodeContext returns the parts of a published context that package proccontext needs, or nothing if it is invalid. The first
-// attribute with a key counts. Values must be strings.
+// decodeContext returns the parts of a published context that package proccontext needs. It returns nothing if the context is
+// invalid. If several attributes have the same key, the first one counts. Values must be strings.
 func decodeContext(payload []byte) []byte {
 	var c processcontext.ProcessContext
 	if proto.Unmarshal(payload, &c) != nil {

@@ -10,10 +10,10 @@ import (
 	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/unwinder/wire"
 )
 
-// counters are in memory that the starter can read after this process was killed.
+// counters are stored in memory that the starter can still read after this process was killed.
 type counters [wire.CounterCount]atomic.Uint64
 
-// openCounters maps the file that the starter has passed. Without one, the counters are in private memory.
+// openCounters maps the file that the starter passed. Without a file, the counters are in private memory.
 func openCounters(fd int) (*counters, error) {
 	f := os.NewFile(uintptr(fd), "counters")
 	if info, err := f.Stat(); err != nil || info.Size() < int64(unsafe.Sizeof(counters{})) {

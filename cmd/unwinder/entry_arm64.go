@@ -1,7 +1,7 @@
 package main
 
 import (
-	_ "embed" // for the object
+	_ "embed" // for go:embed
 
 	"golang.org/x/sys/unix"
 )
@@ -9,7 +9,7 @@ import (
 // auditArch is this architecture in seccomp filters.
 const auditArch = unix.AUDIT_ARCH_AARCH64
 
-// entryObject has the entry programs for this architecture: see bpf/build.sh.
+// entryObject contains the entry programs for this architecture, see bpf/build.sh.
 //
 //go:embed bpf/entry_arm64.o
 var entryObject []byte

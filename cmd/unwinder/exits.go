@@ -10,25 +10,25 @@ import (
 	"github.com/cilium/ebpf/link"
 )
 
-// maxExits is the number of ended processes that are remembered.
+// maxExits is the number of exited processes that are remembered.
 const maxExits = 8192
 
-// exits records the start time and mount namespace of each process that ends. Its samples may be read later, when /proc no longer
-// has the process.
+// exits records the start time and mount namespace of each process that exits. The process's samples may be read later, when
+// /proc no longer lists the process.
 type exits struct {
 	m    *ebpf.Map
 	prog *ebpf.Program
 	link link.Link
 }
 
-// exit is an entry of the map.
+// exit is an entry in the map.
 type exit struct {
 	start uint64 // time since boot
-	ended uint64 // time by the clock of samples
+	ended uint64 // exit time, on the clock of samples
 	mntns uint64
 }
 
-// watchExits starts recording. It generates a small eBPF program from the kernel's type information.
+// watchExits starts the recording. It generates a small eBPF program from the kernel's type information.
 func watchExits() (e *exits, err error) {
 	kernel, err := btf.LoadKernelSpec()
 	if err != nil {
@@ -58,7 +58,7 @@ func watchExits() (e *exits, err error) {
 	return e, nil
 }
 
-// offsets has the offsets of the members that lead from a task to the recorded values.
+// offsets holds the offsets of the members that lead from a task to the recorded values.
 type offsets struct{ leader, start, nsproxy, mntns, inum uint32 }
 
 func (o *offsets) find(kernel *btf.Spec) error {
@@ -68,7 +68,7 @@ func (o *offsets) find(kernel *btf.Spec) error {
 		path []string
 	}{
 		{&o.leader, "task_struct", []string{"group_leader"}},
-		{&o.start, "task_struct", []string{"start_boottime", "real_start_time"}}, // the second name is for kernels before 5.5
+		{&o.start, "task_struct", []string{"start_boottime", "real_start_time"}}, // kernels before 5.5 use the second name
 		{&o.nsproxy, "task_struct", []string{"nsproxy"}},
 		{&o.mntns, "nsproxy", []string{"mnt_ns"}},
 	} {
@@ -95,7 +95,7 @@ func (o *offsets) find(kernel *btf.Spec) error {
 	return errors.New("the kernel's ns_common has no member inum")
 }
 
-// member returns the offset and type of the first of these members that the struct has.
+// member returns the offset and type of the first of these members that exists in the struct.
 func member(kernel *btf.Spec, typ string, names ...string) (uint32, btf.Type, error) {
 	var s *btf.Struct
 	if err := kernel.TypeByName(typ, &s); err != nil {
@@ -109,7 +109,7 @@ func member(kernel *btf.Spec, typ string, names ...string) (uint32, btf.Type, er
 	return 0, nil, fmt.Errorf("the kernel's struct %s has no member %s", typ, names[0])
 }
 
-// within searches unnamed members, too.
+// within also searches unnamed members.
 func within(members []btf.Member, name string) (uint32, btf.Type, bool) {
 	for _, m := range members {
 		if m.Name == name {
@@ -132,12 +132,13 @@ func within(members []btf.Member, name string) (uint32, btf.Type, bool) {
 	return 0, nil, false
 }
 
-// program records a process when its first thread ends:
+// program returns an eBPF program that records a process when its first thread exits:
 //
 //	task := ctx[0]
 //	exits[tgid] = {task.group_leader.start_boottime, now, task.nsproxy.mnt_ns.ns.inum}
 //
-// After a nil pointer, reads fail and leave zeros. Offsets on the stack: -8 key, -32 value, -40 a pointer.
+// After a nil pointer, reads fail and leave zeros. The stack offsets are -8 for the key, -32 for the value, and -40 for a
+// pointer.
 func (o *offsets) program(m *ebpf.Map) asm.Instructions {
 	const key, value, pointer = -8, -32, -40
 	// read reads size bytes at from+off into the stack at to.
@@ -151,7 +152,7 @@ func (o *offsets) program(m *ebpf.Map) asm.Instructions {
 	}
 	p := asm.Instructions{
 		asm.LoadMem(asm.R7, asm.R1, 0, asm.DWord), // task
-		// Only the exit of a process's first thread counts.
+		// Record only the exit of a process's first thread.
 		asm.FnGetCurrentPidTgid.Call(),
 		asm.Mov.Reg(asm.R6, asm.R0),
 		asm.RSh.Imm(asm.R6, 32),
@@ -185,7 +186,7 @@ func (o *offsets) program(m *ebpf.Map) asm.Instructions {
 	)
 }
 
-// get returns the record of the last ended process with a PID.
+// get returns the record for the most recently exited process with a PID.
 func (e *exits) get(pid uint32) (exit, bool) {
 	var v [3]uint64
 	if e.m.Lookup(pid, &v) != nil {

@@ -15,13 +15,13 @@ import (
 	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/unwinder/wire"
 )
 
-// The file descriptors that the starter passes if there are chains for gadgets.
+// The starter passes these file descriptors if there are chains for gadgets.
 const (
 	entriesSocket = 5
 	sharedMaps    = 6 // the first map, in the order of wire.SharedMaps
 )
 
-// serveGadgets loads the chains that gadgets call, and passes their entries to the starter.
+// serveGadgets loads the chains that gadgets call, and passes their entry programs to the starter.
 func serveGadgets(ctx context.Context, t *tracer.Tracer, c config, languages interpreterconfig.Config) (*gadgetChains, error) {
 	info, ok := debug.ReadBuildInfo()
 	if !ok {
@@ -46,9 +46,9 @@ func serveGadgets(ctx context.Context, t *tracer.Tracer, c config, languages int
 	return g, nil
 }
 
-// serveMore loads the chains that the starter requests later, until the starter or this program ends. The loaded chains keep
-// taking stacks. The socket stays open, because its end tells the starter that this process has ended. Once ctx is done, it does
-// not answer: the program is closing the descriptors that loading needs.
+// serveMore loads the chains that the starter requests later, until the starter or this program exits. Chains that are already
+// loaded continue to collect stacks. The socket stays open, because closing it would tell the starter that this process has
+// exited. Once ctx is done, serveMore does not answer, because the program is closing the descriptors that loading needs.
 func serveMore(ctx context.Context, socket int, load func([]wire.ChainKind) (wire.Entries, error), logger *slog.Logger) {
 	for {
 		kinds, err := wire.ReceiveAsked(socket)

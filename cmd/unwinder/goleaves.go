@@ -12,15 +12,16 @@ import (
 	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/symbols/symtab"
 )
 
-// goLimits limits the reading of a Go program, whose tables are in memory during that time.
+// goLimits limits the reading of a Go program, whose tables are held in memory meanwhile.
 var goLimits = symtab.Limits{Symbols: 1 << 20, Names: 64 << 20, Read: 256 << 20, Memory: 64 << 20}
 
-// goTimeout is the time limit of the reading.
+// goTimeout is the time limit for this read.
 const goTimeout = 5 * time.Second
 
-// withGoLeaves returns a view of a Go program in which the profiler finds the callers of leaf functions without a frame. It
-// follows frame pointers, except in functions of assembly files, and so misses these callers. In the view, the leaf functions are
-// in an assembly file. Other files are returned unchanged. Only amd64 needs the view.
+// withGoLeaves returns a view of a Go program in which the profiler finds the callers of leaf functions without a frame. The
+// profiler normally misses these callers, because it follows frame pointers except in functions from assembly files. In the view,
+// the leaf functions belong to an assembly file. Files that are not Go programs are returned unchanged. Only amd64 needs the
+// view.
 func withGoLeaves(f process.ReadAtCloser, size int64) process.ReadAtCloser {
 	if runtime.GOARCH != "amd64" {
 		return f

@@ -16,16 +16,16 @@ import (
 	"go.opentelemetry.io/ebpf-profiler/process"
 )
 
-// identity distinguishes a file from all others, and from its content before a write. The profiler's own file ID is a hash of the
-// size, the first and the last 4 KiB. Files that agree in these would share unwind rules and names.
+// identity distinguishes a file from all other files, and from its own content before a write. The profiler's own file ID hashes
+// the size, the first 4 KiB and the last 4 KiB. Files with equal hashes would share unwind rules and names.
 type identity struct {
 	device, inode uint64
 	size          int64
-	changed       syscall.Timespec // ctime, which programs cannot set
+	changed       syscall.Timespec // ctime, which programs cannot choose
 }
 
-// secret prevents programs from constructing two identities with the same ID. The profiler's eBPF programs use only 64 bits of
-// the ID.
+// secret prevents programs from constructing two identities with the same ID. The profiler's eBPF programs use only 64 of the
+// ID's bits.
 var secret = func() (b [32]byte) {
 	_, _ = rand.Read(b[:]) // never fails
 	return b
@@ -44,8 +44,8 @@ func (i identity) fileID() libpf.FileID {
 // errExchanged makes the profiler try again later.
 var errExchanged = fmt.Errorf("another file is mapped there now, or the file was written to: %w", os.ErrNotExist)
 
-// open opens a mapped file of a process. The profiler opens a mapping several times, and the process can map another file there
-// in between. So open returns an error if the file has changed.
+// open opens a file that a process has mapped. The profiler opens a mapping several times, and the process can map another file
+// there in between. Therefore open returns an error if the file has changed.
 func (w watched) open(m *process.RawMapping) (process.ReadAtCloser, identity, error) {
 	if m.Path == vdsoPath && m.Device == 0 {
 		return memoryFile{bytes.NewReader(vdso())}, identity{size: int64(len(vdso()))}, nil
@@ -78,7 +78,7 @@ func identify(f process.ReadAtCloser) (identity, error) {
 	return identity{uint64(st.Dev), st.Ino, st.Size, st.Ctim}, nil //nolint:unconvert // types differ by architecture
 }
 
-// identity returns the identity of a mapped file of a process.
+// identity returns the identity of a file that a process has mapped.
 func (w watched) identity(m *process.RawMapping) (identity, error) {
 	f, id, err := w.open(m)
 	if err != nil {
@@ -87,7 +87,7 @@ func (w watched) identity(m *process.RawMapping) (identity, error) {
 	return id, f.Close()
 }
 
-// content returns a mapped file's identity, and its partial hash: the specification of profiles uses it as a build ID.
+// content returns a mapped file's identity and partial hash. The profiles specification uses this hash as a build ID.
 func (w watched) content(m *process.RawMapping) (hash libpf.FileID, id identity, err error) {
 	f, id, err := w.open(m)
 	if err != nil {
@@ -107,8 +107,8 @@ func (w watched) OpenMappingFile(m *process.RawMapping) (process.ReadAtCloser, e
 	return withGoLeaves(withRubySymbols(f, m), id.size), nil
 }
 
-// GetMappingFileLastModified implements process.Process. The profiler compares it with the value of the last read of this device
-// and inode. On btrfs, different files may share these.
+// GetMappingFileLastModified implements process.Process. The profiler compares the result with the value from the last read of
+// this device and inode. On btrfs, different files may share a device and inode.
 func (w watched) GetMappingFileLastModified(m *process.RawMapping) int64 {
 	if id, err := w.identity(m); err == nil {
 		return int64(id.fileID().Hi())
@@ -125,8 +125,8 @@ func (w watched) CalculateMappingFileID(m *process.RawMapping) (libpf.FileID, er
 	return id.fileID(), err
 }
 
-// OpenELF implements process.Process. It refuses all names, because the profiler would read debug files by name. A process could
-// supply a false one for another's file in its own mount namespace.
+// OpenELF implements process.Process. It rejects all names, because the profiler would read debug files by name. In its own mount
+// namespace, a process could supply a forged debug file for another process's file.
 func (w watched) OpenELF(name string) (*pfelf.File, error) {
 	return nil, &os.PathError{Op: "open", Path: name, Err: os.ErrNotExist}
 }

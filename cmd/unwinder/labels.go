@@ -10,28 +10,28 @@ import (
 	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/unwinder/wire"
 )
 
-// The labels with the span's IDs in a Go program.
+// A Go program can store the span's IDs in these labels.
 const (
 	labelTrace = "trace_id"
 	labelSpan  = "span_id"
-	// maxLabel is the maximum length of a label's value, in bytes.
+	// maxLabel is the maximum length of a label value, in bytes.
 	maxLabel = 128
 )
 
-// said has the labels and the span that a program has set for its thread, in a comparable form.
+// said holds the labels and the span that a program set for a thread, in a comparable form.
 type said struct {
 	labels string // result of joinLabels
 	trace  libpf.APMTraceID
 	span   libpf.APMSpanID
 }
 
-// wire converts it to the format of the stream.
+// wire converts s to the stream's format.
 func (s *said) wire() wire.Said {
 	return wire.Said{Labels: splitLabels(s.labels), TraceID: s.trace, SpanID: s.span}
 }
 
-// tell returns the requested labels and the span. The profiler reads the span's IDs from some programs. A Go program may have
-// them in its labels.
+// tell returns the requested labels and the span. The profiler reads the span's IDs from some programs. A Go program may store
+// them in labels.
 func (c *config) tell(labels map[libpf.String]libpf.String, trace libpf.APMTraceID, span libpf.APMSpanID) (k said) {
 	var kept []wire.Label
 	for name, v := range labels {
@@ -53,14 +53,14 @@ func (c *config) tell(labels map[libpf.String]libpf.String, trace libpf.APMTrace
 	return k
 }
 
-// decode decodes a hexadecimal number of dst's length into dst. It ignores other strings.
+// decode decodes a hexadecimal number with dst's length into dst. It ignores other strings.
 func decode(dst []byte, s string) {
 	if b, err := hex.DecodeString(s); err == nil && len(b) == len(dst) {
 		copy(dst, b)
 	}
 }
 
-// joinLabels encodes labels as one string. Equal labels have equal strings.
+// joinLabels encodes labels as one string. Equal labels give equal strings.
 func joinLabels(labels []wire.Label) string {
 	if len(labels) == 0 {
 		return ""

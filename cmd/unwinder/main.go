@@ -1,17 +1,17 @@
-// unwinder takes whole stacks of gadgets' events with the OpenTelemetry eBPF profiler, and writes them to a pipe. ig and
+// unwinder collects whole stacks for gadgets' events with the OpenTelemetry eBPF profiler, and writes them to a pipe. ig and
 // Inspektor Gadget's daemon start it for gadgets such as profile_cpu. Do not start it yourself.
 //
-// It is a separate program because it reads files and memory of hostile programs. If they crash it, it is restarted. It ends with
-// the program that started it.
+// It is a separate program because it reads the files and memory of hostile programs. If it crashes, it is restarted. It exits
+// together with the program that started it.
 //
-// It reads PIDs of processes to read early, four bytes each, from file descriptor 0, and ends when that is closed. It writes its
-// log to descriptor 2, and the stream of package wire to 3. Descriptor 4, if given, is a file of counters that outlives it
-// (package wire, Counters). Descriptor 5 is a socket, by which it sends the descriptors of the entry programs for gadgets, and
-// receives requests for more. The descriptors from 6 on are the maps that these programs share with gadgets (package wire,
-// SharedMaps).
+// File descriptor 0 delivers the PIDs of processes to read early, four bytes each. When it is closed, the program exits. The log
+// goes to descriptor 2, and the stream of package wire goes to descriptor 3. Descriptor 4, if given, is a file with counters that
+// outlives the process (package wire, Counters). Descriptor 5 is a socket. Through it, the program sends the descriptors of the
+// entry programs for gadgets, and receives requests for more. The descriptors from 6 on are maps that the entry programs share
+// with gadgets (package wire, SharedMaps).
 //
-// With -read it reads function names instead. It receives the files by a socket, descriptor 3, and has no other rights. Package
-// unwinder starts it (Reader). Package symbols defines the messages (Conn).
+// With -read, the program reads function names instead. It receives the files through a socket, descriptor 3, and runs
+// unprivileged. Package unwinder starts it (Reader). Package symbols defines the messages (Conn).
 package main
 
 import (
@@ -87,7 +87,7 @@ func run() error {
 
 	ctx, stop := signal.NotifyContext(context.Background(), unix.SIGTERM)
 	defer stop()
-	// A terminal's Ctrl-C reaches the whole process group, but the starter handles it.
+	// Ctrl-C in a terminal reaches the whole process group, but the starter handles it.
 	signal.Ignore(unix.SIGINT, unix.SIGHUP, unix.SIGPIPE)
 	wanted := make(chan uint32, mostWanted)
 	c.wanted = wanted
@@ -117,10 +117,10 @@ func run() error {
 	return err
 }
 
-// mostWanted limits how many requested processes wait to be read.
+// mostWanted limits how many requested processes can wait to be read.
 const mostWanted = 1024
 
-// readWanted passes on PIDs until the end of from. It drops PIDs without room, because a process is read at its first event
+// readWanted passes on PIDs until from ends. It drops PIDs if there is no room, because a process is read at its first event
 // anyway.
 func readWanted(from io.Reader, wanted chan<- uint32) {
 	for {

@@ -7,9 +7,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// liftMemlock makes sure that the profiler can raise the limit of locked memory. The profiler raises it before it creates an eBPF
-// map, although kernels since 5.11 do not need that. Without CAP_SYS_RESOURCE the call would fail. So a seccomp filter makes it
-// succeed without effect.
+// liftMemlock makes sure that the profiler can raise the limit for locked memory. The profiler raises this limit before it
+// creates an eBPF map, although kernels since 5.11 do not require it. Without CAP_SYS_RESOURCE, the call would fail. Therefore a
+// seccomp filter makes the call succeed without any effect.
 func liftMemlock() error {
 	if raiseMemlock() == nil {
 		return nil
@@ -20,16 +20,16 @@ func liftMemlock() error {
 	return raiseMemlock()
 }
 
-// raiseMemlock raises the limit as the profiler does.
+// raiseMemlock raises the limit in the same way as the profiler.
 func raiseMemlock() error {
 	unlimited := unix.Rlimit{Cur: unix.RLIM_INFINITY, Max: unix.RLIM_INFINITY}
 	return unix.Prlimit(0, unix.RLIMIT_MEMLOCK, &unlimited, nil)
 }
 
-// answerMemlock installs a seccomp filter in all threads of this process. Setting this limit then succeeds without effect. Other
-// calls are not affected.
+// answerMemlock installs a seccomp filter in all threads of this process. Calls that set this limit then succeed without any
+// effect. Other calls are not affected.
 func answerMemlock() error {
-	// load loads half of a call's argument from struct seccomp_data.
+	// load loads one half of a call's argument from struct seccomp_data.
 	load := func(argument, half uint32) bpf.Instruction {
 		return bpf.LoadAbsolute{Off: 16 + 8*argument + 4*half, Size: 4}
 	}

@@ -8,10 +8,10 @@ import (
 	"go.opentelemetry.io/otel/metric/noop"
 )
 
-// lostInKernel is the profiler's name for samples that were lost because its ring buffer was full.
+// lostInKernel is the profiler's metric for samples that were lost because the ring buffer was full.
 const lostInKernel = "bpf.errors.ringbuf_output"
 
-// meter keeps the one metric of the profiler that is needed.
+// meter keeps the only profiler metric that is needed.
 type meter struct {
 	noop.Meter
 	lost atomic.Uint64

@@ -23,10 +23,11 @@ import (
 	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/unwinder/wire"
 )
 
-// pidCleanupInterval is the time between two removals of ended processes from the profiler.
+// pidCleanupInterval is the time between two removals of exited processes from the profiler.
 const pidCleanupInterval = 5 * time.Minute
 
-// The first pass ends after passQuiet checks in a row with nothing to read, one every passTick, or after passLimit.
+// The first pass checks every passTick whether there is something to read. It ends after passQuiet consecutive checks without
+// result, or after passLimit.
 const (
 	passTick  = 20 * time.Millisecond
 	passQuiet = 15
@@ -34,9 +35,9 @@ const (
 )
 
 // processReader reads the files of each process that the kernel reports, like Tracer.StartPIDEventProcessor. It survives hostile
-// files, which are parsed in mapped memory and may be truncated during that. A panic or a fault costs only that process its
-// unwind information. It also publishes the PID that it is reading. A file system that does not respond blocks this goroutine
-// forever, and only the parent process can end that.
+// files, which are parsed in mapped memory and may be truncated meanwhile. After a panic or a fault, only the affected process
+// lacks unwind information. processReader also publishes the PID that it is reading. A file system that does not respond blocks
+// this goroutine forever. Only the parent process can detect this and kill the program.
 type processReader struct {
 	log      *slog.Logger
 	counters *counters
@@ -48,7 +49,7 @@ type processReader struct {
 	survived uint64
 }
 
-// newProcessReader gets unexported members of a tracer by reflection.
+// newProcessReader reads unexported members of a tracer through reflection.
 func newProcessReader(t *tracer.Tracer, c config, s *sampler, logger *slog.Logger) (*processReader, error) {
 	events, err := private[chan libpf.PIDTID](t, "pidEvents")
 	if err != nil {
@@ -72,7 +73,7 @@ func private[M, S any](s *S, name string) (*M, error) {
 
 // run reads processes until ctx ends.
 func (r *processReader) run(ctx context.Context) {
-	// The starter watches the progress of this thread.
+	// The starter monitors the progress of this thread.
 	runtime.LockOSThread()
 	debug.SetPanicOnFault(true)
 	r.counters[wire.CounterReaderThread].Store(uint64(unix.Gettid()))
@@ -101,7 +102,7 @@ func (r *processReader) run(ctx context.Context) {
 		if err == nil {
 			continue
 		}
-		// Log only powers of two, so that thousands of such programs do not fill the log.
+		// Log only at powers of two, so that thousands of such programs do not fill the log.
 		if r.survived++; r.survived&(r.survived-1) == 0 {
 			r.log.Warn("parsing a process's files failed, so its stacks stay incomplete", "pid", pid, "panic", err, "so far", r.survived)
 		}
@@ -113,8 +114,8 @@ func (r *processReader) idle() bool {
 	return r.counters[wire.CounterReading].Load() == 0 && len(r.events) == 0
 }
 
-// firstPass waits until the files of the busiest programs have been read at the start, because they have no samples before that.
-// It returns when there was nothing to read for a while, or after passLimit.
+// firstPass waits at the start until the files of the busiest programs have been read, because these programs have no samples
+// before that. It returns when there has been nothing to read for a while, or after passLimit.
 func (r *processReader) firstPass(ctx context.Context) {
 	tick := time.NewTicker(passTick)
 	defer tick.Stop()
@@ -137,7 +138,7 @@ func surviving(f func()) (panicked any) {
 	return nil
 }
 
-// avoided has the processes that are not read: start times by PID.
+// avoided lists the processes that must not be read. It maps their PIDs to start times.
 type avoided map[uint32]uint64
 
 // parseAvoided parses a comma-separated list of PID:START.

@@ -16,40 +16,40 @@ import (
 // maxProcs is the number of processes that are remembered.
 const maxProcs = 8192
 
-// A process that is older than settleTime is assumed to keep its namespaces for checkInterval. No PID is reused that soon,
-// because the kernel assigns all others first.
+// A process that is older than settleTime is assumed to keep its namespaces for checkInterval. No PID is reused within this time,
+// because the kernel assigns all other PIDs first.
 const (
 	settleTime    = uint64(10 * time.Second)
 	checkInterval = uint64(time.Second)
 )
 
-// exeInterval is the time between two checks of a process's executable, which execve changes.
+// exeInterval is the time between two checks of a process's executable, which can change with execve.
 const exeInterval = time.Second
 
-// proc describes a process at the time of its samples. It does not change.
+// proc describes a process at the time of its samples. The process data are immutable.
 type proc struct {
 	wire.Proc
-	language   wire.FrameType // the language of the interpreter, by the executable
-	told       bool           // it has a sample
-	generation uint32         // of the writer's tables with id
+	language   wire.FrameType // the interpreter's language, derived from the executable
+	told       bool           // it has had a sample
+	generation uint32         // the generation of the writer's tables that id belongs to
 	id         uint32
 }
 
-// known is the remembered data of a PID.
+// known holds the remembered data for a PID.
 type known struct {
 	*proc
-	alive uint64 // the last time, since boot, at which it is known to have the PID
-	// The times of the last reads of the process, since boot, and of its executable.
+	alive uint64 // the last time, since boot, when the process is known to have had the PID
+	// These are the times, since boot, when the process and its executable were last read.
 	checked uint64
 	looked  time.Time
 }
 
-// procs finds the process of a sample. Samples are read up to a quarter of a second late, when another process may have the PID.
-// It is for one goroutine.
+// procs finds the process that a sample belongs to. Samples are read up to a quarter of a second late, when another process may
+// already have the PID. procs is not safe for concurrent use.
 type procs struct {
-	exits *exits // nil: processes that have ended are unknown
+	exits *exits // nil: exited processes are unknown
 	pids  map[uint32]known
-	// suspended is the lag of the clock of samples (CLOCK_MONOTONIC) behind the time since boot.
+	// suspended is how far the clock of samples (CLOCK_MONOTONIC) lags behind the time since boot.
 	suspended uint64
 	synced    time.Time
 }
@@ -74,7 +74,7 @@ func (p *procs) bootTime(ktime uint64) uint64 {
 	return ktime + p.suspended
 }
 
-// get returns the process that had pid at the time of a sample. Its start time is 0 if it is unknown.
+// get returns the process that had the PID pid at the time of a sample. If the process is unknown, the start time is 0.
 func (p *procs) get(pid uint32, ktime uint64) *proc {
 	at := p.bootTime(ktime)
 	old, there := p.pids[pid]
@@ -82,7 +82,7 @@ func (p *procs) get(pid uint32, ktime uint64) *proc {
 		return old.proc
 	}
 	now := clock(unix.CLOCK_BOOTTIME)
-	// The sample belongs to a process that started before it and ended after it.
+	// The sample belongs to a process that started before the sample and exited after it.
 	if p.exits != nil {
 		e, ended := p.exits.get(pid)
 		if ended && e.start <= at && p.bootTime(e.ended) >= at {
@@ -98,8 +98,8 @@ func (p *procs) get(pid uint32, ktime uint64) *proc {
 	if err == nil && start <= at {
 		return p.remember(pid, old, start, mntns, now, true)
 	}
-	// The process may have ended, or called execve, since the first check. Samples after its recorded end still belong to it: a
-	// later process with the PID would be in /proc, or recorded in its place.
+	// The process may have exited or called execve since the first check. Samples after the recorded exit still belong to this
+	// process. A later process with the PID would be in /proc, or would have replaced the record.
 	if p.exits != nil {
 		if e, ok := p.exits.get(pid); ok && e.start <= at {
 			return p.remember(pid, old, e.start, e.mntns, max(at, p.bootTime(e.ended)), false)
@@ -108,14 +108,14 @@ func (p *procs) get(pid uint32, ktime uint64) *proc {
 	return &proc{Proc: wire.Proc{PID: pid}}
 }
 
-// settled reports whether a PID still belongs to the known process, by the recorded ends of processes. Reading /proc for every
-// sample would cost too much. A young process is read each time, because it may still enter a container.
+// settled uses the recorded exits to decide whether a PID still belongs to the known process. Reading /proc for every sample
+// would cost too much. A young process is read each time, because it may still enter a container.
 func (p *procs) settled(k known, last exit, now uint64) bool {
 	return k.Start != 0 && now-min(now, k.Start) > settleTime && now-min(now, k.checked) < checkInterval && p.bootTime(last.ended) < k.checked
 }
 
-// remember records the process that has a PID until alive. It returns the same proc while nothing changes. running is false for
-// an ended process, which is not in /proc.
+// remember records which process has a PID, at least until alive. It returns the same proc as long as nothing changes. running is
+// false for an exited process, which is not in /proc.
 func (p *procs) remember(pid uint32, old known, start, mntns, alive uint64, running bool) *proc {
 	same := old.proc != nil && sameStart(old.Start, start) && old.MntNS == mntns
 	if same {
@@ -145,7 +145,7 @@ func (p *procs) remember(pid uint32, old known, start, mntns, alive uint64, runn
 	return k.proc
 }
 
-// sameStart compares two start times. Those from /proc are rounded down to tick.
+// sameStart compares two start times. Start times from /proc are rounded down to tick.
 func sameStart(a, b uint64) bool { return a/tick == b/tick }
 
 // tick is the unit of start times in /proc, in nanoseconds.
@@ -177,7 +177,7 @@ func executable(pid uint32) string {
 	return name[:min(len(name), 128)]
 }
 
-// languageOf returns the language of an interpreter by the executable's name.
+// languageOf derives an interpreter's language from the executable's name.
 func languageOf(exe string) wire.FrameType {
 	for _, i := range []struct {
 		prefix string
@@ -188,7 +188,7 @@ func languageOf(exe string) wire.FrameType {
 		{"luajit", wire.FrameLua},
 	} {
 		rest, ok := strings.CutPrefix(exe, i.prefix)
-		// python3.11, php-fpm8.2, beam.smp, but not nodemon or javac.
+		// This matches python3.11, php-fpm8.2 and beam.smp, but not nodemon or javac.
 		if ok && (rest == "" || !isLetter(rest[0])) {
 			return i.frame
 		}

@@ -19,8 +19,8 @@ import (
 // nobody is a UID and GID that own no files.
 const nobody = 65534
 
-// readFiles reads the files, and decodes the process contexts, that it receives by the socket at descriptor 3. It has no other
-// rights, and runs until the other end is closed. memory is its memory limit in bytes.
+// readFiles reads the files and decodes the process contexts that it receives through the socket, descriptor 3. It drops all
+// privileges first, and runs until the other end is closed. memory is the memory limit in bytes.
 func readFiles(memory uint64, logger *slog.Logger) error {
 	conn, err := symtab.NewConn(os.NewFile(3, "socket"))
 	if err != nil {
@@ -35,10 +35,10 @@ func readFiles(memory uint64, logger *slog.Logger) error {
 	return parse.Here{}.Serve(conn, int64(memory/3*2), decodeContext)
 }
 
-// arena is the size of the steps in which Go's heap grows. Reserved address space counts towards the limit, too.
+// arena is the size of the steps in which Go's heap grows. Reserved address space also counts towards the limit.
 const arena = 64 << 20
 
-// confine drops all rights of this process. After that, it can only read the files that it receives.
+// confine drops all privileges of this process. Afterwards, the process can only read the files that it receives.
 func confine(memory uint64) error {
 	limits := map[int]uint64{unix.RLIMIT_DATA: memory + 2*arena, unix.RLIMIT_CORE: 0, unix.RLIMIT_FSIZE: 0, unix.RLIMIT_NOFILE: 64}
 	for what, limit := range limits {
@@ -47,7 +47,7 @@ func confine(memory uint64) error {
 		}
 	}
 	if os.Getuid() == 0 {
-		// If these calls fail, the process has no relevant capability, and the filter still applies.
+		// If these calls fail, the process has no relevant capability. The filter applies anyway.
 		_ = syscall.Setgroups(nil)
 		_ = syscall.Setresgid(nobody, nobody, nobody)
 		_ = syscall.Setresuid(nobody, nobody, nobody)
@@ -69,8 +69,8 @@ func dropCapabilities() error {
 	return nil
 }
 
-// calls has the system calls that reading and Go's runtime need. With them, the process can open no file, start no program, and
-// send only by the socket.
+// calls lists the system calls that reading and Go's runtime need. With these calls, the process cannot open files or start
+// programs, and can send data only through the socket.
 var calls = []uint32{
 	unix.SYS_READ, unix.SYS_WRITE, unix.SYS_PREAD64, unix.SYS_LSEEK, unix.SYS_FSTAT, unix.SYS_CLOSE, unix.SYS_FCNTL,
 	unix.SYS_RECVMSG, unix.SYS_SENDMSG, unix.SYS_RECVFROM, unix.SYS_SENDTO, unix.SYS_SHUTDOWN,
@@ -82,7 +82,8 @@ var calls = []uint32{
 	unix.SYS_GETPID, unix.SYS_GETTID, unix.SYS_SET_ROBUST_LIST, unix.SYS_RSEQ, unix.SYS_EXIT, unix.SYS_EXIT_GROUP,
 }
 
-// callFilter allows calls, and clone for threads. All other calls fail with EPERM. Offsets are from struct seccomp_data.
+// callFilter allows the system calls in calls, and clone for threads. All other calls fail with EPERM. Offsets refer to struct
+// seccomp_data.
 func callFilter() []bpf.Instruction {
 	deny := bpf.RetConstant{Val: unix.SECCOMP_RET_ERRNO | uint32(unix.EPERM)}
 	allow := bpf.RetConstant{Val: unix.SECCOMP_RET_ALLOW}

@@ -19,35 +19,35 @@ import (
 )
 
 const (
-	// flushInterval is the time between two writes of stacks. Each write costs both programs more than a hundred stacks do.
-	// Stacks of new processes and files are written at once, because the reader must open the files before the process ends.
+	// flushInterval is the time between two writes of stacks. For both programs, a write costs more than a hundred stacks. Stacks
+	// with new processes or files are written immediately, because the reader must open the files before the process exits.
 	// pollInterval is the time between two reads of stacks from the kernel.
 	flushInterval = time.Second
 	pollInterval  = 250 * time.Millisecond
 	// beat is the longest time between two writes, even without stacks.
 	beat = flushInterval + pollInterval
-	// maxPending limits the events that wait to be written. From flushThreshold on, they are written early. maxStacks limits the
-	// kept stacks.
+	// maxPending limits the events that wait to be written. From flushThreshold on, events are written early. maxStacks limits
+	// the stacks that are kept.
 	maxPending     = 1 << 15
 	flushThreshold = maxPending / 8
 	maxStacks      = wire.MaxStacks * 3 / 4
-	// maxKept limits the total frames of the kept stacks, because recursion makes deep stacks.
+	// maxKept limits the total number of frames in the kept stacks, because recursion makes stacks deep.
 	maxKept = 2 << 20
-	// memoryInterval is the time between two measurements of kernel memory. The first comes after firstMemory.
+	// memoryInterval is the time between two measurements of kernel memory. The first measurement takes place after firstMemory.
 	memoryInterval = time.Minute
 	firstMemory    = 5 * time.Second
 )
 
 // entry is a distinct stack.
 type entry struct {
-	frames     libpf.Frames // keeps the handles alive that form its key
+	frames     libpf.Frames // keeps the handles in the map key alive
 	abort      uint32
 	languages  uint32 // a bit for each wire.FrameType in the stack
-	generation uint32 // of the writer's tables with id
+	generation uint32 // the generation of the writer's tables that id belongs to
 	id         uint32
 }
 
-// event is an event of a gadget's program, which has chosen its ID.
+// event is an event from a gadget's program, which also chose the ID.
 type event struct {
 	id    uint64
 	stack *entry
@@ -55,8 +55,8 @@ type event struct {
 	said
 }
 
-// sampler collects the stacks of gadgets' events in the goroutine of run. It writes them in another goroutine, so that a slow
-// reader does not block it.
+// sampler collects the stacks of gadgets' events in the goroutine of run. Another goroutine writes them, so that a slow reader
+// does not block collecting.
 type sampler struct {
 	config   config
 	log      *slog.Logger
@@ -65,28 +65,28 @@ type sampler struct {
 	procs    *procs
 	brought  brought
 
-	// These belong to the current event.
+	// The following fields belong to the current event.
 	pid   uint32
 	ktime uint64
 
-	flushed time.Time // last write at the interval
-	woken   time.Time // last request to write
+	flushed time.Time // last regular write
+	woken   time.Time // last request for a write
 
 	mu      sync.Mutex
 	stacks  map[string]*entry
-	kept    int // frames in stacks
+	kept    int // number of frames in stacks
 	events  []event
 	stats   wire.Stats
 	loaded  bool // the writer must report that the eBPF programs are loaded
 	started *wire.Ready
-	renew   bool // stacks was cleared, so the tables must be cleared, too
-	news    bool // events has new processes or files
+	renew   bool // stacks was cleared, so the tables must also be cleared
+	news    bool // events contains new processes or files
 	failed  bool
 	broken  chan error
 
-	// These belong to the writing goroutine.
+	// The following fields belong to the writing goroutine.
 	out        *table
-	handed     []event // the memory of the last written events
+	handed     []event // the events written last, whose memory is reused
 	measured   time.Time
 	measure    time.Duration // time until the next measurement
 	memory     uint64
@@ -105,7 +105,7 @@ func newSampler(out *wire.Writer, c config, n *counters, logger *slog.Logger) *s
 	return s
 }
 
-// works tells the reader that this program can work on this machine.
+// works reports to the reader that this program works on this machine.
 func (s *sampler) works() {
 	s.mu.Lock()
 	s.loaded = true
@@ -113,7 +113,7 @@ func (s *sampler) works() {
 	s.wake()
 }
 
-// ready tells the reader that sampling has begun.
+// ready reports to the reader that sampling has begun.
 func (s *sampler) ready(r wire.Ready) {
 	s.mu.Lock()
 	s.started = &r
@@ -121,7 +121,7 @@ func (s *sampler) ready(r wire.Ready) {
 	s.wake()
 }
 
-// wake requests the writing of events.
+// wake requests a write of events.
 func (s *sampler) wake() {
 	select {
 	case s.due <- struct{}{}:
@@ -129,7 +129,7 @@ func (s *sampler) wake() {
 	}
 }
 
-// drained is called when all samples from the kernel are handled. It requests the writing, so that no separate timer wakes this
+// drained is called when all samples from the kernel are handled. It requests writes, so that no additional timer wakes this
 // process.
 func (s *sampler) drained(now time.Time) {
 	s.mu.Lock()
@@ -145,15 +145,15 @@ func (s *sampler) drained(now time.Time) {
 	}
 }
 
-// close writes the remaining events and ends the writing.
+// close writes the remaining events and stops the writing goroutine.
 func (s *sampler) close() {
 	close(s.stop)
 	<-s.done
 }
 
-// run handles samples until ctx ends, and then the remaining ones.
+// run handles samples until ctx ends. It then handles the remaining samples.
 func (s *sampler) run(ctx context.Context, t *running) error {
-	// Make a fault in a truncated mapped file a panic that can be recovered.
+	// Turn a fault in a truncated mapped file into a panic, which can be recovered.
 	debug.SetPanicOnFault(true)
 	for {
 		select {
@@ -178,9 +178,9 @@ func (s *sampler) run(ctx context.Context, t *running) error {
 	}
 }
 
-// handle converts a sample, which calls ReportTraceEvent.
+// handle passes a sample to the profiler, which converts it and calls ReportTraceEvent.
 func (s *sampler) handle(t *running, x *libpf.EbpfTrace) {
-	if x == nil { // the profiler marks the end of the kernel's data this way
+	if x == nil { // nil marks the end of the data from the kernel
 		s.drained(time.Now())
 		return
 	}
@@ -246,7 +246,7 @@ func (s *sampler) ReportTraceEvent(t *libpf.Trace, m *samples.TraceEventMeta) er
 		s.stats.NoProcess++
 	case !p.told:
 		p.told, s.news = true, true
-		// On a busy machine, handling all samples is slow, and the process may end before that.
+		// On a busy machine, handling all samples is slow, and the process may exit in the meantime.
 		if now := time.Now(); now.Sub(s.woken) >= pollInterval {
 			s.woken = now
 			s.wake()
@@ -279,13 +279,13 @@ func (s *sampler) count(e *entry, p *proc) {
 	}
 }
 
-// framesKey identifies a stack by the handles of its frames. The profiler's own hash ignores differences between interpreters'
-// frames. The key is valid as long as the frames.
+// framesKey identifies a stack by the handles of its frames. The profiler's own hash ignores differences between interpreter
+// frames. The key is valid as long as the frames are kept.
 func framesKey(f libpf.Frames) string {
 	return unsafe.String((*byte)(unsafe.Pointer(unsafe.SliceData(f))), len(f)*int(unsafe.Sizeof(f[0])))
 }
 
-// newEntry makes an entry from a sample's frames.
+// newEntry creates an entry from a sample's frames.
 func newEntry(frames libpf.Frames) *entry {
 	e := &entry{frames: slices.Clip(frames)}
 	for _, h := range frames {
@@ -301,7 +301,7 @@ func newEntry(frames libpf.Frames) *entry {
 	return e
 }
 
-// write writes at each request until stop is closed.
+// write writes upon each request until stop is closed.
 func (s *sampler) write() {
 	defer close(s.done)
 	quiet := time.NewTimer(beat)

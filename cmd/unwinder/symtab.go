@@ -10,8 +10,8 @@ import (
 	"go.opentelemetry.io/ebpf-profiler/process"
 )
 
-// withRubySymbols returns a view of a mapped file in which the profiler finds Ruby's stack. The profiler searches only libruby's .symtab
-// for the variable ruby_current_ec. Distributions strip that section, but .dynsym has the variable as well.
+// withRubySymbols returns a view of a mapped file in which the profiler finds Ruby's stack. The profiler searches only libruby's
+// .symtab for the variable ruby_current_ec. Distributions strip this section, but .dynsym also lists the variable.
 func withRubySymbols(f process.ReadAtCloser, m *process.RawMapping) process.ReadAtCloser {
 	if strings.HasPrefix(path.Base(m.Path), "libruby") {
 		return dynsymAsSymtab(f)
@@ -19,13 +19,13 @@ func withRubySymbols(f process.ReadAtCloser, m *process.RawMapping) process.Read
 	return f
 }
 
-// The names of the two sections with the bytes around them. Both have the same length.
+// These are the names of the two sections, with the bytes around them. Both texts have the same length.
 const (
 	dynsymName = "\x00.dynsym\x00"
 	symtabName = "\x00.symtab\x00"
 )
 
-// dynsymAsSymtab returns a view of an ELF file without .symtab in which .dynsym has that name. Other files are returned
+// dynsymAsSymtab returns a view of an ELF file without .symtab, in which .dynsym is called .symtab. Other files are returned
 // unchanged.
 func dynsymAsSymtab(f process.ReadAtCloser) process.ReadAtCloser {
 	elf, err := pfelf.NewFile(f, 0, false)
@@ -51,16 +51,16 @@ func dynsymAsSymtab(f process.ReadAtCloser) process.ReadAtCloser {
 	return &patched{f, []patch{{int64(names.Offset) + int64(at), symtabName}}}
 }
 
-// maxSectionNames limits the size of a file's section names.
+// maxSectionNames limits the size of a file's section name table.
 const maxSectionNames = 1 << 20
 
-// patched is a file with replaced parts, in order.
+// patched is a file in which parts are replaced. The patches are in ascending order.
 type patched struct {
 	process.ReadAtCloser
 	patches []patch
 }
 
-// patch is data that replaces a part of a file in reads.
+// patch is data that reads return instead of a part of the file.
 type patch struct {
 	at   int64
 	with string

@@ -14,10 +14,10 @@ import (
 	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/unwinder/wire"
 )
 
-// table tracks which entries were written. It is for one goroutine.
+// table tracks which entries were written. It is not safe for concurrent use.
 type table struct {
 	w          *wire.Writer
-	generation uint32 // starts at 1: unwritten entries have 0
+	generation uint32 // starts at 1, because unwritten entries have 0
 	files      map[libpf.FrameMappingFile]uint32
 	mappings   map[libpf.FrameMapping]uint32
 	frames     map[unique.Handle[libpf.Frame]]uint32
@@ -31,7 +31,7 @@ func newTable(w *wire.Writer) *table {
 	}
 }
 
-// reset clears the tables. The reader does the same.
+// reset clears the tables here and in the reader.
 func (t *table) reset() {
 	t.generation++
 	clear(t.files)
@@ -47,7 +47,7 @@ func (t *table) unwound(e event) {
 	t.w.Unwound(e.id, e.stack.id, e.proc.id, &s)
 }
 
-// prepare assigns IDs to a stack and a process.
+// prepare makes sure that a stack and a process have current IDs.
 func (t *table) prepare(e *entry, p *proc) {
 	if !t.w.Fits(min(len(e.frames), wire.MaxDepth)) {
 		t.reset()
@@ -70,7 +70,7 @@ func (t *table) stack(e *entry) uint32 {
 	return t.w.Stack(t.ids, e.abort)
 }
 
-// frame returns a frame's ID, or 0 for a pseudo frame with the reason for the stack's end.
+// frame returns a frame's ID. It returns 0 for a pseudo frame, which states why the stack ends.
 func (t *table) frame(h unique.Handle[libpf.Frame]) uint32 {
 	if id, ok := t.frames[h]; ok {
 		return id
@@ -82,7 +82,7 @@ func (t *table) frame(h unique.Handle[libpf.Frame]) uint32 {
 	w := wire.Frame{
 		Type: frameType(f.Type), Function: f.FunctionName.String(), File: f.SourceFile.String(), Line: uint64(f.SourceLine),
 	}
-	// In interpreters' frames, this is a line or an offset in their code.
+	// In interpreter frames, AddressOrLineno is a line, or an offset in the interpreted code.
 	if w.Type == wire.FrameNative || w.Type == wire.FrameGo || w.Type == wire.FrameKernel {
 		w.Address = uint64(f.AddressOrLineno)
 	}
@@ -112,20 +112,20 @@ func (t *table) file(f libpf.FrameMappingFile) uint32 {
 	v := f.Value()
 	w := wire.File{Name: v.FileName.String(), GNUBuildID: v.GnuBuildID, GoBuildID: v.GoBuildID}
 	copy(w.Version[:], v.FileID.Bytes())
-	w.Hash = w.Version // for the kernel's files, which are not in executables
+	w.Hash = w.Version // for kernel files, which are not in executables
 	if seen, ok := executables.get(f); ok {
 		copy(w.Hash[:], seen.hash.Bytes())
 		w.Path, w.Device, w.Inode, w.Proc, w.Low, w.High = seen.path, seen.device, seen.inode, seen.pid, seen.low, seen.high
 	}
 	if w.Path == vdsoPath {
-		w.Path = "" // not a file
+		w.Path = "" // the vDSO is not a file
 	}
 	id := t.w.File(&w)
 	t.files[f] = id
 	return id
 }
 
-// seenFile is where a file was first seen.
+// seenFile describes where a file was first seen.
 type seenFile struct {
 	path          string
 	hash          libpf.FileID
@@ -134,10 +134,10 @@ type seenFile struct {
 	low, high     uint64
 }
 
-// maxFiles is the number of files that are remembered.
+// maxFiles limits the files that are remembered.
 const maxFiles = 8192
 
-// executables has the files that the profiler has read.
+// executables holds the files that the profiler has read.
 var executables = seenFiles{m: map[libpf.FrameMappingFile]seenFile{}}
 
 type seenFiles struct {
@@ -214,7 +214,7 @@ func frameType(t libpf.FrameType) wire.FrameType {
 	return wire.FrameUnknown
 }
 
-// kernelMemory returns the memory of this process's eBPF maps and programs, as the kernel reports it.
+// kernelMemory returns the memory that this process's eBPF maps and programs use, as reported by the kernel.
 func kernelMemory() uint64 {
 	const dir = "/proc/self/fdinfo"
 	entries, err := os.ReadDir(dir)

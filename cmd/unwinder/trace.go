@@ -26,14 +26,14 @@ const (
 	clockInterval   = 3 * time.Minute
 	// drainTime is longer than the profiler's poll interval.
 	drainTime = 300 * time.Millisecond
-	// eventRoom sizes the kernel's buffer of stacks, in samples per second and CPU. A sample has room for 25 KiB. A stack takes 1
-	// KiB on average.
+	// eventRoom determines the size of the kernel's stack buffer, in samples per second and CPU. Each sample gets 25 KiB. A stack
+	// takes 1 KiB on average.
 	eventRoom = 20
 )
 
 type config struct {
 	scale     int
-	chains    []wire.ChainKind // the chains that gadgets' programs may call
+	chains    []wire.ChainKind // chains that gadgets' programs may call
 	languages string
 	spans     bool
 	labels    []string
@@ -53,7 +53,7 @@ func (c config) check() error {
 	return err
 }
 
-// interpreters converts the list of languages. Native code is always unwound.
+// interpreters converts the list of languages for the profiler. Native code is always unwound.
 func (c config) interpreters() (interpreterconfig.Config, error) {
 	if c.languages == "all" {
 		return interpreterconfig.AllInterpreters(), nil
@@ -107,7 +107,7 @@ func start(ctx context.Context, c config, s *sampler, logger *slog.Logger) (*run
 	if !c.spans && len(c.labels) == 0 {
 		languages.Go.Labels.Disabled = true
 	}
-	// The reader of the frames names Go's functions by address, like other native code, and adds inlined ones.
+	// The frame reader names Go functions by address, like other native code, and adds inlined functions.
 	languages.Go.Symbolization.Disabled = true
 	profilerlog.SetLogger(*logger.With("from", "profiler"))
 	metrics.Start(s.meter)

@@ -1,7 +1,7 @@
 // Package backends checks requests for data that receivers of OTLP profiles reject, drop silently or show incorrectly.
 //
-// Every rule names its source: the repository and the file of the receiver. Package otlpcheck has the protocol's rules. Receivers
-// that run in the tests need no rules for what they reject themselves.
+// Every rule names its source: the receiver's repository and file. Package otlpcheck contains the protocol's rules. A receiver
+// that the tests run needs no rules for data that it rejects itself.
 package backends
 
 import (
@@ -35,7 +35,7 @@ var backends = map[string]func(c *checker){
 // Backends returns the names of the receivers, sorted.
 func Backends() []string { return slices.Sorted(maps.Keys(backends)) }
 
-// rules has every rule that rule has made. Each ID begins with the name of its receiver.
+// rules holds every rule that the function rule has created. Each ID begins with the name of its receiver.
 var rules []otlpcheck.Rule
 
 func rule(id, text, source string) otlpcheck.Rule {
@@ -44,7 +44,7 @@ func rule(id, text, source string) otlpcheck.Rule {
 	return r
 }
 
-// Rules returns the rules of a receiver. An unknown receiver has none.
+// Rules returns the rules of a receiver. For an unknown receiver, it returns none.
 func Rules(name string) []otlpcheck.Rule {
 	if name == Collector {
 		return collectorRules
@@ -64,7 +64,7 @@ func Check(name string, req *collectorpb.ExportProfilesServiceRequest) []error {
 	return c.errs
 }
 
-// CheckBytes decodes a body and checks it as Check does. It finds fields that the receiver would mistake for others.
+// CheckBytes decodes a body and checks it as Check does. It also finds fields that the receiver would misread as other fields.
 func CheckBytes(name string, body []byte) []error {
 	req := &collectorpb.ExportProfilesServiceRequest{}
 	if err := proto.Unmarshal(body, req); err != nil {
@@ -73,7 +73,7 @@ func CheckBytes(name string, body []byte) []error {
 	return append(broken(req, otlpcheck.RuleUnknownField), Check(name, req)...)
 }
 
-// broken returns the places where a request breaks one of these rules of the protocol.
+// broken returns the places where a request breaks one of these protocol rules.
 func broken(req *collectorpb.ExportProfilesServiceRequest, rules ...otlpcheck.Rule) []error {
 	return slices.DeleteFunc(otlpcheck.Check(req), func(err error) bool {
 		var v *otlpcheck.Violation
@@ -122,8 +122,8 @@ func (c *checker) attributes(indices []int32) []attribute {
 	return attrs
 }
 
-// text returns the string value of the attribute with that key. It returns false if there is none,
-// or if the value is not a plain string.
+// text returns the string value of the attribute with that key. It returns false if the attribute
+// is missing or its value is not a plain string.
 func (c *checker) text(indices []int32, key string) (string, bool) {
 	for _, a := range c.attributes(indices) {
 		if a.key == key {
@@ -137,7 +137,7 @@ func (c *checker) text(indices []int32, key string) (string, bool) {
 	return "", false
 }
 
-// keyValues turns a resource's or a scope's attributes into attributes.
+// keyValues converts the attributes of a resource or a scope.
 func keyValues(list []*commonpb.KeyValue) []attribute {
 	attrs := make([]attribute, 0, len(list))
 	for _, kv := range list {

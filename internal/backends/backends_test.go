@@ -31,8 +31,8 @@ func keyValue(key, value string) *commonpb.KeyValue {
 	return &commonpb.KeyValue{Key: key, Value: text(value)}
 }
 
-// valid returns a request that every receiver takes and shows: timestamps only, as Elastic and
-// devfiler want it.
+// valid returns a request that every receiver accepts and shows. Its samples have only timestamps, as Elastic and devfiler
+// require.
 func valid() *collectorpb.ExportProfilesServiceRequest {
 	return &collectorpb.ExportProfilesServiceRequest{
 		Dictionary: &profilespb.ProfilesDictionary{
@@ -78,7 +78,7 @@ func valid() *collectorpb.ExportProfilesServiceRequest {
 	}
 }
 
-// validFor is valid in the form that one receiver wants.
+// validFor returns valid's request in the form that one receiver requires.
 func validFor(name string) *collectorpb.ExportProfilesServiceRequest {
 	r := valid()
 	switch name {

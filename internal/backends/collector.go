@@ -2,9 +2,8 @@ package backends
 
 import "github.com/ig-otel-profiles/ig-otel-profiles/internal/otlpcheck"
 
-// collectorRules are the rules of the profiling SIG's conformance checker, and the limit of the Collector's gRPC receiver. The
-// Collector's components are tested with that checker:
-// https://github.com/open-telemetry/sig-profiling/blob/main/profcheck/check.go.
+// collectorRules are the rules of the profiling SIG's conformance checker, and the size limit of the Collector's gRPC receiver.
+// The Collector's own tests use that checker: https://github.com/open-telemetry/sig-profiling/blob/main/profcheck/check.go.
 var collectorRules = []otlpcheck.Rule{
 	otlpcheck.RuleUTF8, otlpcheck.RuleSize, otlpcheck.RuleNotEmpty,
 	otlpcheck.RuleTablePresent, otlpcheck.RuleTableZero, otlpcheck.RuleDuplicate, otlpcheck.RuleOrphan,

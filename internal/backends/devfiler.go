@@ -7,8 +7,8 @@ import (
 	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/dictionary"
 )
 
-// devfilerFrameTypes are the frame types that devfiler knows. It rejects requests with others of the semantic conventions, such as
-// rust.
+// devfilerFrameTypes are the frame types that devfiler knows. It rejects requests with other types from the semantic conventions,
+// such as rust.
 var devfilerFrameTypes = []string{
 	"native", "kernel", "jvm", "perl", "cpython", "php", "phpjit", "ruby", "dotnet", "v8js", "beam", "go", "abort-marker",
 }
@@ -76,7 +76,7 @@ func checkDevfiler(c *checker) {
 	}
 }
 
-// isFileID reports whether devfiler can read an ID: in hexadecimal or in URL-safe base64.
+// isFileID reports whether devfiler can read an ID, which must be in hexadecimal or URL-safe base64.
 func isFileID(id string) bool {
 	if htlHash.MatchString(id) {
 		return true

@@ -69,7 +69,7 @@ func checkElastic(c *checker) {
 	}
 }
 
-// usedLocations returns the locations that samples reach.
+// usedLocations returns the locations that samples use.
 func (c *checker) usedLocations() map[int32]bool {
 	used := map[int32]bool{}
 	for p := range dictionary.Profiles(c.req) {

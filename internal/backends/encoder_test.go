@@ -11,17 +11,17 @@ import (
 	"google.golang.org/protobuf/proto"
 )
 
-// node is a busy node: containers with threads that all run the same few functions.
+// node simulates a busy node with several containers, whose threads all run the same few functions.
 type node struct {
 	containers, threads int
-	// frames makes a stack; resource and attributes extend those of every sample.
+	// frames builds a stack. resource and attributes are added to every sample.
 	mapping    profile.Mapping
 	resource   []profile.Attribute
 	attributes []profile.Attribute
-	noThreads  bool // leaves thread.name out
+	noThreads  bool // omits thread.name
 }
 
-// encode returns the messages of some windows of on-CPU samples.
+// encode returns the messages for several windows of on-CPU samples.
 func (n node) encode(t *testing.T, cfg profile.Config, windows int) [][]byte {
 	t.Helper()
 	cfg.Scope = profile.Scope{Name: "profile_cpu", Version: "v1"}
@@ -74,7 +74,7 @@ var (
 	withHash = profile.Mapping{File: "/usr/bin/app", HTLHash: "0123456789abcdef0123456789abcdef"}
 )
 
-// TestEncoder checks what this project's encoder writes.
+// TestEncoder checks the output of this project's encoder.
 func TestEncoder(t *testing.T) {
 	service := profile.Attribute{Key: "service.name", Value: profile.String("shop")}
 	host := profile.Attribute{Key: "host.id", Value: profile.String("h1")}
@@ -139,8 +139,8 @@ func TestEncoderWrongForABackend(t *testing.T) {
 	}
 }
 
-// TestBusyNode counts Pyroscope's series of a busy node, which do not depend on the number of windows. The preset gives one per
-// container; with thread.name, there is one per thread name and container.
+// TestBusyNode counts the series that Pyroscope creates for a busy node. Their number does not depend on the number of windows.
+// With the preset, there is one series per container. With thread.name, there is one per thread name and container.
 func TestBusyNode(t *testing.T) {
 	const containers, threads, windows = 25, 10, 5 // more than the 20 services of a node
 	for _, tc := range []struct {

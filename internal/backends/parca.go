@@ -9,14 +9,14 @@ import (
 	"google.golang.org/protobuf/proto"
 )
 
-// Parca's sources, of v0.28.0. They read OTLP 1.10.
+// Parca's sources at v0.28.0, which reads OTLP 1.10.
 const (
 	parcaNormalizer = "parca-dev/parca pkg/normalizer/otel.go"
 	parcaEncode     = "parca-dev/parca pkg/profile/encode.go"
 )
 
-// Parca's rules cover data that it shows incorrectly or drops silently. They leave out what it rejects: test/backends sends the
-// messages of every gadget to a real Parca.
+// Parca's rules cover data that Parca shows incorrectly or drops silently. Data that it rejects needs no rule: test/backends sends
+// every gadget's messages to a real Parca.
 var (
 	parcaString    = rule("parca-string", "an attribute is a text: everything else is dropped silently", parcaNormalizer)
 	parcaCollision = rule("parca-collision", "no two attributes of a sample with different values have the same name in letters, digits and '_'", parcaNormalizer)
@@ -60,7 +60,7 @@ func (c *checker) parcaKeyValues(path string, list []*commonpb.KeyValue) {
 	}
 }
 
-// isText reports whether Parca makes a label of a value.
+// isText reports whether Parca turns a value into a label.
 func isText(v *commonpb.AnyValue) bool { return strings.TrimSpace(v.GetStringValue()) != "" }
 
 func (c *checker) parcaProfile(p dictionary.Profile) {

@@ -40,7 +40,7 @@ const (
 	pyroscopeMaxAhead        = 10 * time.Minute
 )
 
-// These are Pyroscope's rules beyond the protocol's. In test/backends, a real Pyroscope takes the messages of every gadget.
+// These are Pyroscope's rules in addition to the protocol's. In test/backends, a real Pyroscope accepts every gadget's messages.
 var (
 	pyroscopeName         = rule("pyroscope-name", "the profile's name is a metric name: that is the period type if the period is not 0, or else the attribute __name__ of samples", pyroscopeConvert)
 	pyroscopeValues       = rule("pyroscope-values", "a sample has one value, or timestamps without values", pyroscopeConvert)
@@ -68,7 +68,7 @@ var (
 type Series struct {
 	// Labels include the four that Pyroscope adds. In their names, '_' replaces '.', as in Pyroscope's storage.
 	Labels map[string]string
-	// Type is the profile type, name:sample type:sample unit:period type:period unit.
+	// Type is the profile type in the form name:sample type:sample unit:period type:period unit.
 	Type string
 }
 
@@ -82,8 +82,8 @@ func (s Series) Key() string {
 	return b.String()
 }
 
-// PyroscopeSeries returns the series that Pyroscope makes of a request, in the order of their first sample. Each profile type and
-// set of attributes of resource, scope and sample is a series.
+// PyroscopeSeries returns the series that Pyroscope creates from a request, in the order of their first samples. Each combination
+// of a profile type with resource, scope and sample attributes is one series.
 func PyroscopeSeries(req *collectorpb.ExportProfilesServiceRequest) []Series {
 	c := newChecker(req)
 	var list []Series
@@ -104,8 +104,8 @@ func PyroscopeSeries(req *collectorpb.ExportProfilesServiceRequest) []Series {
 	return list
 }
 
-// CheckPyroscopeWindow returns the profiles that Pyroscope refuses at the time now because of their
-// start. Check does not do that, because it has no clock.
+// CheckPyroscopeWindow returns the profiles that Pyroscope rejects at the time now because of their start time. Check omits this
+// rule because it has no clock.
 func CheckPyroscopeWindow(req *collectorpb.ExportProfilesServiceRequest, now time.Time) []error {
 	c := newChecker(req)
 	for p := range dictionary.Profiles(c.req) {
@@ -135,7 +135,7 @@ func (c *checker) pyroscopeTypes(p *profilespb.Profile) (name, sampleType, sampl
 	return nameType, sampleType, sampleUnit, periodType, periodUnit
 }
 
-// pyroscopeType returns the profile type of a series by its label __name__.
+// pyroscopeType returns the profile type of a series whose label __name__ is name.
 func (c *checker) pyroscopeType(p *profilespb.Profile, name string) string {
 	_, sampleType, sampleUnit, periodType, periodUnit := c.pyroscopeTypes(p)
 	return strings.Join([]string{name, sampleType, sampleUnit, periodType, periodUnit}, ":")
@@ -143,8 +143,8 @@ func (c *checker) pyroscopeType(p *profilespb.Profile, name string) string {
 
 type label struct{ name, value string }
 
-// pyroscopeValue returns an attribute's value as a label. An empty value makes no label. Numbers and lists with one text make
-// labels in newer releases only.
+// pyroscopeValue returns an attribute's value as a label. An empty value results in no label. Numbers and one-string lists become
+// labels only in newer releases.
 func pyroscopeValue(v *commonpb.AnyValue) string {
 	switch x := v.GetValue().(type) {
 	case *commonpb.AnyValue_StringValue:
@@ -214,7 +214,7 @@ func checkPyroscope(c *checker) {
 	}
 }
 
-// pyroscopeMappings finds mappings with functions in some locations only.
+// pyroscopeMappings finds mappings that have functions in only some of their locations.
 func (c *checker) pyroscopeMappings() {
 	bare, symbolized := map[int32]int{}, map[int32]int{}
 	for i, l := range c.dict.GetLocationTable() {
@@ -263,7 +263,7 @@ func (c *checker) pyroscopeProfile(p dictionary.Profile) {
 	}
 }
 
-// pyroscopeSeries checks the labels of a series before Pyroscope merges equal ones.
+// pyroscopeSeries checks a series' labels before Pyroscope merges duplicates.
 func (c *checker) pyroscopeSeries(path string, labels []label) {
 	if len(labels) > pyroscopeMaxLabels {
 		c.fail(path, pyroscopeLabels, "it has %d", len(labels))

@@ -1,4 +1,4 @@
-// Package collectortest runs the real OpenTelemetry Collector in tests. "make collector" builds it; the environment variable
+// Package collectortest runs the real OpenTelemetry Collector in tests. "make collector" builds it. The environment variable
 // E2E_BIN names its folder.
 package collectortest
 
@@ -38,8 +38,8 @@ type Collector struct {
 	GRPC, HTTP string
 }
 
-// New prepares a Collector with a pipeline that writes its input to a file. If exporters is set, the pipeline has these
-// exporters: a YAML map without the key. It skips the test if no Collector was built.
+// New prepares a Collector with a pipeline that writes its input to a file. exporters, if set, replaces the file exporter. It is a
+// YAML map with one exporter. New skips the test if no Collector was built.
 func New(t testing.TB, exporters string) *Collector {
 	t.Helper()
 	c := prepare(t)
@@ -61,9 +61,9 @@ service:
 	return c
 }
 
-// NewWithConfig prepares a Collector with a whole configuration. The configuration uses the environment variables LISTEN_GRPC and
-// LISTEN_HTTP for its addresses, and PROFILES_FILE for the file that Received reads. env adds variables, each NAME=value. It skips
-// the test if no Collector was built.
+// NewWithConfig prepares a Collector with a complete configuration. The environment variables LISTEN_GRPC and LISTEN_HTTP hold the
+// addresses that the configuration must use. PROFILES_FILE names the file that Received reads. env adds variables in the form
+// NAME=value. NewWithConfig skips the test if no Collector was built.
 func NewWithConfig(t testing.TB, config string, env ...string) *Collector {
 	t.Helper()
 	c := prepare(t)
@@ -88,7 +88,8 @@ func (c *Collector) configure(config string) {
 	c.t.Cleanup(c.Stop)
 }
 
-// FreeAddr returns a free loopback address. Its port is below Linux's ephemeral ports, so no connection takes it meanwhile.
+// FreeAddr returns a free loopback address. Its port is below Linux's ephemeral port range, so no outgoing connection can take it
+// in the meantime.
 func FreeAddr(t testing.TB) string {
 	t.Helper()
 	for range 100 {
@@ -127,7 +128,7 @@ func (c *Collector) Start() {
 	}
 }
 
-// Log returns its log.
+// Log returns the Collector's log.
 func (c *Collector) Log() string {
 	c.t.Helper()
 	text, err := os.ReadFile(filepath.Join(c.dir, "collector.log"))
@@ -135,13 +136,13 @@ func (c *Collector) Log() string {
 	return string(text)
 }
 
-// Signal sends it a signal.
+// Signal sends a signal to the Collector.
 func (c *Collector) Signal(s syscall.Signal) {
 	c.t.Helper()
 	require.NoError(c.t, c.cmd.Process.Signal(s))
 }
 
-// Stop ends a running Collector, frozen or not, in an orderly way.
+// Stop shuts a running Collector down gracefully, even if it is frozen.
 func (c *Collector) Stop() {
 	if c.cmd == nil {
 		return
@@ -152,7 +153,7 @@ func (c *Collector) Stop() {
 	c.cmd = nil
 }
 
-// Received returns the written requests.
+// Received returns the requests that the Collector has written.
 func (c *Collector) Received() []*collectorpb.ExportProfilesServiceRequest {
 	c.t.Helper()
 	text, err := os.ReadFile(c.output())
@@ -160,7 +161,7 @@ func (c *Collector) Received() []*collectorpb.ExportProfilesServiceRequest {
 	return c.parse(text)
 }
 
-// SoFar is Received for a running Collector. It leaves out an incomplete last request.
+// SoFar is like Received, but for a running Collector. It omits an incomplete last request.
 func (c *Collector) SoFar() []*collectorpb.ExportProfilesServiceRequest {
 	c.t.Helper()
 	text, err := os.ReadFile(c.output())

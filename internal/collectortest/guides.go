@@ -10,7 +10,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// Guides returns the text of all guides. It is for tests in folders two below the top.
+// Guides returns the text of all guides. It works only in tests two folders below the top of the repository.
 func Guides(t testing.TB) string {
 	t.Helper()
 	files, err := filepath.Glob("../../docs/guides/*.md")
@@ -25,7 +25,7 @@ func Guides(t testing.TB) string {
 	return all.String()
 }
 
-// Documented returns the YAML that stands between the markers of that name in the guides.
+// Documented returns the YAML between the guides' markers with that name.
 func Documented(t testing.TB, name string) string {
 	t.Helper()
 	block := regexp.MustCompile("(?s)<!-- begin config " + regexp.QuoteMeta(name) + " -->\n+```yaml\n(.*?)```\n+<!-- end config " + regexp.QuoteMeta(name) + " -->")

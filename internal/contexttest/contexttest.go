@@ -24,7 +24,7 @@ const Name = "OTEL_CTX"
 // Version is the version of the format.
 const Version = 2
 
-// Published is the context of this process. Its methods are for one goroutine.
+// Published is the context of this process. Its methods are not safe for concurrent use.
 type Published struct {
 	// Header is the mapping: signature, version, size of the payload, time, and the address of the payload.
 	Header  []byte
@@ -32,7 +32,7 @@ type Published struct {
 	pinned  runtime.Pinner
 }
 
-// Payload returns the message ProcessContext with a resource of these attributes.
+// Payload returns an encoded ProcessContext message whose resource has these attributes.
 func Payload(attributes map[string]string) []byte {
 	resource := new(resourcepb.Resource)
 	for key, value := range attributes {
@@ -42,7 +42,7 @@ func Payload(attributes map[string]string) []byte {
 	}
 	b, err := proto.Marshal(resource)
 	if err != nil {
-		panic(err) // all of it can be encoded
+		panic(err) // every value can be encoded
 	}
 	const field = 1 // ProcessContext.resource
 	return protowire.AppendBytes(protowire.AppendTag(nil, field, protowire.BytesType), b)
@@ -65,7 +65,7 @@ func Publish(payload []byte) (*Published, error) {
 	return p, nil
 }
 
-// mapping is memory of a memfd, or without a file if memfd is not available.
+// mapping maps a memfd, or anonymous memory if memfd is not available.
 func mapping(size int) ([]byte, error) {
 	fd, err := unix.MemfdCreate(Name, unix.MFD_CLOEXEC|unix.MFD_ALLOW_SEALING)
 	if err != nil {
@@ -91,10 +91,10 @@ func (p *Published) Update(payload []byte) {
 
 func (p *Published) time() *uint64 { return (*uint64)(unsafe.Pointer(&p.Header[16])) }
 
-// Begin begins a change, and returns the time of the last one.
+// Begin starts a change, and returns the time of the previous change.
 func (p *Published) Begin() uint64 { return atomic.SwapUint64(p.time(), 0) }
 
-// end ends a change.
+// end finishes a change.
 func (p *Published) end(before uint64) {
 	var now unix.Timespec
 	if unix.ClockGettime(unix.CLOCK_BOOTTIME, &now) != nil {

@@ -18,11 +18,11 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// FS is a file system in this process with one file, under any name.
+// FS is a file system that this process serves. It has one file, which every name refers to.
 type FS struct {
 	// Dev is the descriptor of /dev/fuse.
 	Dev int
-	// Ignored counts the requests without an answer.
+	// Ignored counts the unanswered requests.
 	Ignored atomic.Int64
 	// Polled counts the requests to poll a file.
 	Polled atomic.Int64
@@ -32,19 +32,19 @@ type FS struct {
 	close   func()
 }
 
-// The requests that it knows, and the node of its file.
+// The requests that FS knows, and the node ID of its file.
 const (
 	fuseLookup, fuseForget, fuseGetattr, fuseOpen, fuseRead, fuseStatfs, fuseRelease  = 1, 2, 3, 14, 15, 17, 18
 	fuseFlush, fuseInit, fuseOpendir, fuseReleasedir, fuseAccess, fuseInterrupt, node = 25, 26, 27, 29, 34, 36, 2
 	fusePoll                                                                          = 40
 )
 
-// New returns an FS that is not mounted. It ignores requests of threads if ignore is true for their name (/proc/PID/comm). At the
-// end of the test, waiting callers get an error.
+// New returns an FS that is not mounted. It ignores a thread's requests if ignore returns true for the thread's name
+// (/proc/PID/comm). At the end of the test, waiting callers get an error.
 //
-// It answers in the test's process, so nothing in this process may wait for an answer where Go cannot run other code. Two such
-// places are a child between fork and exec, which closes this process's files, and the runtime's check for polling. FS always
-// answers their requests, with "not implemented", so that the kernel sends each of them once.
+// The test process itself sends the answers. So no code in this process may wait for one where Go cannot run other code. There are
+// two such places: a child between fork and exec, which closes this process's files, and the runtime's poll check. FS always
+// answers these requests with "not implemented", so the kernel sends each only once.
 func New(t testing.TB, content []byte, ignore func(name string) bool) *FS {
 	t.Helper()
 	dev, err := unix.Open("/dev/fuse", unix.O_RDWR|unix.O_NONBLOCK|unix.O_CLOEXEC, 0)
@@ -64,7 +64,7 @@ func New(t testing.TB, content []byte, ignore func(name string) bool) *FS {
 	return f
 }
 
-// Close ends all answers. Waiting callers get an error.
+// Close stops all answers. Waiting callers get an error.
 func (f *FS) Close() { f.close() }
 
 // Options returns the mount options for a process that has Dev open as fd.
@@ -158,7 +158,7 @@ func (f *FS) serve(stop int) {
 	}
 }
 
-// always reports whether ignore does not apply to a request: every sender gets an answer, or none is due.
+// always reports whether ignore does not apply to a request, because every sender gets an answer or no answer is due.
 func always(op uint32) bool {
 	switch op {
 	case fusePoll, fuseFlush, fuseRelease, fuseReleasedir, fuseForget, fuseInterrupt:

@@ -12,8 +12,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// While a file is open on a file system that does not answer this process, programs can start and the file can be closed. Reading
-// it waits.
+// While a file is open on a file system that does not answer this process, programs can start and the file can be closed. Only a
+// read blocks.
 func TestStartAndClose(t *testing.T) {
 	if os.Getuid() != 0 {
 		t.Skip("only root can mount")

@@ -14,28 +14,28 @@ import (
 )
 
 const (
-	// maxNodes limits the page. Above it, the smallest frames are left out, and their callers get their time.
+	// maxNodes limits the page's size. Beyond it, the smallest frames are left out, and their values count for their callers.
 	maxNodes = 50_000
 	// maxDepth limits the drawn depth of a stack. Deeper frames count for the last one.
 	maxDepth = 512
-	// maxName bounds a name's runes.
+	// maxName limits the number of runes in a name.
 	maxName = 512
-	// maxThreads bounds the names of threads that a reader can choose; further threads share a name.
+	// maxThreads limits the thread names that a reader can choose. All further threads share one name.
 	maxThreads = 1000
 )
 
-// These are kinds of frames beyond those of profile.frame.type. The script knows them, too.
+// These are frame kinds in addition to the values of profile.frame.type. The script also knows them.
 const (
 	kindService = "service"
 	kindProgram = "program"
 	kindUnnamed = "no name"
 )
 
-// data is the input of the script.
+// data is the script's input.
 type data struct {
 	Title    string `json:"title"`
 	Subtitle string `json:"subtitle"`
-	// Unit is the unit of values divided by Scale, which makes them whole numbers.
+	// Unit is the unit of the values after division by Scale. Scale makes the values whole numbers.
 	Unit  string `json:"unit"`
 	Scale int64  `json:"scale"`
 	// Sides are the names of a sample's values.
@@ -45,29 +45,30 @@ type data struct {
 	Names    []string `json:"names"`
 	Kinds    []string `json:"kinds"`
 	Files    []string `json:"files"`
-	// Places are files and lines of sources.
+	// Places are source files and lines.
 	Places []string `json:"places"`
 	// Nodes are frames as [parent, name, kind, file, 1 for an interpreter's own, most frequent place]. A parent comes before its
-	// children, and is -1 for the outermost.
+	// children. The outermost frames have the parent -1.
 	Nodes [][6]int `json:"nodes"`
 	// Samples are [service, thread, node, node of the program's own function or -1 for none, value of each side].
 	Samples [][]int64 `json:"samples"`
-	// Period is the value of one sample; 0 if no timer has sampled.
+	// Period is the value of one sample, or 0 if the samples do not come from a timer.
 	Period float64 `json:"period"`
 	// Own adds the values of the program's own functions to the table.
 	Own bool `json:"own"`
-	// Folded hides the interpreters' own frames at first.
+	// Folded initially hides the interpreters' own frames.
 	Folded bool `json:"folded"`
-	// Start is the time of the first step, and Step the length of each, both in milliseconds. Times has the step of each sample.
+	// Start is the start of the first time step, and Step is the length of each step, both in milliseconds. Times holds each
+	// sample's step.
 	Start int64 `json:"start,omitempty"`
 	Step  int64 `json:"step,omitempty"`
 	Steps int   `json:"steps,omitempty"`
 	Times []int `json:"times,omitempty"`
-	// Left is the number of frames that were left out.
+	// Left is the number of omitted frames.
 	Left int `json:"left"`
 }
 
-// index gives names numbers in the order of their first use.
+// index numbers names in the order of their first use.
 type index struct {
 	numbers map[string]int
 	names   []string
@@ -91,10 +92,10 @@ type nodeKey struct {
 	folded int
 }
 
-// sampleKey has the common parts of samples that are added up.
+// sampleKey identifies samples whose values are added up.
 type sampleKey struct{ service, thread, node, own, step int }
 
-// place is a line of a source.
+// place is a source line.
 type place struct {
 	file string
 	line int64
@@ -117,7 +118,7 @@ type builder struct {
 	walked                                 []*walk
 	values                                 map[sampleKey]*[2]int64
 	order                                  []sampleKey
-	// start is the start of the first step, and step the length of the steps of time. Without a timeline, it is 0.
+	// start is the start of the first time step, and step is the length of each step. Without a timeline, step is 0.
 	start time.Time
 	step  time.Duration
 }
@@ -160,10 +161,10 @@ func newData(p Page) data {
 	return d
 }
 
-// maxSteps bounds the steps of time; longer times have longer steps.
+// maxSteps limits the number of time steps. A longer profile has longer steps.
 const maxSteps = 200
 
-// steps divides the timeline.
+// steps divides the timeline into steps.
 func (b *builder) steps(d *data, p Page) {
 	if p.Step <= 0 || len(p.Sides) != 1 || len(p.Sides[0].Samples) == 0 {
 		return
@@ -187,8 +188,8 @@ func (b *builder) steps(d *data, p Page) {
 	d.Start, d.Step, d.Steps = first.UnixMilli(), b.step.Milliseconds(), int(last.Sub(first)/b.step)+1
 }
 
-// add adds a sample. hasOwn reports that the table shows the program's own functions and has some. Values are whole millionths,
-// because the sides' scales differ.
+// add adds a sample. hasOwn reports whether the table shows the program's own functions and there are any. Values are whole
+// millionths, because the sides' scales differ.
 func (b *builder) add(side int, s receiver.Sample, amount float64, hasOwn bool) {
 	value := math.Round(amount * 1e6)
 	if !(value > 0) || value > 1<<53 {
@@ -220,7 +221,7 @@ func (b *builder) add(side int, s receiver.Sample, amount float64, hasOwn bool) 
 	sums[side] += int64(value)
 }
 
-// walk is a stack below a node, with its innermost node and the node of its own function. All steps of time share it.
+// walk is a stack below a node, with its innermost node and the node of its own function. All time steps share it.
 type walk struct {
 	stack     []receiver.Frame
 	nodes     []int // of its frames, the outermost first
@@ -229,13 +230,13 @@ type walk struct {
 	value     int64
 }
 
-// walkKey names a stack below a node.
+// walkKey identifies a stack below a node.
 type walkKey struct {
 	from  int
 	stack receiver.Stack
 }
 
-// walk returns a stack below the node from, whose nodes it adds.
+// walk returns a stack below the node from, and adds the stack's nodes.
 func (b *builder) walk(from int, stack []receiver.Frame) *walk {
 	k := walkKey{from, receiver.StackOf(stack)}
 	if w := b.walks[k]; w != nil {
@@ -322,7 +323,7 @@ func (b *builder) write(d *data) {
 		}
 		outermost := n.parent < 0
 		if b.totals[i] < least && !outermost || !outermost && b.totals[n.parent] < least && b.nodes[n.parent].parent >= 0 {
-			// The nearest frame that stays gets its value.
+			// The nearest remaining frame gets its value.
 			kept[i] = parent
 			d.Left++
 			continue
@@ -359,7 +360,7 @@ func (b *builder) write(d *data) {
 	d.Names, d.Kinds, d.Files, d.Places = names.names, kinds.names, files.names, places.names
 }
 
-// mostly returns the place with the largest value. Of equal places, it returns the first by name.
+// mostly returns the place with the largest value. Among equal places, it returns the first by name.
 func mostly(places map[place]int64) string {
 	name, most := "", int64(0)
 	for p, n := range places {

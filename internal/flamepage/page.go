@@ -31,28 +31,29 @@ var (
 	licences string
 )
 
-// Page describes the page to write. The samples of all sides must have one type.
+// Page describes the page to write. The samples of all sides must have the same type.
 type Page struct {
 	// Title and Subtitle are the page's headings.
 	Title, Subtitle string
 	// Sides is one profile, or two to compare, the earlier one first.
 	Sides []Side
-	// Unit is the unit of the scaled amounts. The default is s if the samples measure time, else the counted thing.
+	// Unit is the unit of the scaled amounts. By default, it is s if the samples measure time, or else the counted thing.
 	Unit string
-	// Step, unless 0, is the length of the profiles. The page then has a timeline of their values, on which you choose a range.
+	// Step is the length of the profiles, or 0. If it is set, the page has a timeline of their values, on which a reader can
+	// choose a range.
 	Step time.Duration
-	// From, unless zero, is the start of a step.
+	// From is the start of a step, or zero.
 	From time.Time
-	// Own adds the values for each function of report.Own to the table, and sorts by them.
+	// Own adds the values of each own function (report.Own) to the table, and sorts the table by them.
 	Own bool
-	// Interpreters shows the frames of report.Interpreter at first; the page has a switch for them in any case.
+	// Interpreters initially shows the frames that report.Interpreter returns. The page always has a switch for them.
 	Interpreters bool
 }
 
 // Side is a profile.
 type Side struct {
 	Samples []receiver.Sample
-	// Scale multiplies the amounts, to make two sides comparable; 0 stands for 1.
+	// Scale multiplies the amounts, to make two sides comparable. 0 means 1.
 	Scale float64
 }
 
@@ -68,7 +69,7 @@ func Write(w io.Writer, p Page) error {
 		return fmt.Errorf("writing the flame graph: %w", err)
 	}
 	policy := "default-src 'none'; script-src " + hash(script) + "; style-src " + hash(style) + "; img-src data:; base-uri 'none'; form-action 'none'"
-	// json.Marshal escapes <, > and &, so the data cannot end its element.
+	// json.Marshal escapes <, > and &, so the data cannot close its HTML element.
 	_, err = io.WriteString(w, strings.Join([]string{
 		"<!DOCTYPE html>\n<html lang=\"en\"><head><meta charset=\"utf-8\">",
 		`<meta http-equiv="Content-Security-Policy" content="` + policy + `">`,

@@ -19,7 +19,7 @@ import (
 	"github.com/ig-otel-profiles/ig-otel-profiles/internal/receiver"
 )
 
-// of returns a sample of n hits of a timer of 10 ms.
+// of returns a sample that stands for n hits of a 10 ms timer.
 func of(service, thread string, n int64, stack ...receiver.Frame) receiver.Sample {
 	return receiver.Sample{
 		Type: "samples", Unit: "count", PeriodType: "cpu", PeriodUnit: "nanoseconds", Period: 10_000_000, Service: service,
@@ -58,7 +58,7 @@ func TestData(t *testing.T) {
 	require.Equal(t, []string{"before", "after"}, d.Sides)
 	require.Equal(t, [][]int64{{0, 0, 3, 2, 300_000, 0}, {0, 0, 2, 2, 0, 10_000}}, d.Samples)
 
-	// With a step, samples of one stack stay apart by their time. A long time has longer steps.
+	// With a step, samples with the same stack stay separate by time. A longer profile has longer steps.
 	timed := shop()[1:2]
 	for i := range 4 {
 		s := timed[0]
@@ -70,7 +70,7 @@ func TestData(t *testing.T) {
 	require.Equal(t, [][]int64{{0, 0, 2, 2, 60_000}, {0, 0, 2, 2, 40_000}}, d.Samples)
 	require.Equal(t, 2, d.Steps)
 	require.EqualValues(t, 60_000, d.Step)
-	// The first sample of a step may come later in it than the next step's first sample in the next step.
+	// A step's first sample can come later within its step than the next step's first sample does.
 	from := time.Date(2026, 11, 24, 12, 0, 0, 0, time.UTC)
 	late, early := timed[0], timed[0]
 	late.Start, early.Start = from.Add(9*time.Second), from.Add(time.Minute+time.Second)

@@ -25,9 +25,9 @@ const Image = "registry.example/profile_cpu:v1.2"
 
 // Gadget is a gadget without eBPF.
 type Gadget struct {
-	// Type of the data source; TypeArray if unset.
+	// Type is the data source's type. The default is TypeArray.
 	Type datasource.Type
-	// Annotations extend the data source's annotations, which are a profiler's.
+	// Annotations are added to the data source's annotations, which are those of a profiler.
 	Annotations map[string]string
 	// Metadata is the gadget's gadget.yaml, if set.
 	Metadata string
@@ -38,7 +38,7 @@ type Gadget struct {
 	// Logged is called with each logged line, in the goroutine that logged it.
 	Logged func(g *Gadget, line string)
 
-	// Context is set by Make, Source while the gadget runs.
+	// Make sets Context. Source is set while the gadget runs.
 	Source  datasource.DataSource
 	Context *gadgetcontext.GadgetContext
 	// Log is the log of the gadget's operators.
@@ -55,7 +55,7 @@ func Emits(leaf string, value uint64) func(*Gadget) {
 	}
 }
 
-// Log keeps lines. It is safe for concurrent use.
+// Log stores log lines. It is safe for concurrent use.
 type Log struct {
 	igtest.Buffer
 	call func(line string)
@@ -117,11 +117,11 @@ func (g *Gadget) init(gadgetCtx operators.GadgetContext) error {
 	return nil
 }
 
-// Row is the identity of a row.
+// Row identifies a row.
 type Row struct {
 	Leaf  string // the leaf function of the user stack
 	Value uint64
-	// Container is the container's name, from which its ID is made. It is empty for the host.
+	// Container is the container's name, from which its ID is derived. It is empty for the host.
 	Container string
 }
 
@@ -160,7 +160,8 @@ func (g *Gadget) Emit(leaf string, n uint64) {
 	must(g.Source.EmitAndRelease(p))
 }
 
-// Make makes the gadget's context. op comes after the operator that emits, and before the command line's place.
+// Make creates the gadget's context. op runs after the operator that emits rows, and before the position of the command line's
+// operator.
 func (g *Gadget) Make(ctx context.Context, op operators.DataOperator, opts ...gadgetcontext.Option) *gadgetcontext.GadgetContext {
 	if g.Type == 0 {
 		g.Type = datasource.TypeArray
@@ -208,7 +209,8 @@ func (l *genericLogger) Logf(level logger.Level, format string, params ...any) {
 	l.Logger.Logf(level, format, params...)
 }
 
-// Params returns the parameters of a run with that exporter. more has further parameters of the operator as key, value.
+// Params returns the parameters of a run with that exporter. more holds further operator parameters, as alternating keys and
+// values.
 func Params(exporter string, more ...string) api.ParamValues {
 	const prefix = "operator.otel-profiles."
 	v := api.ParamValues{prefix + "otel-profiles-exporter": exporter}

@@ -20,10 +20,10 @@ const stopTimeout = 30 * time.Second
 // read it. It runs in its own mount namespace, so nobody else sees it.
 const asInit = `mount --bind /proc/$$ /proc/1 && exec "$@"`
 
-// Command returns a command that runs ig with args. When ctx ends, it gets SIGINT, and is killed only if it does not stop after
-// that.
+// Command returns a command that runs ig with args. When ctx ends, ig gets SIGINT. It is killed only if it does not stop after the
+// signal.
 //
-// ig reads /proc/1/ns to find the host's namespaces. Some sandboxes refuse that; there, ig finds its own entry at /proc/1.
+// ig reads /proc/1/ns to find the host's namespaces. Some sandboxes forbid this access. There, ig finds its own entry at /proc/1.
 func Command(ctx context.Context, ig string, args ...string) *exec.Cmd {
 	argv := append(Prefix(), ig)
 	argv = append(argv, args...)
@@ -33,8 +33,8 @@ func Command(ctx context.Context, ig string, args ...string) *exec.Cmd {
 	return cmd
 }
 
-// HostNamespaces returns why ig has no flags for the host and for containers, or nil. ig reads the host's namespaces in
-// /proc/1/ns. Without access, these flags do not exist.
+// HostNamespaces returns the reason why ig has no flags for the host and for containers, or nil. ig reads the host's namespaces
+// from /proc/1/ns. Without access to it, these flags do not exist.
 func HostNamespaces() error {
 	if _, err := os.Stat(hostNamespace); errors.Is(err, fs.ErrPermission) {
 		return fmt.Errorf("reading the host's namespaces: %w: without them Inspektor Gadget has neither --host nor containers. "+
@@ -46,7 +46,7 @@ func HostNamespaces() error {
 
 const hostNamespace = "/proc/1/ns/pid"
 
-// Prefix returns the words before an ig command on this machine. On most machines there are none.
+// Prefix returns the words that must precede an ig command on this machine. On most machines, there are none.
 func Prefix() []string {
 	if HostNamespaces() == nil {
 		return nil

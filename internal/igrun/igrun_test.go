@@ -9,7 +9,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// Where /proc/1/ns cannot be read, the error has the cause and a remedy. The remedy makes it readable.
+// If /proc/1/ns is unreadable, the error names the cause and a remedy. With the remedy, the folder is readable.
 func TestHostNamespaces(t *testing.T) {
 	_, denied := os.Readlink(hostNamespace)
 	if denied == nil {

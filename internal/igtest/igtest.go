@@ -1,5 +1,5 @@
-// Package igtest has the code that end-to-end tests share. It finds the programs that make has built, and runs them. Unit tests use
-// its logs.
+// Package igtest contains code that end-to-end tests share. It finds and runs the programs that make has built. Unit tests use its
+// Logger.
 package igtest
 
 import (
@@ -18,7 +18,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// The variables with the folders of the programs and of the gadgets' images.
+// These environment variables name the folders of the programs and of the gadget images.
 const (
 	Bin     = "E2E_BIN"
 	Gadgets = "E2E_GADGETS"
@@ -43,7 +43,7 @@ func NeedRoot(t *testing.T) {
 	}
 }
 
-// Output runs a command to its end and returns its output, without spaces around it.
+// Output runs a command to completion and returns its output without surrounding white space.
 func Output(t *testing.T, name string, args ...string) string {
 	t.Helper()
 	out, err := exec.CommandContext(t.Context(), name, args...).CombinedOutput()
@@ -99,7 +99,7 @@ func (b *Buffer) Bytes() []byte {
 	return bytes.Clone(b.buf.Bytes())
 }
 
-// String is the same as text.
+// String returns the same data as text.
 func (b *Buffer) String() string { return string(b.Bytes()) }
 
 // Logger logs everything to a writer.

@@ -13,7 +13,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// CPUTime returns the CPU time that a process has used, of its own and of the kernel together, to a hundredth of a second.
+// CPUTime returns the user and kernel CPU time that a process has used, to a hundredth of a second.
 func CPUTime(t *testing.T, pid int) time.Duration {
 	t.Helper()
 	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
@@ -25,7 +25,7 @@ func CPUTime(t *testing.T, pid int) time.Duration {
 	return time.Duration(user+system) * (time.Second / 100)
 }
 
-// ScheduledTime returns the time of a process's threads on a CPU, in nanoseconds. Ended threads do not count.
+// ScheduledTime returns how long a process's threads have run on a CPU, in nanoseconds. Exited threads do not count.
 func ScheduledTime(t *testing.T, pid int) (sum time.Duration) {
 	t.Helper()
 	files, err := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/schedstat", pid))
@@ -34,7 +34,7 @@ func ScheduledTime(t *testing.T, pid int) (sum time.Duration) {
 	for _, f := range files {
 		text, err := os.ReadFile(f)
 		if err != nil {
-			continue // a thread that has ended
+			continue // the thread has exited
 		}
 		n, err := strconv.ParseInt(strings.Fields(string(text))[0], 10, 64)
 		require.NoError(t, err)
@@ -43,7 +43,7 @@ func ScheduledTime(t *testing.T, pid int) (sum time.Duration) {
 	return sum
 }
 
-// Resident returns the resident memory of a process in bytes, or 0 if it has ended.
+// Resident returns the resident memory of a process in bytes, or 0 if it has exited.
 func Resident(pid int) int64 {
 	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/statm", pid))
 	if err != nil {
@@ -53,13 +53,13 @@ func Resident(pid int) int64 {
 	return pages * int64(os.Getpagesize())
 }
 
-// Compile compiles a program into a folder of the test's, under the name of its source without the ending.
+// Compile compiles a program into a test folder. The program's name is its source file's name without the extension.
 func Compile(t *testing.T, source, compiler string, flags ...string) string {
 	t.Helper()
 	return CompileInto(t, t.TempDir(), source, compiler, flags...)
 }
 
-// CompileInto is Compile for a folder that the caller has made.
+// CompileInto is like Compile, but for a folder that the caller has made.
 func CompileInto(t *testing.T, dir, source, compiler string, flags ...string) string {
 	t.Helper()
 	program := filepath.Join(dir, strings.TrimSuffix(filepath.Base(source), filepath.Ext(source)))

@@ -14,10 +14,10 @@ import (
 	"github.com/ig-otel-profiles/ig-otel-profiles/internal/receiver"
 )
 
-// Patience limits the waits of tests. A busy machine takes longer than an idle one.
+// Patience limits how long tests wait. A busy machine takes longer than an idle one.
 const Patience = 4 * time.Minute
 
-// Receiver starts a receiver in this process, which ends with the test.
+// Receiver starts a receiver in this process, and closes it at the end of the test.
 func Receiver(t *testing.T) *receiver.Receiver {
 	t.Helper()
 	r, err := receiver.Start(receiver.Options{})
@@ -26,22 +26,22 @@ func Receiver(t *testing.T) *receiver.Receiver {
 	return r
 }
 
-// ExportTo are the flags to make ig send to a receiver.
+// ExportTo returns the flags that make ig send to a receiver.
 func ExportTo(r *receiver.Receiver) []string {
 	return []string{"--otel-profiles-exporter=otlp", "--otel-profiles-endpoint=http://" + r.Addr(), "--otel-profiles-interval=2s"}
 }
 
-// Run is ig with a gadget. It ends with the test at the latest.
+// Run is an ig process that runs a gadget. It ends with the test at the latest.
 type Run struct {
-	// PID is the process, and Log its log.
+	// PID is ig's process ID, and Log is ig's log.
 	PID int
 	Log *Buffer
-	// Ended is closed when it has ended.
+	// Ended is closed when ig has exited.
 	Ended chan struct{}
 
 	t       *testing.T
 	process *os.Process
-	err     error // the error of its end
+	err     error // ig's exit error
 }
 
 // Start starts the built ig with a gadget's image, without output of rows.
@@ -88,7 +88,7 @@ func (r *Run) Says(text string) {
 // Stop ends ig as a user does.
 func (r *Run) Stop() {
 	r.t.Helper()
-	_ = r.process.Signal(os.Interrupt) // if it has ended already, require below reports that
+	_ = r.process.Signal(os.Interrupt) // if it has already exited, require below reports that
 	<-r.Ended
 	require.NoError(r.t, r.err)
 }

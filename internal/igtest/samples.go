@@ -11,7 +11,7 @@ func Depth(s receiver.Sample, function string) int {
 	return slices.IndexFunc(s.Stack, func(f receiver.Frame) bool { return f.Name == function })
 }
 
-// Through returns the samples with a function on their stacks.
+// Through returns the samples whose stacks contain a function.
 func Through(samples []receiver.Sample, function string) []receiver.Sample {
 	return slices.DeleteFunc(slices.Clone(samples), func(s receiver.Sample) bool { return Depth(s, function) < 0 })
 }

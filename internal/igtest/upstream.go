@@ -11,8 +11,9 @@ import (
 
 const igModule = "github.com/inspektor-gadget/inspektor-gadget"
 
-// Prebuilt returns the path of a file that was built on another machine, and false if the tests build on this one. TestPrebuild of
-// a package builds its files into the folder E2E_PREBUILD. The tests find them in the folder E2E_PREBUILT.
+// Prebuilt returns the path of a file that was built on another machine. It returns false if the tests build on this machine. A
+// package's TestPrebuild builds its files into the folder that E2E_PREBUILD names. The tests find them in the folder that
+// E2E_PREBUILT names.
 func Prebuilt(name string) (string, bool) {
 	dir := os.Getenv("E2E_PREBUILT")
 	return filepath.Join(dir, name), dir != ""
@@ -24,8 +25,8 @@ func UpstreamModule(t *testing.T) string {
 	return Output(t, "go", "list", "-m", "-f", "{{.Dir}}", igModule)
 }
 
-// BuildUpstream builds a gadget unchanged from the sources in Inspektor Gadget's Go module, and returns the name of its image. The
-// error is ig's. If there is an earlier build, from this machine or another, it imports that.
+// BuildUpstream builds an unchanged gadget from the sources in Inspektor Gadget's Go module, and returns its image name. The error
+// comes from ig. If this or another machine has already built the gadget, BuildUpstream imports that build.
 func BuildUpstream(t *testing.T, name string) (image string, err error) {
 	t.Helper()
 	image = "upstream-" + name + ":dev"

@@ -5,7 +5,7 @@ import (
 	"slices"
 )
 
-// canonAt returns the canonical index; an index out of range stays itself.
+// canonAt returns the canonical index. It returns an index out of range unchanged.
 func canonAt(table []int32, i int32) int32 {
 	if i < 0 || int(i) >= len(table) {
 		return i
@@ -46,7 +46,7 @@ func (k *keyBuilder) bytes(b []byte) *keyBuilder {
 	return k
 }
 
-// set adds canonical indices as a set: sorted.
+// set adds canonical indices in sorted order, because they form a set.
 func (k *keyBuilder) set(canon, indices []int32) *keyBuilder {
 	s := make([]int32, 0, len(indices))
 	for _, i := range indices {

@@ -1,9 +1,9 @@
-// Package otlpcheck checks an OTLP profiles request by the protocol's rules, and by this project's stricter ones for its own
-// requests.
+// Package otlpcheck checks an OTLP profiles request against the protocol's rules, and against this project's stricter rules for
+// its own requests.
 //
-// The protocol's rules come from the comments in profiles.proto, including every SHOULD that can be checked. Limits of common
-// receivers are added. Each rule has its source: see Rules. The checker is for tests and the demo's receiver. It is not for hot
-// paths, because it keeps several copies of the request in memory.
+// The protocol's rules come from the comments in profiles.proto, including every SHOULD that can be checked. The package adds
+// limits of common receivers. Each rule names its source: see Rules. The checker is for tests and the demo's receiver. It is not
+// for hot paths, because it keeps several copies of the request in memory.
 package otlpcheck
 
 import (
@@ -22,11 +22,11 @@ import (
 
 // Limits that Check applies.
 const (
-	// MaxRequestSize is the size in bytes, uncompressed, that a request has to stay below.
+	// MaxRequestSize is the uncompressed size in bytes that a request must stay below.
 	MaxRequestSize = 4 << 20
-	// MaxSamples is the number of samples that a profile may have.
+	// MaxSamples is the maximum number of samples in a profile.
 	MaxSamples = 16_000
-	// MaxAttributeValue is the number of bytes that an attribute's text may have.
+	// MaxAttributeValue is the maximum number of bytes in an attribute's text.
 	MaxAttributeValue = 2048
 
 	maxViolations = 200
@@ -42,7 +42,7 @@ const (
 // buildIDKeys are the attributes that identify a mapping's file.
 var buildIDKeys = []string{keyGNU, keyGo, keyHTLHash}
 
-// buildIDForms are the forms of build IDs that have one.
+// buildIDForms holds the format of each build ID that has a fixed format.
 var buildIDForms = map[string]*regexp.Regexp{
 	keyGNU:     regexp.MustCompile(`^([0-9a-fA-F]{2})+$`),
 	keyHTLHash: regexp.MustCompile(`^[0-9a-fA-F]{32}$`),
@@ -50,13 +50,13 @@ var buildIDForms = map[string]*regexp.Regexp{
 
 var addressLike = regexp.MustCompile(`^0[xX][0-9a-fA-F]+$`)
 
-// nothingKnown is the name of a frame with neither name nor address. Such a frame keeps the stack's depth.
+// nothingKnown is the name of a frame whose name and address are both unknown. Such a frame preserves the stack's depth.
 const nothingKnown = "[unknown]"
 
 // CheckBytes unmarshals body and checks it as Check does. It also finds fields that the protocol does not have, at any depth.
 func CheckBytes(body []byte) []error { return checkBytes(body, nil) }
 
-// checkBytes checks a request after form, unless nil, has converted it to the protocol's form.
+// checkBytes checks a request. If form is not nil, it first converts the request to the protocol's form.
 func checkBytes(body []byte, form func(*collectorpb.ExportProfilesServiceRequest) error) []error {
 	req := &collectorpb.ExportProfilesServiceRequest{}
 	if err := proto.Unmarshal(body, req); err != nil {
@@ -70,7 +70,7 @@ func checkBytes(body []byte, form func(*collectorpb.ExportProfilesServiceRequest
 	return Check(req)
 }
 
-// Check returns every rule that req breaks, each as a *Violation, at most 200. It does not change req.
+// Check returns the places where req breaks a rule, each as a *Violation, at most 200. It does not change req.
 func Check(req *collectorpb.ExportProfilesServiceRequest) []error {
 	c := newChecker(req)
 	c.text("", req.ProtoReflect())
@@ -83,11 +83,11 @@ func Check(req *collectorpb.ExportProfilesServiceRequest) []error {
 	return c.errs
 }
 
-// kernelStart is the lowest address that the kernel has on the 64-bit machines that Linux runs on.
+// kernelStart is the lowest kernel address on any 64-bit machine that Linux supports.
 const kernelStart = 1 << 63
 
 // CheckKernelAddresses returns the kernel frames with an address in kernel space. Such an address reveals the kernel's location,
-// which randomization hides. Check does not include it, because raw addresses are a setting.
+// which randomization hides. Check does not include it, because a setting allows raw addresses.
 func CheckKernelAddresses(req *collectorpb.ExportProfilesServiceRequest) []error {
 	c := newChecker(req)
 	for i, l := range c.dict.LocationTable {
@@ -105,7 +105,7 @@ type checker struct {
 
 	// canon maps each element of a table to the index of the first equal element. Equal canonical indices mean equal values.
 	canonString, canonAttr, canonFunc, canonMapping, canonLoc, canonStack, canonLink []int32
-	// used has the elements that a profile reaches.
+	// used holds the elements that a profile uses.
 	usedString, usedAttr, usedFunc, usedMapping, usedLoc, usedStack, usedLink []bool
 
 	profileIDs map[string]string
@@ -136,7 +136,7 @@ func (c *checker) fail(path string, rule Rule, format string, args ...any) {
 	c.errs = append(c.errs, &Violation{Path: path, Rule: rule, Detail: fmt.Sprintf(format, args...)})
 }
 
-// text walks the whole message for invalid UTF-8 and unknown fields.
+// text searches the whole message for invalid UTF-8 and unknown fields.
 func (c *checker) text(path string, m protoreflect.Message) {
 	if u := m.GetUnknown(); len(u) > 0 {
 		c.fail(orRequest(path), RuleUnknownField, "%d bytes of unknown fields", len(u))
@@ -183,8 +183,8 @@ func orRequest(path string) string {
 
 func at[T int | int32](path string, i T) string { return fmt.Sprintf("%s[%d]", path, i) }
 
-// index reports whether i is within a table of n elements. A missing table is a violation of its
-// own, which index 0 does not repeat.
+// index reports whether i is within a table of n elements. A missing table is a separate violation, so index 0 does not report it
+// again.
 func (c *checker) index(path string, i int32, n int) bool {
 	if i == 0 && n == 0 {
 		return false

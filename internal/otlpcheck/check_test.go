@@ -32,7 +32,7 @@ func keyValue(key, value string) *commonpb.KeyValue {
 	return &commonpb.KeyValue{Key: key, Value: text(value)}
 }
 
-// valid returns a request of two resources and three profiles that uses every table.
+// valid returns a request with two resources and three profiles that uses every table.
 func valid() *collectorpb.ExportProfilesServiceRequest {
 	d := &profilespb.ProfilesDictionary{
 		StringTable: []string{
@@ -430,7 +430,7 @@ func TestCheckBytes(t *testing.T) {
 	body = protowire.AppendBytes(protowire.AppendTag(body, 15, protowire.BytesType), []byte("x"))
 	require.Equal(t, []string{RuleUnknownField.ID}, ruleIDs(t, CheckBytes(body)))
 
-	// A body with invalid UTF-8 does not decode.
+	// A body with invalid UTF-8 cannot be decoded.
 	body, err = proto.Marshal(valid())
 	require.NoError(t, err)
 	i := strings.Index(string(body), "main.work")
@@ -447,13 +447,13 @@ func TestCheckKernelAddresses(t *testing.T) {
 	req.Dictionary.LocationTable[2].Address = 0xffffffff81001234
 	require.Equal(t, []string{RuleKernelAddress.ID}, ruleIDs(t, CheckKernelAddresses(req)))
 	require.Empty(t, Check(req))
-	// Vsyscall has the same such address on every machine.
+	// The vsyscall page has the same kernel address on every machine.
 	req.Dictionary.LocationTable[2].AttributeIndices = []int32{2}
 	require.Empty(t, CheckKernelAddresses(req))
 }
 
-// TestExampleOfTheSpecification checks the first example of the specification's data model. It breaks only this project's stricter
-// rules: https://opentelemetry.io/docs/specs/otel/profiles/data-model/#simple-cpu-profile.
+// TestExampleOfTheSpecification checks the first example of the specification's data model. The example breaks only this project's
+// stricter rules: https://opentelemetry.io/docs/specs/otel/profiles/data-model/#simple-cpu-profile.
 func TestExampleOfTheSpecification(t *testing.T) {
 	location := func(function int32, line int64) *profilespb.Location {
 		return &profilespb.Location{Lines: []*profilespb.Line{{FunctionIndex: function, Line: line}}}
@@ -492,7 +492,7 @@ func TestEmptyRequests(t *testing.T) {
 	require.Equal(t, []string{RuleNotEmpty.ID, RuleTablePresent.ID}, ruleIDs(t, Check(nil)))
 	require.Equal(t, []string{RuleNotEmpty.ID, RuleTablePresent.ID}, ruleIDs(t, CheckBytes(nil)))
 
-	// A program can leave these holes, but a decoder never does.
+	// A program can leave these elements nil, but a decoder never does.
 	req := valid()
 	req.ResourceProfiles[1] = nil
 	req.Dictionary.LocationTable[2] = nil

@@ -82,7 +82,7 @@ func (c *checker) canonValue(v *commonpb.AnyValue) []byte {
 	return append(b, 1)
 }
 
-// plainValue replaces references into the string table by their text.
+// plainValue replaces references into the string table with their text.
 func (c *checker) plainValue(v *commonpb.AnyValue) {
 	switch x := v.GetValue().(type) {
 	case *commonpb.AnyValue_StringValueStrindex:

@@ -10,9 +10,9 @@ import (
 // RuleDoubled replaces the protocol's rules on the function table in CheckDoubled.
 var RuleDoubled = Rule{"doubled", "every function is in the table twice in a row, and lines refer to the second", "parca-dev/parca pkg/profile/encode.go"}
 
-// CheckDoubled checks a body as CheckBytes does. In its request, the function table has every function twice in a row, and lines
-// refer to the second. That breaks only the protocol's rules on duplicates and orphans. It is for the one receiver that reads the
-// entry before the right one. The table must have exactly this form.
+// CheckDoubled checks a body as CheckBytes does. The body's function table must contain every function twice in a row, and lines
+// must refer to the second copy. This form breaks only the protocol's rules on duplicates and orphans. One receiver needs it,
+// because it reads the entry before the right one.
 func CheckDoubled(body []byte) []error { return checkBytes(body, single) }
 
 // single removes the second copies from a doubled function table.

@@ -29,8 +29,8 @@ func (c *checker) useText(v *commonpb.AnyValue) {
 	}
 }
 
-// orphans follows what the profiles use through the tables and reports the rest. An element that only orphans refer to is an
-// orphan, too.
+// orphans follows the profiles' references through the tables and reports all other elements. An element to which only orphans
+// refer is also an orphan.
 func (c *checker) orphans() {
 	for _, rp := range c.req.GetResourceProfiles() {
 		for _, kv := range rp.GetResource().GetAttributes() {

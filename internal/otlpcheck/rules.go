@@ -18,13 +18,13 @@ const (
 	thisProject  = "this project: smaller and unambiguous messages"
 )
 
-// Rule is one thing that a request has to satisfy.
+// Rule is a requirement that a request must satisfy.
 type Rule struct {
 	// ID is short and stable, such as "sample-shape".
 	ID string
 	// Text states the rule.
 	Text string
-	// Source is the document with the rule.
+	// Source is the document that contains the rule.
 	Source string
 }
 
@@ -32,7 +32,7 @@ type Rule struct {
 type Violation struct {
 	// Path leads to the place, such as resource_profiles[0].scope_profiles[0].profiles[1].samples[3].
 	Path string
-	// Rule is the rule that is broken.
+	// Rule is the broken rule.
 	Rule Rule
 	// Detail describes the finding.
 	Detail string
@@ -89,7 +89,7 @@ var (
 	RuleLinkLength     = rule("link-length", "a link has a trace ID of 16 bytes and a span ID of 8, not all zero", profcheckURL)
 )
 
-// rules has every rule that rule has made.
+// rules holds every rule that the function rule has created.
 var rules []Rule
 
 func rule(id, text, source string) Rule {

@@ -8,7 +8,7 @@ import (
 	"google.golang.org/protobuf/proto"
 )
 
-// FuzzParseJSON writes each request that it could read, and requires the same request when reading it again.
+// FuzzParseJSON writes each request that it can read, reads it again, and requires the same request.
 func FuzzParseJSON(f *testing.F) {
 	var line bytes.Buffer
 	require.NoError(f, WriteJSONLine(&line, request()))

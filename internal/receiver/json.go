@@ -16,8 +16,8 @@ import (
 )
 
 // ids are in hexadecimal in OTLP's JSON, and in base64 in protobuf's:
-// https://opentelemetry.io/docs/specs/otlp/#json-protobuf-encoding. Text in a value cannot match, because its quotes have a
-// backslash.
+// https://opentelemetry.io/docs/specs/otlp/#json-protobuf-encoding. Text in a value cannot match, because a backslash precedes its
+// quotes.
 var ids = regexp.MustCompile(`("(?:traceId|spanId|profileId)"\s*:\s*)"((?:[0-9a-fA-F]{2})+)"`)
 
 // maxLine is the longest line that ReadJSONLines takes.
@@ -35,8 +35,8 @@ func WriteJSONLine(w io.Writer, req *collectorpb.ExportProfilesServiceRequest) e
 	return nil
 }
 
-// ParseJSON reads a request from OTLP JSON, or from the variant of the Collector's file exporter. IDs may be in protobuf's base64
-// if the text cannot be hexadecimal. Unknown fields are skipped.
+// ParseJSON reads a request from OTLP JSON, or from the variant of the Collector's file exporter. An ID may be in protobuf's
+// base64 if it cannot be hexadecimal. Unknown fields are skipped.
 func ParseJSON(b []byte) (*collectorpb.ExportProfilesServiceRequest, error) {
 	b = ids.ReplaceAllFunc(b, func(field []byte) []byte {
 		parts := ids.FindSubmatch(field)
@@ -51,7 +51,7 @@ func ParseJSON(b []byte) (*collectorpb.ExportProfilesServiceRequest, error) {
 }
 
 // ReadJSONLines reads requests, one per line, as WriteJSONLine and the Collector's file exporter
-// write them. Empty lines are skipped; an unfinished last line is an error that names its number.
+// write them. Empty lines are skipped. An incomplete last line is an error that names its line number.
 func ReadJSONLines(r io.Reader) ([]*collectorpb.ExportProfilesServiceRequest, error) {
 	s := bufio.NewScanner(r)
 	s.Buffer(nil, maxLine)

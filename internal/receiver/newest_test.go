@@ -8,7 +8,7 @@ import (
 	collectorpb "go.opentelemetry.io/proto/otlp/collector/profiles/v1development"
 )
 
-// Each profile has the whole state, so three profiles of one object do not make three objects.
+// Each profile describes the whole state, so three profiles of one object do not make three objects.
 func TestNewest(t *testing.T) {
 	const second = uint64(time.Second)
 	at := func(time, duration uint64) *collectorpb.ExportProfilesServiceRequest {

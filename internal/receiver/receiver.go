@@ -1,7 +1,7 @@
 // Package receiver is an OTLP profiles receiver that keeps its requests, for tests and for a demo without a backend.
 //
-// It listens on loopback for gRPC and HTTP, and checks every request with package otlpcheck. It gives a resolved view of the
-// samples, and writes tables, flame graphs and pprof files from it.
+// It listens on loopback for gRPC and HTTP, and checks every request with package otlpcheck. It resolves the samples, and writes
+// tables, flame graphs and pprof files from them.
 package receiver
 
 import (
@@ -22,7 +22,7 @@ import (
 	"google.golang.org/protobuf/proto"
 )
 
-// HTTPPath is the path of the HTTP server.
+// HTTPPath is the URL path of the HTTP server.
 const HTTPPath = "/v1development/profiles"
 
 // Defaults of Options.
@@ -34,32 +34,30 @@ const (
 	closeTimeout = 5 * time.Second
 )
 
-// Options configures a Receiver. The zero value listens on free ports of loopback and keeps 256
-// MiB.
+// Options configures a Receiver. The zero value listens on free loopback ports and keeps 256 MiB.
 type Options struct {
-	// GRPCAddr and HTTPAddr are the addresses to listen on, 127.0.0.1:0 by default. They have to
-	// be on loopback.
+	// GRPCAddr and HTTPAddr are the addresses to listen on, 127.0.0.1:0 by default. They must be loopback addresses.
 	GRPCAddr, HTTPAddr string
-	// MaxBytes bounds the requests that are kept, in bytes of their uncompressed encoding. Beyond
-	// it, the oldest are dropped and counted.
+	// MaxBytes limits the total uncompressed size of the stored requests, in bytes. Beyond it, the oldest requests are dropped and
+	// counted.
 	MaxBytes int64
 	// MaxMessageSize is the largest accepted request, uncompressed.
 	MaxMessageSize int
-	// Dir, unless empty, is an existing folder. Each request becomes a line of profiles.jsonl (OTLP JSON) there, and Close writes
-	// one pprof file of everything.
+	// Dir is an existing folder, or empty. Each request becomes a line of profiles.jsonl (OTLP JSON) in it. Close writes one pprof
+	// file with all requests there.
 	Dir string
-	// Fold, unless nil, returns the frames of a stack that the pprof file leaves out, or nil.
+	// Fold, if set, returns the frames of a stack that the pprof file leaves out, or nil.
 	Fold func(stack []Frame) []bool
-	// Respond, unless nil, decides on the answer to a request before it is kept. If it returns an error, the request is not kept.
-	// It is called concurrently.
+	// Respond, if set, decides on the answer to a request. If it returns an error, the request is not stored. Respond is called
+	// concurrently.
 	Respond func(ctx context.Context, req *collectorpb.ExportProfilesServiceRequest) (*collectorpb.ExportProfilesServiceResponse, error)
 }
 
 // Stats counts the received data.
 type Stats struct {
-	// Requests, Samples and Bytes count the accepted data; Bytes are uncompressed.
+	// Requests, Samples and Bytes count the accepted data. Bytes is the uncompressed size.
 	Requests, Samples, Bytes int64
-	// Dropped counts the accepted requests that are no longer kept.
+	// Dropped counts the accepted requests that are no longer stored.
 	Dropped int64
 }
 
@@ -89,7 +87,7 @@ type keptRequest struct {
 	size int64
 }
 
-// Start starts a receiver. Its caller has to close it.
+// Start starts a receiver. The caller must close it.
 func Start(opts Options) (*Receiver, error) {
 	if opts.GRPCAddr == "" {
 		opts.GRPCAddr = "127.0.0.1:0"
@@ -157,7 +155,7 @@ func (r *Receiver) Addr() string { return r.grpcAddr }
 // HTTPAddr returns the address of the HTTP server, host:port.
 func (r *Receiver) HTTPAddr() string { return r.httpAddr }
 
-// handle takes a request: it asks Respond, checks, counts, writes and keeps.
+// handle calls Respond, then checks, counts, writes and stores the request.
 func (r *Receiver) handle(ctx context.Context, req *collectorpb.ExportProfilesServiceRequest) (*collectorpb.ExportProfilesServiceResponse, error) {
 	resp := &collectorpb.ExportProfilesServiceResponse{}
 	if r.opts.Respond != nil {
@@ -198,7 +196,7 @@ func (r *Receiver) handle(ctx context.Context, req *collectorpb.ExportProfilesSe
 	return resp, nil
 }
 
-// Requests returns the requests that are kept, oldest first. They must not be changed.
+// Requests returns the stored requests, oldest first. Callers must not change them.
 func (r *Receiver) Requests() []*collectorpb.ExportProfilesServiceRequest {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -209,7 +207,7 @@ func (r *Receiver) Requests() []*collectorpb.ExportProfilesServiceRequest {
 	return reqs
 }
 
-// Samples returns the resolved samples of all kept requests. A repeated request counts once.
+// Samples returns the resolved samples of all stored requests. A repeated request counts once.
 func (r *Receiver) Samples() []Sample { return resolveOnce(r.Requests()) }
 
 // NewestSamples does the same, but returns only the newest samples of a state: see Newest.
@@ -226,7 +224,7 @@ func resolveOnce(reqs []*collectorpb.ExportProfilesServiceRequest) []Sample {
 	return samples
 }
 
-// Findings returns the rules that requests broke, the first 1,000.
+// Findings returns the first 1,000 broken rules.
 func (r *Receiver) Findings() []error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -240,7 +238,8 @@ func (r *Receiver) Stats() Stats {
 	return r.stats
 }
 
-// Wait returns nil as soon as done returns true, or an error when the context ends. It calls done at once and after every request.
+// Wait returns nil as soon as done returns true, or an error when the context ends. It calls done immediately and after every
+// request.
 func (r *Receiver) Wait(ctx context.Context, done func(Stats) bool) error {
 	for {
 		r.mu.Lock()
@@ -257,8 +256,8 @@ func (r *Receiver) Wait(ctx context.Context, done func(Stats) bool) error {
 	}
 }
 
-// Close stops the servers, waits up to 5 seconds for requests under way, and writes the pprof files if there is a folder. Further
-// calls do nothing. Received requests can still be read.
+// Close stops the servers, waits up to 5 seconds for requests in progress, and writes the pprof files if Options.Dir is set.
+// Further calls do nothing. Received requests can still be read.
 func (r *Receiver) Close() error {
 	r.mu.Lock()
 	closed := r.closed

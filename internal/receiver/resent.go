@@ -6,13 +6,13 @@ import (
 	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/dictionary"
 )
 
-// Resent recognizes repeated requests. A sender that gets no answer in time sends its request again, with the same profile IDs. The
-// zero value is ready. It is for one goroutine.
+// Resent recognizes repeated requests. A sender that gets no answer in time sends its request again, with the same profile IDs.
+// The zero value is ready to use. It is not safe for concurrent use.
 type Resent struct {
 	seen map[string]struct{}
 }
 
-// Is reports whether all profiles of a request came before, and remembers them. Profiles without an ID
+// Is reports whether all profiles of a request have arrived before, and remembers them. Profiles without an ID
 // are always new.
 func (r *Resent) Is(req *collectorpb.ExportProfilesServiceRequest) bool {
 	profiles, known := 0, 0

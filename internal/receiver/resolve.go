@@ -22,7 +22,7 @@ type Frame struct {
 	// File and Line are the source position.
 	File string
 	Line int64
-	// Mapping is the name of the file that the code was loaded from, BuildID its first build ID.
+	// Mapping is the name of the file that the code was loaded from. BuildID is the file's first build ID.
 	Mapping, BuildID string
 	Address          uint64
 }
@@ -51,11 +51,11 @@ func (f Frame) Label() string {
 	return where + "+" + address
 }
 
-// Sample is a sample with everything that it refers to.
+// Sample is a sample with all data that it refers to.
 type Sample struct {
 	// Service is the resource's service.name.
 	Service string
-	// Resource and Attributes are those of the resource and of the sample, as text.
+	// Resource and Attributes are the attributes of the resource and of the sample, as text.
 	Resource, Attributes map[string]string
 	// Stack is leaf first.
 	Stack []Frame
@@ -69,11 +69,11 @@ type Sample struct {
 	Start, End time.Time
 	// Scope is the name of the instrumentation scope.
 	Scope string
-	// TraceID and SpanID are in hexadecimal, empty without link.
+	// TraceID and SpanID are in hexadecimal. They are empty without a link.
 	TraceID, SpanID string
 }
 
-// Stack identifies a stack by its memory, which samples of one request with equal stacks share. It can be a key.
+// Stack identifies a stack by its memory address. Samples of one request share the memory of equal stacks. Stack can be a map key.
 type Stack struct {
 	leaf  *Frame
 	depth int
@@ -87,7 +87,7 @@ func StackOf(frames []Frame) Stack {
 	return Stack{&frames[0], len(frames)}
 }
 
-// Total returns the sum of the values. A sample of timestamps alone counts one for each.
+// Total returns the sum of the values. In a sample without values, each timestamp counts as one.
 func (s Sample) Total() int64 {
 	if len(s.Values) == 0 {
 		return int64(len(s.Timestamps))
@@ -111,9 +111,9 @@ func (s Sample) Seconds() (float64, bool) {
 	return 0, false
 }
 
-// Resolve returns the samples of a request. It takes any request. An index out of range counts as empty. Resource and scope
-// attributes may refer to the string table, as in files of the Collector's file exporter. Samples share parts, so callers must not
-// change them.
+// Resolve returns the samples of a request. It accepts any request. An index out of range counts as empty. Resource and scope
+// attributes may refer to the string table, as in the output of the Collector's file exporter. Samples share parts, so callers
+// must not change them.
 func Resolve(req *collectorpb.ExportProfilesServiceRequest) []Sample {
 	d := resolver{dictionary.Of(req), map[int32][]Frame{}, map[string]map[string]string{}}
 	n := 0
@@ -137,7 +137,7 @@ func Resolve(req *collectorpb.ExportProfilesServiceRequest) []Sample {
 	return samples
 }
 
-// resolver keeps the stacks and the sets of attributes that it has resolved.
+// resolver caches the stacks and attribute sets that it has resolved.
 type resolver struct {
 	dictionary.Dictionary
 	stacks map[int32][]Frame
@@ -193,7 +193,7 @@ func (d resolver) sample(resource map[string]string, p dictionary.Profile, s *pr
 	return out
 }
 
-// buildIDPrefix begins the attributes that identify a file; gnu comes before go and htlhash.
+// buildIDPrefix is the prefix of the attributes that identify a file. gnu comes before go and htlhash.
 const buildIDPrefix = "process.executable.build_id."
 
 func frames(d dictionary.Dictionary, l *profilespb.Location) []Frame {
@@ -238,7 +238,7 @@ func TypeOf(s Sample) Type {
 	return Type{s.Type, s.Unit, s.PeriodType, s.PeriodUnit, s.Period}
 }
 
-// ByType sorts samples by their type; types are in the order of their first sample.
+// ByType groups samples by their type. The types are in the order of their first samples.
 func ByType(samples []Sample) ([]Type, map[Type][]Sample) {
 	types, sizes := []Type{}, map[Type]int{}
 	for _, s := range samples {

@@ -108,11 +108,11 @@ func (r *Receiver) serveHTTP(w http.ResponseWriter, hr *http.Request) {
 		return
 	}
 	w.Header().Set("Content-Type", contentType)
-	// An error means that the sender has gone; it will send again.
+	// An error means that the sender has disconnected. It will send again.
 	_, _ = io.Copy(w, bytes.NewReader(out))
 }
 
-// HTTPStatus maps a gRPC status to HTTP by the retryable codes of the OTLP specification.
+// HTTPStatus maps a gRPC status to HTTP according to the retryable codes in the OTLP specification.
 func HTTPStatus(err error) int {
 	switch status.Code(err) {
 	case codes.Unavailable, codes.Aborted, codes.Canceled, codes.DeadlineExceeded:

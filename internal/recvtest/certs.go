@@ -67,14 +67,14 @@ func (ca *CA) Issue(t testing.TB, name string, notAfter time.Time) Pair {
 	return Pair{Cert: block("CERTIFICATE", der), Key: block("EC PRIVATE KEY", keyDER)}
 }
 
-// Pool holds the authority.
+// Pool returns a pool that contains the authority.
 func (ca *CA) Pool() *x509.CertPool {
 	pool := x509.NewCertPool()
 	pool.AddCert(ca.cert)
 	return pool
 }
 
-// ServerTLS is a server's configuration with the given certificate.
+// ServerTLS returns a server configuration with the certificate.
 func (p Pair) ServerTLS(t testing.TB) *tls.Config {
 	t.Helper()
 	cert, err := tls.X509KeyPair(p.Cert, p.Key)

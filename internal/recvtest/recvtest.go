@@ -1,5 +1,5 @@
-// Package recvtest has receivers of OTLP profiles for tests. They are real servers on the loopback interface. They record
-// requests and answer as the test says.
+// Package recvtest provides receivers of OTLP profiles for tests. They are real servers on the loopback interface. They record
+// requests and answer as the test specifies.
 package recvtest
 
 import (
@@ -29,13 +29,13 @@ import (
 	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/config"
 )
 
-// Request is one request that came in.
+// Request is a received request.
 type Request struct {
 	Number   int // 1 for the first request of this receiver
 	Profiles *colprofiles.ExportProfilesServiceRequest
 	// Metadata are gRPC's metadata or HTTP's headers, with lower-case keys.
 	Metadata metadata.MD
-	// Client is the common name of the certificate that the client showed.
+	// Client is the common name in the client's certificate.
 	Client string
 	// HTTP and Body are set by the HTTP receiver only. Body is decompressed; for JSON, Profiles
 	// is nil.
@@ -43,7 +43,7 @@ type Request struct {
 	Body []byte
 }
 
-// Name is the service.name of the request's first resource, by which tests tell requests apart.
+// Name is the service.name of the request's first resource. Tests use it to distinguish requests.
 func (r Request) Name() string {
 	if len(r.Profiles.GetResourceProfiles()) == 0 {
 		return ""
@@ -70,14 +70,14 @@ func (l *log) add(r Request) Request {
 	return r
 }
 
-// Requests returns the requests so far.
+// Requests returns the requests received so far.
 func (l *log) Requests() []Request {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return slices.Clone(l.list)
 }
 
-// Names returns the names of the requests that have come in so far, in order.
+// Names returns the names of the requests received so far, in order.
 func (l *log) Names() []string {
 	list := l.Requests()
 	names := make([]string, 0, len(list))
@@ -87,10 +87,12 @@ func (l *log) Names() []string {
 	return names
 }
 
-// Answer decides on a request. An error is a gRPC status; over HTTP it is answered with the HTTP status of the same meaning.
+// Answer decides on the answer to a request. An error is a gRPC status. The HTTP receiver converts it to the corresponding HTTP
+// status.
 type Answer = func(context.Context, Request) (*colprofiles.ExportProfilesServiceResponse, error)
 
-// Start starts a receiver of a transport that ends with the test. Without an answer it accepts everything. security may be nil.
+// Start starts a receiver for a transport. The receiver ends with the test. Without an Answer, it accepts everything. security may
+// be nil.
 func Start(t testing.TB, transport string, security *tls.Config, answer Answer) (endpoint string, requests func() []Request) {
 	t.Helper()
 	if transport == config.TransportGRPC {
@@ -112,13 +114,13 @@ func Start(t testing.TB, transport string, security *tls.Config, answer Answer) 
 	return r.URL, r.Requests
 }
 
-// GRPCConfig says how a gRPC receiver behaves. The zero value accepts everything.
+// GRPCConfig configures a gRPC receiver. The zero value accepts everything.
 type GRPCConfig struct {
-	// Addr is where to listen: host:port or unix:path; empty: a free port of the loopback interface.
+	// Addr is the listen address, host:port or unix:path. If it is empty, the receiver uses a free loopback port.
 	Addr    string
 	TLS     *tls.Config
 	Options []grpc.ServerOption
-	// Answer decides on a request; nil: accept.
+	// Answer decides on the answer. If it is nil, the receiver accepts everything.
 	Answer Answer
 	// Listener, if set, wraps the listener.
 	Listener func(net.Listener) net.Listener
@@ -184,7 +186,7 @@ func (r *GRPC) Stop() {
 	<-r.done
 }
 
-// clientName returns the common name of the client's certificate, or nothing without one.
+// clientName returns the common name in the client's certificate, or an empty string without a certificate.
 func clientName(state *tls.ConnectionState) string {
 	if state == nil || len(state.PeerCertificates) == 0 {
 		return ""
@@ -192,10 +194,10 @@ func clientName(state *tls.ConnectionState) string {
 	return state.PeerCertificates[0].Subject.CommonName
 }
 
-// HTTPConfig says how an HTTP receiver behaves. The zero value accepts everything.
+// HTTPConfig configures an HTTP receiver. The zero value accepts everything.
 type HTTPConfig struct {
 	TLS *tls.Config
-	// Answer writes the response; nil: accept.
+	// Answer writes the response. If it is nil, the receiver accepts everything.
 	Answer func(http.ResponseWriter, Request)
 }
 

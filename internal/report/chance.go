@@ -11,21 +11,21 @@ import (
 )
 
 const (
-	// Confidence is the confidence of the shown intervals: 19 of 20.
+	// Confidence is the confidence level of the displayed intervals.
 	Confidence = 0.95
-	// FalseAlarms bounds the comparisons of an unchanged program that name a function by chance. 1 of 100 names a function
-	// with a larger share, and 1 of 100 one with a smaller share.
+	// FalseAlarms limits the comparisons of an unchanged program that name a function by chance. 1 of 100 names a function with a
+	// larger share, and 1 of 100 names a function with a smaller share.
 	FalseAlarms = 0.02
-	// power is the share of changes of a size that must be found for that size to count as detectable.
+	// power is the statistical power: the probability with which a test must find a detectable change.
 	power = 0.9
-	// leastExpected is the number of samples that a share must have on each side to be tested, by Cochran's rule.
+	// leastExpected is the number of samples that a share needs on each side for a test, by Cochran's rule.
 	leastExpected = 5
 )
 
-// draw is a share with the number of samples of equal weight.
+// draw is a share, with its equivalent number of equally weighted samples.
 type draw struct{ share, n float64 }
 
-// reaches returns how far a share is off by chance, down and up, for a quantile z. Its interval is Agresti and Coull's.
+// reaches returns the random error of a share, down and up, for a quantile z. It uses the Agresti–Coull interval.
 func (d draw) reaches(z float64) (down, up float64) {
 	m := d.n + z*z
 	middle := (d.share*d.n + z*z/2) / m
@@ -33,7 +33,7 @@ func (d draw) reaches(z float64) (down, up float64) {
 	return max(0, d.share-max(0, middle-reach)), max(0, min(1, middle+reach)-d.share)
 }
 
-// chance returns how far the share k of n is off by chance. It returns 0 if that is less than a percentage point.
+// chance returns the random error of the share k of n. It returns 0 if the error is less than a percentage point.
 func chance(k, n int64) float64 {
 	if n <= 0 || k <= 0 {
 		return 0
@@ -45,8 +45,8 @@ func chance(k, n int64) float64 {
 	return 0
 }
 
-// quantile returns how many standard errors a value is off with the probability p, to either side. If the error itself is
-// estimated, it uses Student's distribution with these degrees of freedom.
+// quantile returns the quantile for the two-sided probability p, in standard errors. If the standard error is estimated, it uses
+// Student's t-distribution with these degrees of freedom.
 func quantile(p, freedom float64) float64 {
 	if math.IsInf(freedom, 1) {
 		return -mathext.NormalQuantile(p / 2)
@@ -54,7 +54,7 @@ func quantile(p, freedom float64) float64 {
 	return -distuv.StudentsT{Sigma: 1, Nu: freedom}.Quantile(p / 2)
 }
 
-// student returns the probability p of the normal distribution, to either side, as that of Student's.
+// student converts the two-sided probability p of the normal distribution to that of Student's t-distribution.
 func student(p, freedom float64) float64 {
 	if math.IsInf(freedom, 1) || p >= 1 {
 		return p
@@ -62,7 +62,7 @@ func student(p, freedom float64) float64 {
 	return 2 * distuv.StudentsT{Sigma: 1, Nu: freedom}.CDF(mathext.NormalQuantile(max(p, 1e-300)/2))
 }
 
-// between returns the interval of the difference of two shares (Newcombe's, of the intervals of both).
+// between returns Newcombe's interval for the difference of two shares, which combines the intervals of both.
 func between(before, after draw, z float64) (low, high float64) {
 	downBefore, upBefore := before.reaches(z)
 	downAfter, upAfter := after.reaches(z)
@@ -70,7 +70,7 @@ func between(before, after draw, z float64) (low, high float64) {
 	return d - math.Hypot(downAfter, upBefore), d + math.Hypot(upAfter, downBefore)
 }
 
-// unchanged returns the probability of such a difference of two shares without a change, to either side (Fisher's exact test).
+// unchanged returns the two-sided probability of such a difference between two shares without a change (Fisher's exact test).
 func unchanged(before, after draw) float64 {
 	n, m := math.Round(before.n), math.Round(after.n)
 	k, l := math.Round(before.share*n), math.Round(after.share*m)
@@ -87,8 +87,8 @@ func unchanged(before, after draw) float64 {
 	return min(1, 2*sum*math.Exp(ways(m, l)+ways(n, k)-ways(n+m, all)))
 }
 
-// detectable returns the growth of a share p, from n samples to m, that a test with the significance alpha finds. It is 1 - p,
-// the maximum, if no growth is enough.
+// detectable returns the increase of a share p, from n samples to m, that a test with the significance level alpha finds. It
+// returns the maximum, 1 - p, if no increase is large enough.
 func detectable(p, n, m, alpha, freedom float64) float64 {
 	if n <= 0 || m <= 0 {
 		return 1 - p
@@ -104,9 +104,9 @@ func detectable(p, n, m, alpha, freedom float64) float64 {
 	return min(d, 1-p)
 }
 
-// holm corrects ascending probabilities for the number of tests. With a bound on the results, at most that share of comparisons has
-// one below it by chance. Benjamini and Hochberg would bound the share of false names instead, but readers of a failed check
-// believe each name.
+// holm corrects ascending probabilities for the number of tests. With a limit on the results, at most that share of comparisons
+// names a function by chance. The Benjamini–Hochberg method would limit the share of false names instead, but readers of a failed
+// check believe each name.
 func holm(ascending []float64) []float64 {
 	corrected := make([]float64, len(ascending))
 	most := 0.0
@@ -117,18 +117,18 @@ func holm(ascending []float64) []float64 {
 	return corrected
 }
 
-// spread is the variation of shares between runs, relative to the variation by sampling.
+// spread is the variation of shares between runs, relative to the sampling variation.
 type spread struct{ factor, freedom float64 }
 
-// moderate returns the typical value of estimated factors and its certainty as degrees of freedom. Each factor has its own degrees
-// of freedom (Smyth's empirical Bayes, as in limma). A function with few runs then borrows from the others.
+// moderate returns the typical value of estimated factors, and the degrees of freedom of this value. Each factor has its own
+// degrees of freedom (Smyth's empirical Bayes, as in limma). A function with few runs then uses information from the others.
 func moderate(factors []float64, freedom float64) spread {
 	if len(factors) < 3 {
 		return spread{1, 0}
 	}
 	logs := make([]float64, 0, len(factors))
 	for _, f := range factors {
-		logs = append(logs, math.Log(max(f, 0.01))) // a factor of 0 would decide alone
+		logs = append(logs, math.Log(max(f, 0.01))) // a single factor of 0 would dominate
 	}
 	slices.Sort(logs) // for the same sum each time
 	mean, variance := stat.MeanVariance(logs, nil)
@@ -148,8 +148,8 @@ func moderate(factors []float64, freedom float64) spread {
 	return spread{math.Exp(mean + mathext.Digamma(low) - math.Log(low)), 2 * low}
 }
 
-// with returns the spread of one function from the typical spread and its own runs. It is at least the spread of its runs,
-// because some functions differ from most, and at least 1.
+// with estimates one function's spread from the typical spread and the function's own runs. The result is at least the spread of
+// these runs, because some functions differ from most, and at least 1.
 func (s spread) with(factor, freedom float64) spread {
 	if math.IsInf(s.freedom, 1) {
 		return spread{max(1, s.factor), s.freedom}

@@ -15,12 +15,12 @@ import (
 // Side is one of two profiles to compare.
 type Side struct {
 	Samples []receiver.Sample
-	// Scale multiplies the amounts to make the two sides comparable, for example by one over the seconds of the run. Amounts are
-	// seconds if the samples measure time.
+	// Scale multiplies the amounts to make the two sides comparable, for example by the inverse of the run's length in seconds.
+	// Amounts are seconds if the samples measure time.
 	Scale float64
 }
 
-// Change is a function's own amount in two profiles, scaled.
+// Change holds a function's own scaled amounts in two profiles.
 type Change struct {
 	Function      string
 	Before, After float64
@@ -41,7 +41,7 @@ func (s Side) amounts(opts Options) map[string]float64 {
 	return functions
 }
 
-// Difference returns the functions with an own amount before or after, the largest change first.
+// Difference returns the functions that have an own amount on either side, the largest change first.
 func Difference(before, after Side, opts Options) []Change {
 	opts = opts.over(before.Samples, after.Samples)
 	b := before.amounts(opts)
@@ -62,11 +62,11 @@ func Difference(before, after Side, opts Options) []Change {
 	return changes
 }
 
-// WriteDifference writes the n largest changes as a table for a terminal, one line for the others, and the sums.
-// Points are the change of the function's share, as in Judge. A star marks a difference beyond chance.
+// WriteDifference writes the n largest changes as a table for a terminal. It adds one line for the other functions, and the sums.
+// Points are the change of the function's share, as in Judge. A star marks a statistically significant difference.
 func WriteDifference(w io.Writer, before, after Side, n int, opts Options) error {
 	changes := Difference(before, after, opts)
-	// Some inputs have rounded lengths of runs, and so rounded amounts per second.
+	// Some inputs have rounded run lengths, so their amounts per second are rounded, too.
 	const rounding = 1e-6
 	if !slices.ContainsFunc(changes, func(c Change) bool { return math.Abs(c.After-c.Before) > rounding*max(c.Before, c.After) }) {
 		sum := 0.0

@@ -9,13 +9,13 @@ import (
 	"github.com/ig-otel-profiles/ig-otel-profiles/internal/receiver"
 )
 
-// interpreted are the types of frames of interpreters and of compilers at run time.
+// interpreted are the frame types of interpreters and just-in-time compilers.
 var interpreted = []string{"beam", "cpython", "dotnet", "jvm", "perl", "php", "ruby", "v8js"}
 
-// Interpreter returns the frames of a stack that are an interpreter's own. These are functions of CPython or Node.js that execute a
-// user's function, V8's trampolines, and the JVM's stubs. Their time counts for the function that they execute. It is nil
-// without such frames, and without such a function in the stack, because a garbage collector has its own threads. All views of
-// a profile use this function.
+// Interpreter returns the frames of a stack that are an interpreter's own. These are functions of CPython or Node.js that execute
+// a user's function, V8's trampolines, and the JVM's stubs. Their time counts for the function that they execute. It returns nil
+// without such frames. It also returns nil without such a function, as in a garbage collector's threads. All views of a profile
+// use this function.
 func Interpreter(stack []receiver.Frame) []bool {
 	if !Interpreted(stack) {
 		return nil
@@ -32,7 +32,7 @@ func Interpreter(stack []receiver.Frame) []bool {
 	return own
 }
 
-// Interpreted reports whether a stack has a function that an interpreter executes, or that was compiled at run time.
+// Interpreted reports whether a stack has a function that an interpreter executes, or that was compiled just in time.
 func Interpreted(stack []receiver.Frame) bool {
 	return slices.ContainsFunc(stack, func(f receiver.Frame) bool { return slices.Contains(interpreted, f.Type) && !stub(f) })
 }
@@ -65,8 +65,8 @@ func folded(stack []receiver.Frame) []receiver.Frame {
 	return kept
 }
 
-// stub reports whether a frame of an interpreted type is generated code of the machine itself. Methods of Java have a class before
-// their name, blobs of the JVM have none.
+// stub reports whether a frame of an interpreted type is code that the virtual machine generated for itself. A Java method's name
+// begins with its class. The name of a JVM blob does not.
 func stub(f receiver.Frame) bool {
 	switch f.Type {
 	case "v8js":
@@ -77,8 +77,8 @@ func stub(f receiver.Frame) bool {
 	return false
 }
 
-// interpreters are the names of files of interpreters and of their libraries, with versions.
+// interpreters matches the file names of interpreters and their libraries, including versions.
 var interpreters = regexp.MustCompile(`^(lib)?(python|ruby|php(-fpm|-cgi)?|perl|node(js)?|java|jvm|jli|v8|dotnet|coreclr|clrjit|hostfxr|hostpolicy|beam)[-0-9.]*(smp|so[0-9.]*)?$`)
 
-// IsInterpreter reports whether a file is that of an interpreter, by its name.
+// IsInterpreter reports whether a file belongs to an interpreter, judging by its name.
 func IsInterpreter(mapping string) bool { return interpreters.MatchString(path.Base(mapping)) }

@@ -10,7 +10,7 @@ import (
 	"github.com/ig-otel-profiles/ig-otel-profiles/internal/receiver"
 )
 
-// Measure says which whole a share is a part of.
+// Measure defines the whole that a share is a part of.
 type Measure string
 
 // A function's own share, and its share with callees, are parts of its group. A group's share is a part of everything.
@@ -25,19 +25,19 @@ type Judged struct {
 	Measure  Measure `json:"of"`
 	Group    string  `json:"service"`
 	Function string  `json:"function,omitempty"`
-	// Before and After are shares, 0 to 1; Low and High bound the difference with Confidence.
+	// Before and After are shares from 0 to 1. Low and High are the confidence limits of the difference.
 	Before float64 `json:"before"`
 	After  float64 `json:"after"`
 	Low    float64 `json:"low"`
 	High   float64 `json:"high"`
-	// Kernel reports a function of the kernel. Interrupts and the scheduler come in bursts, so their samples are not
-	// independent. Only several runs show their normal variation.
+	// Kernel marks a kernel function. Interrupts and scheduling occur in bursts, so their samples are not independent. Only
+	// several runs show their normal variation.
 	Kernel bool `json:"kernel"`
-	// Tested reports that there are enough samples to decide, and several runs for the kernel.
+	// Tested reports that there are enough samples for a test and, for a kernel function, several runs.
 	Tested bool `json:"tested"`
 	// P is the probability of such a difference without a change, corrected for the number of tests. It is 1 without a test.
 	P float64 `json:"p"`
-	// Detectable is the growth of the share that is significant in 9 of 10 cases.
+	// Detectable is the increase of the share that is significant in 9 of 10 cases.
 	Detectable float64 `json:"found_from"`
 }
 
@@ -47,16 +47,16 @@ func (j Judged) Points() string {
 	return fmt.Sprintf("%+.1f ±%.1f", 100*d, 100*max(j.High-d, d-j.Low))
 }
 
-// Significant reports whether the difference is more than chance.
+// Significant reports whether the difference is statistically significant.
 func (j Judged) Significant() bool { return j.P <= FalseAlarms }
 
 // Verdict compares two sides for all functions.
 type Verdict struct {
-	// Rows has significant ones first, and untested ones last.
+	// Rows begins with significant differences and ends with untested functions.
 	Rows []Judged
 	// Tested is the number of rows with enough samples for a test.
 	Tested int
-	// Runs and Samples are those of both sides.
+	// Runs and Samples are the numbers of both sides.
 	Runs    [2]int
 	Samples [2]float64
 
@@ -64,7 +64,7 @@ type Verdict struct {
 	typical spread
 }
 
-// Detectable returns the growth of a share of the largest group that is significant in 9 of 10 cases.
+// Detectable returns the increase of a share of the largest group that is significant in 9 of 10 cases.
 func (v Verdict) Detectable(share float64) float64 {
 	f := max(1, v.typical.factor)
 	return detectable(share, v.largest[0]/f, v.largest[1]/f, FalseAlarms/float64(max(1, v.Tested)), v.typical.freedom)
@@ -90,7 +90,7 @@ func (t tally) of(all tally) draw {
 	return draw{p, p * (1 - p) * all.weight * all.weight / variance}
 }
 
-// tallyOf counts each hit of a timer. Other events may come together, such as the faults of one call, so each sample counts once.
+// tallyOf counts each hit of a timer. Other events can occur together, such as the faults of one call, so each sample counts once.
 func tallyOf(s receiver.Sample) tally {
 	t := receiver.TypeOf(s)
 	weight, timed := s.Seconds()
@@ -115,7 +115,7 @@ type judgedKey struct {
 	group, function string
 }
 
-// run has the sums of one run, or of all runs of a side.
+// run holds the sums of one run, or of all runs of a side.
 type run struct {
 	all    tally
 	parts  map[judgedKey]tally
@@ -124,7 +124,7 @@ type run struct {
 
 func newRun() run { return run{parts: map[judgedKey]tally{}, kernel: map[judgedKey]bool{}} }
 
-// whole returns the whole of a part.
+// whole returns the whole that a part belongs to.
 func (r run) whole(k judgedKey) tally {
 	if k.measure == Group {
 		return r.all
@@ -132,7 +132,7 @@ func (r run) whole(k judgedKey) tally {
 	return r.parts[judgedKey{Group, k.group, ""}]
 }
 
-// runOf sums up by function, with totals also by callers.
+// runOf adds up samples by function and, with totals, also by caller.
 func runOf(samples []receiver.Sample, totals bool, opts Options) run {
 	r := newRun()
 	seen := map[judgedKey]bool{}
@@ -177,8 +177,9 @@ func sum(runs []run) run {
 	return all
 }
 
-// Judge compares the runs of two sides, of one type. It compares each function's own share, with totals also its share with
-// callees, and the shares of several groups. Several runs of a side show the normal variation of the program.
+// Judge compares the runs of two sides, whose samples have one type. It compares each function's own share, and the shares of
+// several groups. With totals, it also compares each function's share with callees. Several runs of a side show the program's
+// normal variation.
 func Judge(before, after [][]receiver.Sample, totals bool, opts Options) Verdict {
 	opts = opts.grouped().over(slices.Concat(before, after)...)
 	v := Verdict{Runs: [2]int{len(before), len(after)}, typical: spread{1, math.Inf(1)}}
@@ -263,7 +264,7 @@ func correct(rows []Judged) {
 type test struct {
 	row    Judged
 	sides  [2]draw
-	factor float64 // the variation of the runs, in units of the variation by sampling
+	factor float64 // the variation of the runs, in units of the sampling variation
 }
 
 // pooled returns the share of both sides together.
@@ -291,7 +292,7 @@ func (t *test) differs(k judgedKey, runs [2][]run) (sum float64) {
 	return sum
 }
 
-// judge fills the row in, without the correction.
+// judge fills in the row, without the correction.
 func (t *test) judge(v Verdict, freedom float64) {
 	s := v.typical
 	if freedom > 0 {

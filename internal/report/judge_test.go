@@ -16,7 +16,7 @@ import (
 // program draws samples of a program with 50 functions. The first has a tenth of the time.
 type program struct {
 	rng *rand.Rand
-	// grown is the growth of the first function's share. The others shrink in proportion.
+	// grown is the increase of the first function's share. The others shrink in proportion.
 	grown float64
 	// noise is the variation of a function's share between runs: the standard deviation of its logarithm.
 	noise func(function int) float64
@@ -65,7 +65,7 @@ func (p program) runs(several, n int) [][]receiver.Sample {
 	return runs
 }
 
-// grown returns the functions that have grown significantly.
+// grown returns the functions whose shares have increased significantly.
 func grown(v Verdict) (names []string) {
 	for _, j := range v.Rows {
 		if j.Significant() && j.After > j.Before {

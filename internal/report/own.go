@@ -10,12 +10,12 @@ import (
 )
 
 // Own returns the index of the first frame from the leaf that is the program's own. Frames of the kernel, the C library,
-// allocators, runtimes, interpreters and the system's or language's libraries do not count. Every waiting thread is in one of a few
-// such functions, and all memory comes from malloc. Only the callers differ. For a frame without a name, its file decides. Without
-// such a frame, it is the first named frame outside the kernel, else the first frame outside the kernel, else the leaf. Then found
-// is false.
+// allocators, runtimes, interpreters and the system's or language's libraries do not count. Every waiting thread is in one of a
+// few such functions, and all memory comes from malloc. Only the callers differ. Own judges a frame without a name by its file.
+// Without any own frame, found is false. Own then returns the first named frame outside the kernel, else the first frame outside
+// the kernel, else the leaf.
 //
-// It uses frame types, files and names, so it guesses if a file is not known.
+// It uses frame types, files and names, so it must guess if a file is unknown.
 func Own(stack []receiver.Frame) (i int, found bool) {
 	if i = slices.Index(ownFrames(stack), true); i >= 0 {
 		return i, true
@@ -35,7 +35,7 @@ func Own(stack []receiver.Frame) (i int, found bool) {
 	return max(outside, 0), false
 }
 
-// HasOwn reports whether a stack of samples has a function of the program's own.
+// HasOwn reports whether any stack contains one of the program's own functions.
 func HasOwn(samples []receiver.Sample) bool {
 	return slices.ContainsFunc(samples, func(s receiver.Sample) bool {
 		_, found := Own(s.Stack)
@@ -82,17 +82,17 @@ func foreign(f receiver.Frame) bool {
 	}
 	name := strings.TrimLeft(f.Name, "_")
 	plain, _ := qualified(name)
-	// Not every gadget knows that a function is Go's.
+	// Not every gadget recognizes Go functions.
 	return IsInterpreter(f.Mapping) || hasPrefix(f.Name, "runtime.", "internal/", "sync.(", "syscall.Syscall") || f.Name == "_start" || slices.Contains(waiting, name) || allocating.MatchString(plain) || standardNative(f.Name) ||
 		hasPrefix(f.Name, "_PyEval", "Py", "_Py", "__libc_", "__GI_")
 }
 
-// allocating are functions of allocators that are a part of the program, and wrappers of these with names that many programs use.
-// A wrapper with another name counts as the program's own.
+// allocating matches functions of allocators that are linked into a program, and wrappers with names that many programs use. A
+// wrapper with another name counts as one of the program's own functions.
 var allocating = regexp.MustCompile(`^(do_)?(x2?n?|xi|[ezp]|g_(try_)?|ck_|safe_|je_|mi_|ngx_|rjem_|tc_|bfd_|sqlite3_)?([cmpvz]|re)alloc(0|x|array)?$|^(aligned_alloc|(posix_)?memalign|[xe]?(mem|strn?)dup|g_(mem|strn?)dup2?)$`)
 
-// standardNative reports whether a function belongs to the standard library of C++ or Rust, of which programs have parts compiled
-// in.
+// standardNative reports whether a function belongs to the standard library of C++ or Rust. Programs contain compiled parts of
+// these libraries.
 func standardNative(name string) bool {
 	if hasPrefix(name, "operator new", "operator delete", "__rust_", "__rdl_", "__rg_") {
 		return true
@@ -150,19 +150,19 @@ func systemFile(file string) bool {
 }
 
 // nodeFile reports whether a script is one of Node.js's own. These have names such as node:buffer, buffer and internal/timers. A
-// program's scripts are paths and URLs.
+// program's scripts have paths or URLs as names.
 func nodeFile(file string) bool {
 	return strings.HasPrefix(file, "node:") || file != "" && path.Ext(file) == "" && !strings.HasPrefix(file, "/") && !strings.ContainsAny(file, ":[<")
 }
 
-// sharedLibrary reports whether a mapping is the C library, an allocator or one of their kind, by its file's name.
+// sharedLibrary reports whether a mapping is the C library, an allocator or a similar library, judging by its file name.
 func sharedLibrary(mapping string) bool {
 	return hasPrefix(path.Base(mapping), "linux-vdso", "ld-linux", "ld-musl", "libc.", "libc-", "libc++", "libpthread", "libm.", "libstdc++", "libgcc_s", "libjemalloc",
 		"libtcmalloc", "libmimalloc", "libjli", "libnio", "libnet.")
 }
 
-// standardGo reports whether a Go function is of the standard library or the runtime. Then the first element of its import path
-// has no dot, and is not main.
+// standardGo reports whether a Go function belongs to the standard library or the runtime. Then the first element of its import
+// path has no dot, and is not main.
 func standardGo(name string) bool {
 	pkg := name
 	if i := strings.LastIndexByte(pkg, '/'); i >= 0 {
@@ -179,7 +179,7 @@ func standardGo(name string) bool {
 	return slices.Contains(goRoots, pkg)
 }
 
-// goRoots are the first elements of import paths of Go's standard library that are found in stacks.
+// goRoots are the first elements of standard library import paths that occur in stacks.
 var goRoots = []string{
 	"archive", "bufio", "bytes", "cmp", "compress", "container", "context", "crypto", "database", "encoding", "errors", "expvar", "flag",
 	"fmt", "go", "hash", "html", "image", "index", "internal", "io", "iter", "log", "maps", "math", "mime", "net", "os", "path", "reflect",

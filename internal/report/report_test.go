@@ -14,7 +14,7 @@ import (
 	"github.com/ig-otel-profiles/ig-otel-profiles/internal/receiver"
 )
 
-// timer is the type of CPU samples, 100 a second.
+// timer is the type of CPU samples at 100 samples a second.
 var timer = receiver.Type{Type: "samples", Unit: "count", PeriodType: "cpu", PeriodUnit: "nanoseconds", Period: 10_000_000}
 
 // of returns a sample of a type.

@@ -21,15 +21,15 @@ import (
 // noStack is the function of samples without a stack.
 const noStack = "[no stack]"
 
-// NotOwn stands for stacks without a function of the program's own, with Options.Own. They are idle threads of a runtime, and
-// stacks without their callers.
+// NotOwn stands for stacks that contain none of the program's own functions, with Options.Own. These are stacks of idle runtime
+// threads, and stacks whose callers are missing.
 const NotOwn = "[no function of its own]"
 
 // Row is a line of Top: one function of one group of samples.
 type Row struct {
 	Group, Function string
-	// Self is the function's own value, or with Options.Own the value of calls from it; Total counts what it called, too. Both
-	// are in the samples' unit.
+	// Self is the function's own value, or with Options.Own the value of calls from it; Total includes its callees. Both are in
+	// the samples' unit.
 	Self, Total int64
 	// SelfShare and TotalShare are fractions of all samples, 0 to 1.
 	SelfShare, TotalShare float64
@@ -50,17 +50,17 @@ type Row struct {
 type Options struct {
 	// Group returns the group of a sample. The default is the service.
 	Group func(receiver.Sample) string
-	// Own counts Self for the frame of the function Own instead of the leaf. It leaves out other functions, unless there is
-	// nothing else.
+	// Own counts Self for the frame that the function Own returns instead of the leaf. It leaves out all other functions, unless
+	// there are no own functions.
 	Own bool
 	// Width is the terminal's width; 0 means unlimited.
 	Width int
 
-	// ownAlone is set if Own was chosen and a stack has a function of the program's own.
+	// ownAlone is set if Own was chosen and a stack contains one of the program's own functions.
 	ownAlone bool
 }
 
-// over decides for all samples of a table whether there are functions of the program's own.
+// over decides for all samples of a table whether they contain any of the program's own functions.
 func (o Options) over(sets ...[]receiver.Sample) Options {
 	o.ownAlone = o.ownAlone || o.Own && slices.ContainsFunc(sets, HasOwn)
 	return o
@@ -102,7 +102,7 @@ func (o Options) shown(stack []receiver.Frame) []receiver.Frame {
 	return frames
 }
 
-// label names a frame. Unnamed addresses in one file share a name, because single addresses are no help.
+// label names a frame. Unnamed addresses in one file share a name, because single addresses are not helpful.
 func label(f receiver.Frame) string {
 	if f.Name == "" && f.Address != 0 {
 		if f.Mapping != "" {
@@ -116,7 +116,7 @@ func label(f receiver.Frame) string {
 // nameless reports whether a label stands for a frame's file.
 func nameless(f receiver.Frame) bool { return f.Name == "" && f.Address != 0 && f.Mapping != "" }
 
-// stackKey names a stack of a group.
+// stackKey identifies a stack of a group.
 type stackKey struct {
 	group string
 	stack receiver.Stack
@@ -130,7 +130,7 @@ type stackSum struct {
 }
 
 // Top returns the n functions with the highest self value, highest first. If n is 0, it returns all. NotOwn comes after the
-// program's own functions, and may be one more than n. A function counts once per stack. Addresses without a name count for their
+// program's own functions, and can exceed n by one. A function counts once per stack. Addresses without a name count for their
 // file. Samples without a stack count as "[no stack]". Samples should be of one type (see receiver.ByType), because sums over
 // several types mean nothing.
 func Top(samples []receiver.Sample, n int, opts Options) []Row {
@@ -243,7 +243,7 @@ const visible = 0.0005
 // isSampled reports whether a type counts hits of a timer.
 func isSampled(t receiver.Type) bool { return t.Unit == "count" && t.PeriodUnit == "nanoseconds" }
 
-// sourceFile reports whether a name is a file's, and not a runtime's word such as <frozen>.
+// sourceFile reports whether a name is a file name, and not a runtime's placeholder such as <frozen>.
 func sourceFile(name string) bool { return name != "" && !strings.HasPrefix(name, "<") }
 
 // Unit returns the heading for amounts of a type: SECONDS for time, else the counted thing, as in FAULTS.
@@ -376,7 +376,7 @@ func withPlaces(table string, rows []Row, width int) string {
 
 func percent(share float64) string { return fmt.Sprintf("%.1f%%", 100*share) }
 
-// share returns a share in percent that is zero only if the amount is.
+// share returns a share in percent that is zero only if the amount is zero.
 func share(share float64, amount int64) string {
 	if amount > 0 && share < visible {
 		return "<0.1%"

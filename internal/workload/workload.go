@@ -1,4 +1,4 @@
-// Package workload makes the requests of busy machines, without a kernel.
+// Package workload generates the requests of busy machines without a kernel.
 package workload
 
 import (
@@ -15,8 +15,8 @@ import (
 	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/profile"
 )
 
-// Workload makes the stacks of busy programs. A few paths of their call trees have most of the time, and new rare paths appear
-// all the time.
+// Workload generates the stacks of busy programs. A few paths in their call trees take most of the time, and new rare paths keep
+// appearing.
 type Workload struct {
 	t        testing.TB
 	agg      *profile.Aggregator
@@ -24,7 +24,7 @@ type Workload struct {
 	services []string
 }
 
-// New returns the workload of a gadget on some services. It is the same each time.
+// New returns a gadget's workload for some services. The result is always the same.
 func New(t testing.TB, gadget string, services ...string) *Workload {
 	agg, err := profile.New(profile.Config{
 		Scope: profile.Scope{Name: gadget}, SchemaURL: "https://opentelemetry.io/schemas/1.41.0", Types: []profile.ValueType{{Type: "samples", Unit: "count"}},
@@ -34,7 +34,7 @@ func New(t testing.TB, gadget string, services ...string) *Workload {
 	return &Workload{t, agg, rand.New(rand.NewPCG(1, 2)), services}
 }
 
-// walk goes down a call tree, the outermost function first. At each function a few callees have most of the calls.
+// walk goes down a call tree, the outermost function first. At each function, a few callees get most of the calls.
 func (w *Workload) walk(service string) []uint64 {
 	path := make([]uint64, 8+4*w.rnd.IntN(6))
 	at := hash(service)

@@ -1,2 +1,2 @@
-// Package agent pins the eBPF profiler with its own agent, in a module of its own. The product does not need its dependencies.
+// Package agent pins the eBPF profiler and its agent in a separate module, because the product does not need their dependencies.
 package agent

@@ -26,32 +26,32 @@ import (
 // kinds are programs whose addresses in memory, in the file and in the symbol table differ in various ways.
 var kinds = []struct {
 	name, title string
-	flags       []string // of clang; none for a Go program
+	flags       []string // for clang; empty for a Go program
 }{
 	{"kind-pie", "position-independent (PIE)", []string{"-fPIE", "-pie"}},
 	{"kind-exec", "at fixed addresses (non-PIE)", []string{"-fno-pie", "-no-pie"}},
 	{"kind-lld", "from LLD, its code not at its offset in the file", []string{"-fPIE", "-pie", "-fuse-ld=lld"}},
-	// The daemon names a stripped Go program itself. The names in this one cannot be read.
+	// The daemon itself finds the names of a stripped Go program. In this program, the names are unreadable.
 	{"kind-go", "Go", nil},
 }
 
-// symbolizer is a server that names functions, with its name in the table.
+// symbolizer is a server that resolves function names. name is its name in the table.
 type symbolizer struct {
 	server
 	title string
 }
 
-// pairsTime is CPU time for about 20 samples in each function of a program of pairs.
+// pairsTime is the CPU time that a program of pairs needs for about 20 samples in each function.
 const pairsTime = 10 * time.Second
 
-// TestAddresses sends programs without symbols to Parca and Pyroscope. Parca names their functions from a debuginfod server with
-// the same files and their symbols, Pyroscope from its store of symbols. For each kind of file, the addresses must be those of its
-// symbol table. So each function must have its name, its caller and its CPU time. Another Pyroscope gets functions named after
-// files, and must leave those unchanged.
+// TestAddresses sends programs without symbols to Parca and Pyroscope. Parca gets the function names from a debuginfod server that
+// has the same files with symbols. Pyroscope gets them from its symbol store. For each kind of file, the addresses must match its
+// symbol table. So each function must have its name, its caller and its CPU time. Another Pyroscope receives functions named after
+// files, and must leave these unchanged.
 func TestAddresses(t *testing.T) {
 	igtest.NeedRoot(t)
 	files := &debuginfod{byID: map[string]string{}}
-	overTLS := httptest.NewTLSServer(files) // Parca only asks over https
+	overTLS := httptest.NewTLSServer(files) // Parca sends requests only over https
 	t.Cleanup(overTLS.Close)
 	authority := pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: overTLS.Certificate().Raw})
 	t.Setenv("SSL_CERT_FILE", writeFile(t, "authority.pem", string(authority)))

@@ -25,7 +25,7 @@ import (
 	"github.com/ig-otel-profiles/ig-otel-profiles/internal/receiver"
 )
 
-// frequency is the highest sampling rate that hardly disturbs the program.
+// frequency is the highest sampling rate that barely slows the program down.
 const frequency = 999
 
 // burnTime is the CPU time of a program, enough for a little more than 3,000 samples.
@@ -38,7 +38,7 @@ func writeFile(t *testing.T, name, text string) string {
 	return path
 }
 
-// moduleVersion is the version of a server that its module here requires.
+// moduleVersion returns the version of a server that the server's module here requires.
 func moduleVersion(folder, module string) string {
 	cmd := exec.Command("go", "list", "-m", "-f", "{{.Version}}", module)
 	cmd.Dir = folder
@@ -49,8 +49,8 @@ func moduleVersion(folder, module string) string {
 	return strings.TrimSpace(string(out))
 }
 
-// burn runs a program of known shares for that much CPU time while a gadget sends its samples to the exporters. It returns the CPU
-// time that the program used.
+// burn runs a program with known shares for this CPU time while a gadget sends its samples to the exporters. It returns the CPU
+// time that the program has used.
 func burn(t *testing.T, program, config, exporters string, atLeast time.Duration) time.Duration {
 	t.Helper()
 	ig := igtest.Built(t, igtest.Bin, "ig")
@@ -68,7 +68,7 @@ func burn(t *testing.T, program, config, exporters string, atLeast time.Duration
 		}
 	})
 	require.Eventually(t, func() bool { return strings.Contains(said.String(), "exporting data source") }, 3*time.Minute, 100*time.Millisecond)
-	time.Sleep(5 * time.Second) // the eBPF programs load after ig says so
+	time.Sleep(5 * time.Second) // ig loads the eBPF programs after it logs this line
 
 	p := exec.Command(program)
 	p.SysProcAttr = &syscall.SysProcAttr{Setsid: true, Pdeathsig: syscall.SIGKILL}
@@ -76,7 +76,7 @@ func burn(t *testing.T, program, config, exporters string, atLeast time.Duration
 	require.NoError(t, err)
 	require.NoError(t, p.Start())
 	require.Eventually(t, func() bool { return igtest.ScheduledTime(t, p.Process.Pid) >= atLeast }, 5*time.Minute, 10*time.Millisecond)
-	// It is stopped but still exists until its last samples are sent, so its files can be read.
+	// The program is stopped, but exists until its last samples are sent, so that its files can be read.
 	require.NoError(t, p.Process.Signal(syscall.SIGSTOP))
 	time.Sleep(4 * time.Second)
 	used := igtest.ScheduledTime(t, p.Process.Pid)
@@ -89,7 +89,7 @@ func burn(t *testing.T, program, config, exporters string, atLeast time.Duration
 	return used
 }
 
-// sample runs the gadget on the whole machine for some seconds, and returns ig's log.
+// sample profiles the whole machine with the gadget for some seconds, and returns ig's log.
 func sample(t *testing.T, config string) string {
 	t.Helper()
 	ig := igtest.Built(t, igtest.Bin, "ig")
@@ -108,7 +108,7 @@ func tag() string {
 	return "dev"
 }
 
-// asked reports whether a backend takes part. By default all do; BACKENDS names some, separated by commas.
+// asked reports whether a backend takes part. By default, all do. BACKENDS is a comma-separated list of backends.
 func asked(backend string) bool {
 	names := os.Getenv("BACKENDS")
 	return names == "" || slices.Contains(strings.Split(names, ","), backend)
@@ -126,15 +126,15 @@ func needs(t *testing.T, backend string) {
 type way struct {
 	title string
 	server
-	all       string   // picks all samples
-	selectors []string // each must pick all of the samples
-	none      []string // each must pick none
+	all       string   // selects all samples
+	selectors []string // each must select all of the samples
+	none      []string // each must select none
 	absent    []string // labels that must not be there
 }
 
 func TestBackends(t *testing.T) {
 	igtest.NeedRoot(t)
-	// These are a pod's attributes as Kubernetes has them, under the name of the label and under that of the convention.
+	// These are a pod's attributes as in Kubernetes, under the label's name and under the convention's name.
 	const asLabel, asKey = "        resource: [k8s_pod_name=shop-1, deployment_environment_name=test]\n", "        resource: [k8s.pod.name=shop-1, deployment.environment.name=test]\n"
 	pods := []string{selector("k8s_pod_name", "shop-1"), selector("deployment_environment_name", "test"), selector("k8s_pod_name", "shop-1", "host_arch", hostArch()), selector("service_name", service)}
 	none := []string{selector("k8s_pod_name", "shop-2")}
@@ -161,9 +161,10 @@ func TestBackends(t *testing.T) {
 	if t.Failed() {
 		t.FailNow()
 	}
-	var behindAddr string // of Pyroscope, or of the server in its place behind the Collector
+	var behindAddr string // the address of Pyroscope, or of its replacement behind the Collector
 	if asked("pyroscope") {
-		// The storage of 2.x finds data that it has not compacted yet only by the service's name. Its pages always ask for that.
+		// The storage of 2.x finds data that it has not compacted yet only by service name. Pyroscope's pages always query with a
+		// service name.
 		ofService := []string{selector("service_name", service, "k8s_pod_name", "shop-1"), selector("service_name", service, "deployment_environment_name", "test", "host_arch", hostArch())}
 		notOfService := []string{selector("service_name", service, "k8s_pod_name", "shop-2")}
 		add("pyroscope", "pyroscope", "as-is", asIs.addr(), asLabel)
@@ -207,22 +208,22 @@ func TestBackends(t *testing.T) {
 	report(t, ways, results)
 }
 
-// service is the service of the test's program.
+// service is the service name of the test program.
 const service = "burn-go"
 
 func hostArch() string { return runtime.GOARCH }
 
-// entry is the function that nearly all stacks of test/e2e/burn go through.
+// entry is a function that nearly all stacks of test/e2e/burn contain.
 const entry = "main.main"
 
-// shares are the shares of test/e2e/burn.
+// shares are the known shares of test/e2e/burn.
 var shares = map[string]float64{"main.heavy": 60, "main.light": 30, "main.rest": 10}
 
-// check compares a backend's data with the truth, and notes its findings.
+// check compares a backend's data with the truth, and records its findings.
 func check(t *testing.T, w way, used time.Duration, all span, middle time.Time, found map[string]string) {
 	sel := w.selectors[0]
 	var stacks []stack
-	require.Eventually(t, func() bool { // data that has arrived may be shown a little later
+	require.Eventually(t, func() bool { // received data can become visible a little later
 		stacks = w.query(t, w.all, all)
 		return w.seconds(total(stacks), frequency) > 0.9*used.Seconds()
 	}, time.Minute, 2*time.Second, "the samples do not arrive")

@@ -11,10 +11,10 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// pairs is the number of functions in the program of functionPairs. Each has a caller of its own.
+// pairs is the number of functions in the test program. Each function has its own caller.
 const pairs = 500
 
-// stack is a stack of samples in a backend's answer: functions from the leaf, "" where a frame has none.
+// stack is a stack of samples in a backend's answer: functions from the leaf, or "" for a frame without a function.
 type stack struct {
 	functions []string
 	value     int64
@@ -25,20 +25,20 @@ const functionName, callerName = "pair_function_", "pair_caller_"
 
 var pairName = regexp.MustCompile(`^(?:main\.)?` + functionName + `([0-9]{3})$`)
 
-// callerPosition is the position of the nth function's caller among the callers in the file. It differs from n, and so does the
-// next one. If every name is a neighbour's, no pair is right.
+// callerPosition is the position of the nth function's caller among the callers in the file. It differs from n and n+1. So no pair
+// is right if every name is that of a neighbour.
 func callerPosition(n int) int { return n * 7 % pairs }
 
 // judged is the result of judging the program's pairs.
 type judged struct {
-	seen, right int   // the number of functions, and of right ones
+	seen, right int   // the numbers of all functions and of right functions
 	inRight     int64 // the samples in a function that is called by its own caller
 	all         int64 // the samples of the program
 }
 
-// judgePairs looks up the direct caller of each function. The names of function and caller come from two addresses, which only the
-// call connects. A function counts as right if more than half of its samples have its own caller. The others are from its first and
-// last instructions, where it has no frame pointer, so its caller is skipped.
+// judgePairs looks up the direct caller of each function. Function and caller get their names from two addresses that only the
+// call connects. A function counts as right if more than half of its samples have the right caller. The other samples come from
+// its first and last instructions. There, the frame pointer is not set up, so the unwinder skips the caller.
 func judgePairs(stacks []stack) judged {
 	var inFunction, underCaller [pairs]int64
 	var result judged
@@ -72,7 +72,7 @@ func judgePairs(stacks []stack) judged {
 	return result
 }
 
-// shifted gives each function the name of the next one in a list, like a server that is off by one.
+// shifted gives each function the name of the next function in a list, like a server with an off-by-one error.
 func shifted(stacks []stack, order []string) []stack {
 	next := map[string]string{}
 	for i := range len(order) - 1 {
@@ -103,7 +103,7 @@ func truePairs(prefix string) []stack {
 	return stacks
 }
 
-// TestJudgePairs tells right names from those of a neighbour.
+// TestJudgePairs distinguishes right names from a neighbour's names.
 func TestJudgePairs(t *testing.T) {
 	for _, prefix := range []string{"", "main."} {
 		right := truePairs(prefix)

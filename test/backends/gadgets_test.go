@@ -21,8 +21,8 @@ import (
 	"github.com/ig-otel-profiles/ig-otel-profiles/internal/receiver"
 )
 
-// TestGadgets lets every gadget sample the whole machine into the servers, through a receiver that adds up. A server must take
-// every request, and show everything that was sent, in the flame graph, too.
+// TestGadgets profiles the whole machine with every gadget, and sends the samples to the servers through a receiver that adds them
+// up. A server must accept every request. Its data and its flame graph must contain everything that was sent.
 func TestGadgets(t *testing.T) {
 	igtest.NeedRoot(t)
 	// Short-lived processes have page faults and waits.
@@ -55,7 +55,7 @@ func TestGadgets(t *testing.T) {
 	}
 }
 
-// passOn returns a receiver that forwards all requests to a server, and keeps them.
+// passOn returns a receiver that forwards all requests to a server, and stores them.
 func passOn(t *testing.T, addr string) *receiver.Receiver {
 	t.Helper()
 	conn, err := grpc.NewClient(addr, grpc.WithTransportCredentials(insecure.NewCredentials()))

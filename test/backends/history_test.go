@@ -29,8 +29,8 @@ import (
 
 var historyFlag = flag.Bool("history", false, "measure a history beside Pyroscope")
 
-// TestHistoryBesidePyroscope gives an hour of 16 busy CPUs to a history and to Pyroscope, and queries all of it from both. Both
-// must answer with the whole hour. The costs are logged.
+// TestHistoryBesidePyroscope writes an hour of data from 16 busy CPUs to a history and to Pyroscope, and queries it from both.
+// Both must return the whole hour. The costs are logged.
 func TestHistoryBesidePyroscope(t *testing.T) {
 	if !*historyFlag {
 		t.Skip("-history measures")
@@ -93,7 +93,7 @@ func TestHistoryBesidePyroscope(t *testing.T) {
 	first, firstCPU := merged()
 	again, againCPU := merged()
 
-	require.NoError(t, server.Process.Signal(syscall.SIGTERM)) // it writes its memory to disk
+	require.NoError(t, server.Process.Signal(syscall.SIGTERM)) // it then writes its memory to disk
 	ended := make(chan error, 1)
 	go func() { ended <- server.Wait() }()
 	select {

@@ -18,8 +18,8 @@ import (
 )
 
 // TestLanguages samples the whole machine while the demo's programs in several languages run. It sends the same rows to Pyroscope
-// and to a receiver that adds up. Most of their frames have no name. Pyroscope's flame graph must have all of it, and each program
-// must be a service of its own.
+// and to a receiver that adds them up. Most frames have no name. Pyroscope's flame graph must contain all samples, and each
+// program must be a separate service.
 func TestLanguages(t *testing.T) {
 	needs(t, "pyroscope")
 	igtest.NeedRoot(t)
@@ -82,7 +82,7 @@ func TestLanguages(t *testing.T) {
 	var shares []string
 	for name := range programs {
 		service := name
-		for s := range sent { // by its file, python3 is python3.11
+		for s := range sent { // python3 is named after its file, python3.11
 			if strings.HasPrefix(s, name) {
 				service = s
 			}

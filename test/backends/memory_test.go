@@ -28,10 +28,10 @@ import (
 	"github.com/ig-otel-profiles/ig-otel-profiles/internal/receiver"
 )
 
-// allocated has the bytes and calls that a function of test/memory/testdata/allocate.c has counted.
+// allocated holds the bytes and calls that a function of test/memory/testdata/allocate.c has counted.
 type allocated struct{ bytes, calls int64 }
 
-// told is a server, behind a receiver that keeps the requests to it.
+// told is a server behind a receiver, which stores the requests to the server.
 type told struct {
 	server
 	between *receiver.Receiver
@@ -49,7 +49,7 @@ func tell(t *testing.T) (servers map[string]told, config string) {
 	if asked("pyroscope") {
 		add("pyroscope", startPyroscope(t), "")
 		add("pyroscope2", startPyroscope2(t), "")
-		// This one is like a server behind a Collector that sends to several backends.
+		// This server is like one behind a Collector that sends to several backends.
 		add("relabels", startPyroscope(t, relabeling(t)), "        profile_name: plain\n")
 	}
 	return servers, config
@@ -70,16 +70,16 @@ func relabeling(t *testing.T) string {
 	return "-distributor.ingestion-relabeling-rules=" + string(rules)
 }
 
-// watch is a gadget that watches a program. ready is ig's log line when it does. enough reports whether a server has received all
-// data of interest after the program's work.
+// watch is a gadget that watches a program. ready is the line that ig logs when the gadget is ready. enough reports whether a
+// server has received all relevant data after the program's work.
 type watch struct {
 	gadget, ready string
 	flags         []string
 	enough        func(told) bool
 }
 
-// run starts the gadget before the program works. It ends it when the program has printed its counts and all servers have enough,
-// and returns these counts. The program waits for a line, prints, and waits for its input to end.
+// run starts the gadget before the program works. It stops the gadget when the program has printed its counts and all servers have
+// enough data. It returns these counts. The program waits for a line, prints, and waits for its input to end.
 func (w watch) run(t *testing.T, config string, servers map[string]told, program []string, says int) []string {
 	t.Helper()
 	p := exec.CommandContext(t.Context(), program[0], program[1:]...)
@@ -91,7 +91,7 @@ func (w watch) run(t *testing.T, config string, servers map[string]told, program
 	require.NoError(t, p.Start())
 	defer func() {
 		_ = p.Process.Kill()
-		_ = p.Wait() // killed, or ended by itself
+		_ = p.Wait() // the program was killed or has exited
 	}()
 
 	args := append([]string{"--config", writeFile(t, "config.yaml", config), "run", igtest.Import(t, w.gadget)}, igrun.GadgetFlags()...)
@@ -152,7 +152,7 @@ func counted(t *testing.T, text []string) map[string]allocated {
 	return all
 }
 
-// typesOf returns the profile types that a server has, once there are n of them.
+// typesOf returns a server's profile types once there are n of them.
 func (s told) typesOf(t *testing.T, all span, n int) []string {
 	t.Helper()
 	var types []string
@@ -171,7 +171,7 @@ func (s told) sent(sampleType string) (sum int64) {
 	return sum
 }
 
-// states returns the sums of a sample type's profiles that a server received, by their times, and these times in order.
+// states returns the sums of the profiles that a server received for a sample type, by time, and the sorted times.
 func (s told) states(sampleType string) (sums map[time.Time]int64, times []time.Time) {
 	sums = map[time.Time]int64{}
 	for _, one := range s.between.Samples() {
@@ -182,7 +182,7 @@ func (s told) states(sampleType string) (sums map[time.Time]int64, times []time.
 	return sums, slices.SortedFunc(maps.Keys(sums), time.Time.Compare)
 }
 
-// alone returns the last time without another one within a second, because a run's last state can come right after another.
+// alone returns the last time that has no other time within a second, because a run's last state can follow another immediately.
 func alone(t *testing.T, times []time.Time) time.Time {
 	t.Helper()
 	for i, at := range slices.Backward(times) {
@@ -194,7 +194,7 @@ func alone(t *testing.T, times []time.Time) time.Time {
 	return time.Time{}
 }
 
-// check compares a server's data of a profile type with what it received, and returns its stacks.
+// check compares a server's data for a profile type with the data that it received, and returns its stacks.
 func (s told) check(t *testing.T, profileType, selector string, all span) []stack {
 	t.Helper()
 	sent := s.sent(strings.Split(profileType, ":")[1])
@@ -207,7 +207,7 @@ func (s told) check(t *testing.T, profileType, selector string, all span) []stac
 	return stacks
 }
 
-// through adds up the stacks with a function.
+// through adds up the stacks that contain a function.
 func through(stacks []stack, function string) (sum int64) {
 	for _, s := range stacks {
 		if slices.Contains(s.functions, function) {
@@ -217,16 +217,16 @@ func through(stacks []stack, function string) (sum int64) {
 	return sum
 }
 
-// requireNear compares a sampled amount with the true one. step is the mean number of bytes between samples, and n the true number
-// of bytes.
+// requireNear compares a sampled amount with the true one. step is the mean number of bytes between samples, and n is the true
+// number of bytes.
 func requireNear(t *testing.T, what string, want, got int64, n, step float64) {
 	t.Helper()
 	t.Logf("%s: %d of %d (%+.1f %%), some %.0f samples", what, got, want, 100*float64(got-want)/float64(want), n/step)
 	require.InDelta(t, float64(want), float64(got), 4.5*float64(want)/math.Sqrt(n/step), what)
 }
 
-// TestMemory lets a program allocate that counts its allocations. The servers must name the profiles as their own pages expect, and
-// have the program's counts.
+// TestMemory profiles a program that counts its allocations. The servers must name the profiles as their own pages expect, and
+// return the program's counts.
 func TestMemory(t *testing.T) {
 	igtest.NeedRoot(t)
 	const step = 65536
@@ -258,7 +258,7 @@ func TestMemory(t *testing.T) {
 }
 
 // TestMemoryInUse shows a state: memory in use. A server that adds up the profiles of a time range shows the sum of the states in
-// it. For a range with one profile, it must show the memory that the program has not freed.
+// the range. For a range with one profile, it must show the memory that the program has not freed.
 func TestMemoryInUse(t *testing.T) {
 	igtest.NeedRoot(t)
 	const step = 16384
@@ -266,7 +266,7 @@ func TestMemoryInUse(t *testing.T) {
 	begin := time.Now().Add(-time.Second)
 	text := watch{
 		gadget: "profile_alloc", ready: "the first probes are attached", flags: []string{"--live", "--max-cost=1000", fmt.Sprintf("--sample-bytes=%d", step)},
-		// It waits until the memory in use no longer changes.
+		// The test waits until the memory in use no longer changes.
 		enough: func(s told) bool {
 			states, times := s.states("inuse_space")
 			n := len(times)
@@ -303,7 +303,7 @@ func TestMemoryInUse(t *testing.T) {
 			if p, ok := s.server.(*pyroscope); ok {
 				mean := float64(summed) / float64(len(states))
 				if name == "pyroscope2" {
-					mean = float64(summed) // its storage adds up for every query
+					mean = float64(summed) // its storage adds up profiles for every query
 				}
 				require.InDelta(t, mean, p.of(types[1]).(*pyroscope).average(t, selector, all), mean/1000, "the mean of the states")
 			}
@@ -311,7 +311,7 @@ func TestMemoryInUse(t *testing.T) {
 	}
 }
 
-// TestLocks lets threads wait for locks. The servers must name the profiles as their own pages expect.
+// TestLocks profiles threads that wait for locks. The servers must name the profiles as their own pages expect.
 func TestLocks(t *testing.T) {
 	igtest.NeedRoot(t)
 	servers, config := tell(t)
@@ -337,8 +337,8 @@ func TestLocks(t *testing.T) {
 	}
 }
 
-// Pyroscope would name a profile by its period's type. So requirePeriod wants no period there, unless the server's settings rename
-// profiles.
+// Pyroscope would name a profile by its period's type. So profiles must not have a period there, unless the server's settings
+// rename profiles.
 func (s told) requirePeriod(t *testing.T, name, periodType, unit string, period int64) {
 	t.Helper()
 	if strings.HasPrefix(name, "pyroscope") {
@@ -349,7 +349,7 @@ func (s told) requirePeriod(t *testing.T, name, periodType, unit string, period 
 	}
 }
 
-// single returns the profile of one time, as the page does when you click on a point.
+// single returns the profile of one time, like the page after a click on a point.
 func (p *parca) single(t *testing.T, selector string, at time.Time) []stack {
 	t.Helper()
 	var answer struct{ Pprof string }

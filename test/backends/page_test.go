@@ -32,7 +32,7 @@ func exporter(t *testing.T, block, from, name, endpoint string) string {
 	return renamed
 }
 
-// writeTable writes a table between the page's markers of that name, if the test is asked to and has not failed.
+// writeTable writes a table between the page's markers with that name, if this was requested and the test has not failed.
 func writeTable(t *testing.T, name, table string) {
 	t.Helper()
 	if !*pageFlag || t.Failed() {

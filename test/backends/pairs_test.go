@@ -13,14 +13,14 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// pairsWork is the number of a loop's rounds in one call, which takes tens of microseconds. It changes in each round of calls.
-// Otherwise rounds and samples could keep step, and some functions would get no samples.
+// pairsWork is the number of loop iterations in one call, which takes tens of microseconds. It changes in each round of calls.
+// Otherwise, rounds and samples could synchronize, and some functions would get no samples.
 const pairsWork = "10000 + round * 811 % 4096"
 
-// pairsProgram is the source of a program in C or Go. It calls each pair's caller in turn until its standard input ends, with
-// little and equal work in each function.
+// pairsProgram is the source of a program in C or Go. It calls each pair's caller in turn until its standard input ends. Each
+// function does the same small amount of work.
 func pairsProgram(golang bool) string {
-	callers := make([]int, pairs) // by their places in the file
+	callers := make([]int, pairs) // by their positions in the file
 	for n := range pairs {
 		callers[callerPosition(n)] = n
 	}
@@ -60,8 +60,8 @@ func pairsProgram(golang bool) string {
 	return b.String()
 }
 
-// requireApart makes sure that the test would notice if names were off by one in a compiled program's symbol table. The compiler
-// and the linker decide where functions are.
+// requireApart makes sure that the test would detect names that are off by one in a compiled program's symbol table. The compiler
+// and the linker decide on the order of functions.
 func requireApart(t *testing.T, file string) {
 	t.Helper()
 	parsed, err := elf.Open(file)

@@ -26,12 +26,12 @@ type parca struct {
 	types   string // the profile type to query; parcaCPU if empty
 }
 
-// of returns the same server for queries of another profile type.
+// of returns the same server for queries about another profile type.
 func (p *parca) of(types string) server { return &parca{p.process, p.address, types} }
 
 func (p *parca) picked(selector string) string { return cmp.Or(p.types, parcaCPU) + selector }
 
-// profileTypes returns the types that have arrived, in the form that a query begins with.
+// profileTypes returns the types that have arrived, in the form in which a query begins.
 func (p *parca) profileTypes(t *testing.T, _ span) []string {
 	t.Helper()
 	var answer struct {
@@ -127,7 +127,7 @@ func (p *parca) stored(t *testing.T, selector string, in span) int64 {
 	}
 	step := "1s"
 	if !strings.HasSuffix(p.picked(""), ":delta") {
-		step = "1ms" // for states, Parca answers with one profile per step: queryRangeNonDelta in pkg/parcacol/querier.go
+		step = "1ms" // for states, Parca returns one profile per step: queryRangeNonDelta in pkg/parcacol/querier.go
 	}
 	call(t, p.url("query_range"), url.Values{
 		"query": {p.picked(selector)}, "start": {in.from.UTC().Format(time.RFC3339Nano)},
@@ -149,7 +149,7 @@ func (p *parca) diff(t *testing.T, selector string, left, right span) (int64, in
 		q[k] = v
 	}
 	q.Set("mode", "MODE_DIFF")
-	q.Set("diff.absolute", "true") // otherwise Parca scales the left side to the right one
+	q.Set("diff.absolute", "true") // otherwise, Parca scales the left side to the right side
 	q.Set("diff.a.mode", "MODE_MERGE")
 	q.Set("diff.b.mode", "MODE_MERGE")
 	var answer struct {

@@ -27,7 +27,7 @@ type pyroscope struct {
 	types   string // the profile type to query; pyroscopeCPU if empty
 }
 
-// of returns the same server for queries of another profile type.
+// of returns the same server for queries about another profile type.
 func (p *pyroscope) of(types string) server {
 	return &pyroscope{p.process, p.address, p.storage, types}
 }
@@ -65,10 +65,10 @@ func startSymbolizingPyroscope(t *testing.T) *pyroscope {
 	return startPyroscope2(t, "-symbolizer.enabled", "-symbolizer.debuginfod-url=http://127.0.0.1:1")
 }
 
-// addSymbols puts a file's symbols where the symbolizer keeps those from debuginfod.
+// addSymbols stores a file's symbols where the symbolizer stores symbols from debuginfod.
 func (p *pyroscope) addSymbols(t *testing.T, buildID, file string) {
 	t.Helper()
-	const tenant = "anonymous" // of a server for one tenant
+	const tenant = "anonymous" // the tenant of a single-tenant server
 	folder := filepath.Join(p.storage, "symbolizer", tenant)
 	require.NoError(t, os.MkdirAll(folder, 0o755))
 	igtest.Output(t, igtest.Built(t, igtest.Bin, "lidia"), file, filepath.Join(folder, buildID))
@@ -131,7 +131,7 @@ func (p *pyroscope) ask(t *testing.T, method, selector string, in span, more map
 	call(t, "http://"+p.address+"/querier.v1.QuerierService/"+method, nil, body, answer)
 }
 
-// number is an integer of 64 bits, which JSON has as text.
+// number is a 64-bit integer, which the JSON answer contains as a string.
 type number int64
 
 func (n *number) UnmarshalJSON(b []byte) error {
@@ -193,7 +193,7 @@ func (p *pyroscope) stored(t *testing.T, selector string, in span) int64 {
 	var answer struct {
 		Series []struct{ Points []struct{ Value float64 } }
 	}
-	in.until = in.until.Add(time.Minute) // the last step is as long as the others
+	in.until = in.until.Add(time.Minute) // the last step has the same length as the others
 	p.ask(t, "SelectSeries", selector, in, map[string]any{"step": 15.0}, &answer)
 	sum := 0.0
 	for _, s := range answer.Series {

@@ -21,8 +21,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// patient has exporter settings for tests that compare sums to the last sample. A busy server may store a request and answer after
-// the exporter's deadline of 10 s. Then the exporter sends it again, and the server has it twice.
+// patient holds exporter settings for tests that compare sums exactly. A busy server may store a request and answer after the
+// exporter's deadline of 10 s. Then the exporter sends the request again, and the server stores it twice.
 const patient = "        timeout: 1m\n        shutdown_timeout: 1m\n"
 
 // span is a time range of a query.
@@ -30,21 +30,21 @@ type span struct{ from, until time.Time }
 
 // server is a running backend.
 type server interface {
-	// name is the preset's; the table has version.
+	// name is the preset's name. version is the server's version in the table.
 	name() string
 	version() string
 	addr() string
-	// query returns the stacks of profile type cpu that a selector in the backend's own language picks.
+	// query returns the stacks of profile type cpu that match a selector in the backend's own language.
 	query(t *testing.T, selector string, in span) []stack
-	// flame is the total of the flame graph on its page, stored that of its samples over time.
+	// flame is the total of the flame graph on the server's page. stored is the total of its samples over time.
 	flame(t *testing.T, selector string, in span) int64
 	stored(t *testing.T, selector string, in span) int64
-	// diff returns the two sides of a comparison. If it compares functions, they are those of the function entry.
+	// diff returns the two sides of a comparison. If the server compares functions, these are the values of the function entry.
 	diff(t *testing.T, selector string, left, right span) (int64, int64)
-	// seconds turns a value into seconds of CPU time.
+	// seconds converts a value to seconds of CPU time.
 	seconds(value int64, frequency int) float64
 	labels(t *testing.T, selector string, in span) []string
-	// profileTypes returns the types that have arrived. of returns the server for queries of another type than CPU.
+	// profileTypes returns the types that have arrived. of returns the server for queries about another type than CPU.
 	profileTypes(t *testing.T, in span) []string
 	of(profileType string) server
 	stop()

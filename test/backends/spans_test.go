@@ -71,14 +71,14 @@ func TestSpans(t *testing.T) {
 					require.Equal(t, f == function, slices.Contains(names, f), "the span %s has %v", id, names)
 				}
 			}
-			// docs/guides says so of this version.
+			// docs/guides states this for this version.
 			require.Contains(t, p.labels(t, service, in), "trace_id")
 			t.Logf("pyroscope %s: %.2f s and %.2f s of the two spans, %.2f s in none", p.version(), float64(sent[checkout])/1e9, float64(sent[search])/1e9, float64(sent[""])/1e9)
 		})
 	}
 }
 
-// ofSpan returns the contents of a span's flame graph.
+// ofSpan returns the content of a span's flame graph.
 func (p *pyroscope) ofSpan(t *testing.T, selector, id string, in span) (total int64, names []string) {
 	t.Helper()
 	var answer struct {

@@ -20,7 +20,7 @@ import (
 )
 
 // TestServiceOfTraces: a traced service has the same service.name in Pyroscope as in its spans. Pyroscope finds a span's code by
-// the two, although no setting of ours names the service.
+// its ID and this service, although none of our settings names the service.
 func TestServiceOfTraces(t *testing.T) {
 	needs(t, "pyroscope")
 	igtest.NeedRoot(t)
@@ -48,7 +48,7 @@ func TestServiceOfTraces(t *testing.T) {
 	in := span{begin, time.Now().Add(2 * time.Second)}
 
 	require.NoError(t, stdin.Close())
-	bySpan := map[string]string{} // the service of its trace
+	bySpan := map[string]string{} // the service of each span
 	for lines := bufio.NewScanner(stdout); lines.Scan(); {
 		fields := strings.Fields(lines.Text())
 		require.Len(t, fields, 3)

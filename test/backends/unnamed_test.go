@@ -13,8 +13,8 @@ import (
 	"github.com/ig-otel-profiles/ig-otel-profiles/internal/igtest"
 )
 
-// TestNothingVanishes sends the stacks of a program without symbols. Pyroscope's flame graph has only frames with a function. With
-// the preset, all frames have one; without it, they are missing from the picture.
+// TestNothingVanishes sends the stacks of a program without symbols. Pyroscope's flame graph shows only frames that have a
+// function. With the preset, all frames have a function. Without it, they are missing from the graph.
 func TestNothingVanishes(t *testing.T) {
 	needs(t, "pyroscope")
 	igtest.NeedRoot(t)
@@ -48,7 +48,7 @@ func TestNothingVanishes(t *testing.T) {
 	require.Greater(t, missing, 50.0)
 }
 
-// TestCompression shows the receivers' answers to zstd, and that the log has the remedy.
+// TestCompression checks the receivers' answers to zstd, and the remedy in the log.
 func TestCompression(t *testing.T) {
 	igtest.NeedRoot(t)
 	servers := []server{startParca(t)}
@@ -58,7 +58,7 @@ func TestCompression(t *testing.T) {
 	for _, s := range servers {
 		transports := []string{"otlp-grpc", "otlp-http"}
 		if s.name() == "parca" {
-			transports = transports[:1] // it has OTLP over gRPC only
+			transports = transports[:1] // it supports OTLP over gRPC only
 		}
 		for _, transport := range transports {
 			t.Run(s.name()+" "+transport, func(t *testing.T) {

@@ -19,12 +19,12 @@ import (
 	"github.com/ig-otel-profiles/ig-otel-profiles/internal/igtest"
 )
 
-// parcaDebuginfo is the variable with the path of a parca-debuginfo for TestUpload. Unlike the servers' modules, its Go module is
-// not published. Without the tool, the test makes its requests itself.
+// parcaDebuginfo is the environment variable with the path of a parca-debuginfo for TestUpload. Unlike the servers' modules, its
+// Go module is not published. Without the tool, the test itself sends the tool's requests.
 const parcaDebuginfo = "PARCA_DEBUGINFO"
 
 // TestUpload profiles a stripped program into Parca, which has no names for it. Then it uploads the program's debug information,
-// and Parca names the profile that it has.
+// and Parca adds names to the stored profile.
 func TestUpload(t *testing.T) {
 	igtest.NeedRoot(t)
 	p := startParca(t)
@@ -83,7 +83,7 @@ func (p *parca) upload(t *testing.T, id, file string) {
 	call(t, api+"initiateupload", nil, map[string]any{"buildId": id, "buildIdType": kind, "size": strconv.Itoa(len(content)), "hash": "1"}, &initiated)
 	require.Equal(t, "UPLOAD_STRATEGY_GRPC", initiated.UploadInstructions.UploadStrategy)
 	upload := initiated.UploadInstructions.UploadID
-	var body strings.Builder // messages one after the other
+	var body strings.Builder // consecutive messages
 	encoder := json.NewEncoder(&body)
 	require.NoError(t, encoder.Encode(map[string]any{"info": map[string]string{"buildId": id, "uploadId": upload}}))
 	require.NoError(t, encoder.Encode(map[string]any{"chunkData": content}))

@@ -1,5 +1,5 @@
-// Package bench compares this project's operator with Inspektor Gadget's own operator of the same name. Both process the same rows
-// in turn, in one process, through Inspektor Gadget's public interfaces up to a gRPC receiver that counts bytes.
+// Package bench compares this project's operator with Inspektor Gadget's own operator of the same name. They take turns with the
+// same rows in one process. The rows pass through Inspektor Gadget's public interfaces to a gRPC receiver that counts bytes.
 //
 // No other package imports Inspektor Gadget's operator.
 package bench
@@ -44,14 +44,14 @@ var (
 	rounds = flag.Int("rounds", 3, "rounds per shape; the best of each counts")
 )
 
-// shape describes rows and their arrival.
+// shape describes rows and how they arrive.
 type shape struct {
 	stacks     int // distinct
-	depth      int // frames of a row, a quarter of them the kernel's
+	depth      int // frames per row, a quarter of them in the kernel
 	containers int // 0: all on the host
 	single     bool
 	goroutines int
-	ticks      int // of rowsPerTick rows each, all in one batch window
+	ticks      int // rowsPerTick rows each, all in one batch window
 }
 
 const rowsPerTick = 2000
@@ -82,7 +82,7 @@ var shapes = []shape{
 	{stacks: 2000, depth: 28, containers: 30, single: true, goroutines: 4, ticks: 30},
 }
 
-// source is a data source with a profiler's fields and prepared rows.
+// source is a data source with prepared rows and the fields of a profiler.
 type source struct {
 	shape   shape
 	ds      datasource.DataSource
@@ -205,7 +205,7 @@ func (s *source) init(gadgetCtx operators.GadgetContext) error {
 	return s.err
 }
 
-// frames is stack i of n frames. As in programs, stacks share callers: 50,000 stacks have some thousand functions.
+// frames returns stack i, with n frames. As in real programs, stacks share callers: 50,000 stacks contain a few thousand functions.
 func frames(n, i int, prefix string) string {
 	var b strings.Builder
 	for d := range n {
@@ -218,7 +218,7 @@ func frames(n, i int, prefix string) string {
 	return b.String()
 }
 
-// emit sends ticks of rows and returns the time that one goroutine spent on it, per row.
+// emit sends ticks of rows and returns the time per row that one goroutine spent on it.
 func (s *source) emit(ticks int) (time.Duration, error) {
 	perTick := 1
 	if s.shape.single {
@@ -303,8 +303,8 @@ func startCounter(t testing.TB) *counter {
 	return c
 }
 
-// result is per row. ns and allocs are for rows with known stacks, from the second window on. cold is the time of the first ticks,
-// when the stacks are new.
+// result holds values per row. ns and allocs are for rows with known stacks, from the second window on. cold is the time per row
+// in the first ticks, when the stacks are new.
 type result struct {
 	cold, ns, cpu, allocs, wire, wireCompressed float64
 }
@@ -329,7 +329,7 @@ func cpuTime() time.Duration {
 	return time.Duration(u.Utime.Nano() + u.Stime.Nano())
 }
 
-// run lets op export the rows of one batch window, to one exporter and to one more for each of the further settings.
+// run makes op export the rows of one batch window, to one exporter and to another exporter for each of the further settings.
 func run(t testing.TB, op operators.DataOperator, sh shape, compression string, more ...string) result {
 	c := startCounter(t)
 	igconfig.Config = viper.New()
@@ -377,8 +377,8 @@ func run(t testing.TB, op operators.DataOperator, sh shape, compression string, 
 	return res
 }
 
-// measure takes the best of several rounds of each operator in turn, so that other load affects them alike. A last round has
-// compression.
+// measure returns the best of several rounds per operator. The operators take turns, so that other load affects them equally. The
+// last round uses compression.
 func measure(t testing.TB, sh shape, rounds int, ops ...operators.DataOperator) []result {
 	results := make([]result, len(ops))
 	for range rounds {
@@ -422,12 +422,12 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// Bytes and allocations do not depend on the machine's speed, so they are asserted.
+// Bytes and allocations do not depend on the machine's speed, so the test asserts them.
 func TestBars(t *testing.T) {
 	for _, stacks := range []int{100, 2000} {
 		sh := shape{stacks: stacks, depth: 28, containers: 30, goroutines: 1, ticks: 30}
 		ours, igs := run(t, otelprofiles.New(), sh, "none"), run(t, igprofiles.Operator, sh, "none")
-		// Other goroutines' allocations count, too, such as one per second. There are more of them on a busy machine. Every run
+		// The count includes allocations of other goroutines, such as one per second, and more on a busy machine. Every run also
 		// includes the allocations of the rows themselves.
 		const allocs = 0.01
 		for again := 0; again < 4 && ours.allocs >= allocs; again++ {
@@ -439,8 +439,8 @@ func TestBars(t *testing.T) {
 	}
 }
 
-// BenchmarkRow runs the shapes one after another, for profiles of this project's operator: go test ./test/bench -run - -bench Row
-// -cpuprofile cpu.out
+// BenchmarkRow runs the shapes one after another, so that you can profile this project's operator: go test ./test/bench -run -
+// -bench Row -cpuprofile cpu.out
 func BenchmarkRow(b *testing.B) {
 	for _, sh := range shapes {
 		b.Run(sh.String(), func(b *testing.B) {
@@ -465,7 +465,7 @@ func TestTable(t *testing.T) {
 	b.WriteString("|---|---|---|---|---|---|---|---|---|---|---|---|---|---|---|---|---|---|\n")
 	for _, sh := range shapes {
 		ops := []operators.DataOperator{otelprofiles.New(), igprofiles.Operator}
-		if sh.single { // Inspektor Gadget's operator takes arrays only
+		if sh.single { // Inspektor Gadget's operator accepts only arrays
 			ops = ops[:1]
 		}
 		results := measure(t, sh, *rounds, ops...)

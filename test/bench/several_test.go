@@ -7,8 +7,8 @@ import (
 	otelprofiles "github.com/ig-otel-profiles/ig-otel-profiles/operators/otel-profiles"
 )
 
-// BenchmarkExporters measures the cost of a row on the gadget's goroutine, with one exporter and with several. Each further one
-// should cost at most half as much as the first.
+// BenchmarkExporters measures the cost of a row on the gadget's goroutine, with one exporter and with several exporters. Each
+// additional exporter should cost at most half as much as the first.
 //
 //	go test ./test/bench -run xxx -bench Exporters -benchtime 1x
 func BenchmarkExporters(b *testing.B) {

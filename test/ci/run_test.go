@@ -11,7 +11,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// ci runs a table of stages, and returns the output and the exit code. Stages of the second tier start in the first minutes only.
+// ci runs a table of stages, and returns the output and the exit code. Second-tier stages start only in the first minutes.
 func ci(t *testing.T, table, minutes string) (said string, code int) {
 	t.Helper()
 	file := filepath.Join(t.TempDir(), "stages")

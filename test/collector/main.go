@@ -39,7 +39,7 @@ func main() {
 		Factories: factories,
 		ConfigProviderSettings: otelcol.ConfigProviderSettings{
 			ResolverSettings: confmap.ResolverSettings{
-				// A value such as ${PORT} is looked up in the environment.
+				// A value such as ${PORT} is the name of an environment variable.
 				DefaultScheme: "env",
 				ProviderFactories: []confmap.ProviderFactory{
 					envprovider.NewFactory(),

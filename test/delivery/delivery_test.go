@@ -23,8 +23,8 @@ import (
 	otelprofiles "github.com/ig-otel-profiles/ig-otel-profiles/operators/otel-profiles"
 )
 
-// received sums the values of everything that the Collector wrote. Delivery is at least once: a repeated profile has the same ID
-// and counts once.
+// received adds up all values that the Collector wrote. Delivery is at least once. A repeated profile has the same ID and counts
+// once.
 func received(t *testing.T, c *collectortest.Collector) (sum int64, profiles, repeated int) {
 	seen := map[string]bool{}
 	for _, req := range c.Received() {
@@ -91,7 +91,8 @@ func load(g *gadgettest.Gadget, stop <-chan struct{}) int64 {
 	}
 }
 
-// trouble runs a load against the Collector while during disturbs it. It checks that every value arrives in the end.
+// trouble sends a load to the Collector while the function during disturbs the Collector. It checks that every value finally
+// arrives.
 func trouble(t *testing.T, transport string, during func(c *collectortest.Collector)) {
 	c := collectortest.New(t, "")
 	c.Start()

@@ -13,7 +13,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// joint is where Go joins the parts of a long text.
+// joint matches the place where Go code joins the parts of a long string.
 var joint = regexp.MustCompile(`" \+\n\t*"`)
 
 // sources returns the Go code and the gadgets' metadata of this repository, without tests.
@@ -81,7 +81,7 @@ func TestMetricNames(t *testing.T) {
 	}
 }
 
-// TestSettingNames finds in the reference every setting that a page names with its group.
+// TestSettingNames looks up in the reference every setting that a page names with its group.
 func TestSettingNames(t *testing.T) {
 	pages := texts(t)
 	reference := pages["docs/reference/settings.md"]
@@ -100,7 +100,7 @@ func TestSettingNames(t *testing.T) {
 	found := 0
 	for page, text := range pages {
 		if page == "docs/reference/settings.md" {
-			continue // It also names settings of the Collector that this project does not have.
+			continue // The page also names settings of the Collector that this project does not have.
 		}
 		for _, m := range named.FindAllStringSubmatch(text, -1) {
 			found++

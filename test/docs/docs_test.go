@@ -2,13 +2,14 @@
 
 // Package docs runs the shell commands of the documentation unchanged.
 //
-// A block of ```sh is run in bash from the top of the repository, as root, with a Collector at the standard ports of this machine.
-// A command without an end is interrupted. Other blocks have a mark after their language that says why, and a test of their own:
+// A block of ```sh is run in bash from the top of the repository, as root, with a Collector on this machine's standard ports. A
+// command that does not end by itself is interrupted. Other blocks have a mark after their language that gives the reason, and
+// their own test:
 //
 //	```sh cluster      needs Kubernetes: test/k8s runs it from the page
 //	```sh elsewhere    needs another machine or the internet: TestElsewhere makes one
 //	```sh long         takes too long for CI
-//	```sh tested       another test runs it, with the files that it needs
+//	```sh tested       another test runs it with the necessary files
 //	```sh unrun        no test runs it, and the page says so
 package docs
 
@@ -31,10 +32,10 @@ import (
 	"github.com/ig-otel-profiles/ig-otel-profiles/internal/igrun"
 )
 
-// runFor is how long a command without an end runs before it is interrupted, once it does its work.
+// runFor is how long a command that does not end by itself works before it is interrupted.
 const runFor = 4 * time.Second
 
-// stages are the commands that are CI stages of their own.
+// stages are the commands that are separate CI stages.
 func stages(t *testing.T, top string) []string {
 	t.Helper()
 	table, err := os.ReadFile(filepath.Join(top, ".ci/stages"))
@@ -49,7 +50,7 @@ func stages(t *testing.T, top string) []string {
 	return found
 }
 
-// commands returns the lines of a block without comments. It leaves out CI stages, and returns these separately.
+// commands returns a block's lines without comments. It returns CI stages separately.
 func (b block) commands(stages []string) (text string, left []string) {
 	var lines []string
 	for line := range strings.Lines(b.text) {
@@ -101,14 +102,14 @@ mountpoint -q /sys/kernel/debug || mount -t debugfs debugfs /sys/kernel/debug
 mountpoint -q /sys/kernel/tracing || mount -t tracefs tracefs /sys/kernel/tracing
 exec "$@"`
 
-// prepare makes the environment that the pages assume: ig in the PATH, sudo, a Collector at the standard ports and under the
+// prepare makes the environment that the pages assume: ig in the PATH, sudo, a Collector on the standard ports and with the
 // distribution's name, and a busy Python program.
 func prepare(t *testing.T, top string) *environment {
 	t.Helper()
 	return prepareIn(t, top, startAround)
 }
 
-// prepareIn is prepare with other programs.
+// prepareIn is like prepare, but with other programs.
 func prepareIn(t *testing.T, top string, around func(t *testing.T, dir, bin string)) *environment {
 	t.Helper()
 	dir := t.TempDir()
@@ -117,7 +118,7 @@ func prepareIn(t *testing.T, top string, around func(t *testing.T, dir, bin stri
 	if from := os.Getenv("E2E_BIN"); from != "" {
 		bin = from
 	}
-	// Everything here runs as root already. After sudo, there are variables and a command.
+	// Everything here already runs as root. Variables and a command follow sudo.
 	require.NoError(t, os.WriteFile(filepath.Join(dir, "sudo"), []byte("#!/bin/sh\nexec env \"$@\"\n"), 0o755))
 	around(t, dir, bin)
 	return &environment{top: top, prefix: prefix, vars: append(os.Environ(), "PATH="+dir+":"+bin+":"+os.Getenv("PATH"))}
@@ -170,10 +171,10 @@ func start(t *testing.T, cmd *exec.Cmd) {
 	})
 }
 
-// run runs the commands of a block. They have to succeed.
+// run runs the commands of a block. They must succeed.
 func (e *environment) run(t *testing.T, b block, text string) {
 	if tag := os.Getenv("GADGET_TAG"); tag != "" {
-		// Another clone may build this project's images under another tag. Inspektor Gadget's images keep theirs.
+		// Another clone may build this project's images with another tag. Inspektor Gadget's images keep their tags.
 		text = regexp.MustCompile(`(^|[\s/])(profile_[a-z]+):dev`).ReplaceAllString(text, "${1}${2}:"+tag)
 	}
 	t.Cleanup(func() {
@@ -202,7 +203,7 @@ func (e *environment) run(t *testing.T, b block, text string) {
 	require.NoError(t, err)
 }
 
-// interruptEndless interrupts, after a while, the commands that run until Ctrl-C.
+// interruptEndless waits, and then interrupts the commands that run until Ctrl-C.
 func interruptEndless(group int, ended <-chan struct{}) {
 	since := map[int]time.Time{}
 	for {
@@ -245,9 +246,9 @@ func endless(args []string) bool {
 	return false
 }
 
-// started reports whether an endless command does its work. ig ends with an error if it is interrupted before its gadget is loaded,
-// and on a busy machine loading takes longer than runFor. A loaded gadget has a program in the kernel. ig may have samplers and
-// links earlier, to notice new processes.
+// started reports whether an endless command has begun its work. ig ends with an error if it is interrupted before its gadget is
+// loaded. On a busy machine, loading takes longer than runFor. A loaded gadget has a program in the kernel. ig may have samplers
+// and links earlier, to notice new processes.
 func started(pid int, args []string) bool {
 	if filepath.Base(args[0]) != "ig" {
 		return true

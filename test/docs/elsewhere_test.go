@@ -16,8 +16,8 @@ import (
 	"github.com/ig-otel-profiles/ig-otel-profiles/internal/recvtest"
 )
 
-// elsewhere has a test for each page with blocks that need another machine or the internet. Each test makes a replacement, and runs
-// the block unchanged.
+// elsewhere holds a test for each page with blocks that need another machine or the internet. Each test creates a replacement, and
+// runs the block unchanged.
 var elsewhere = map[string]func(*testing.T, block){
 	"README.md":                      clonesFromGitHub,
 	"docs/reference/command-line.md": sendsToAnotherMachine,
@@ -38,7 +38,7 @@ func TestElsewhere(t *testing.T) {
 	require.Len(t, ran, len(elsewhere))
 }
 
-// clonesFromGitHub clones this repository in place of the one at GitHub, and lists make's targets in the clone.
+// clonesFromGitHub clones this repository instead of the one on GitHub, and lists make's targets in the clone.
 func clonesFromGitHub(t *testing.T, b block) {
 	top, err := filepath.Abs("../..")
 	require.NoError(t, err)
@@ -54,7 +54,7 @@ func clonesFromGitHub(t *testing.T, b block) {
 	}
 }
 
-// sendsToAnotherMachine gives this machine the name of the page's in /etc/hosts, and a certificate that the system trusts.
+// sendsToAnotherMachine gives this machine the host name from the page in /etc/hosts, and a certificate that the system trusts.
 func sendsToAnotherMachine(t *testing.T, b block) {
 	const machine, port = "collector.example.com", "4317"
 	top, err := filepath.Abs("../..")

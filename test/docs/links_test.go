@@ -38,7 +38,7 @@ var (
 	noSlug  = regexp.MustCompile(`[^\p{L}\p{N}_\- ]`)
 )
 
-// anchors returns the anchors that GitHub makes of the headings of a page.
+// anchors returns the anchors that GitHub derives from a page's headings.
 func anchors(text string) map[string]bool {
 	found := map[string]bool{}
 	for _, m := range heading.FindAllStringSubmatch(fenced.ReplaceAllString(text, ""), -1) {
@@ -48,7 +48,7 @@ func anchors(text string) map[string]bool {
 	return found
 }
 
-// TestLinks follows every link between pages, and to files and folders of the repository.
+// TestLinks checks every link to a page, file or folder of the repository.
 func TestLinks(t *testing.T) {
 	pages := texts(t)
 	followed := 0
@@ -116,7 +116,7 @@ func TestShortWays(t *testing.T) {
 	}
 }
 
-// TestDetached: --detach returns before the gadget runs. Each user's page with such a run must say where to find the reason of a
+// TestDetached: --detach returns before the gadget runs. Each user page with such a run must say where to find the reason for a
 // failure.
 func TestDetached(t *testing.T) {
 	for page, text := range texts(t) {

@@ -27,10 +27,10 @@ func TestCheck(t *testing.T) {
 	idle := exec.Command("sleep", "600")
 	require.NoError(t, idle.Start())
 	t.Cleanup(func() {
-		_ = idle.Process.Kill() // it sleeps
+		_ = idle.Process.Kill() // the process only sleeps
 		_ = idle.Wait()
 	})
-	// Without this program, the machine may be idle, with nothing to sample.
+	// Without this program, the machine might be idle, with nothing to sample.
 	start(t, compileC(t, "testdata/burn.c"))
 	nobodyListens := "http://127.0.0.1:1"
 

@@ -30,8 +30,8 @@ func servicesOf(samples []receiver.Sample) []string {
 	return services
 }
 
-// TestProcessContext: programs in C and Go that publish their context get the service that it names. Hostile programs gain nothing
-// beyond what the page says, and do not disturb the others. Stacks are taken in both ways.
+// TestProcessContext: programs in C and Go that publish their context get the service that it names. Hostile programs gain no more
+// than the page says, and do not affect other programs. Stacks are collected in both ways.
 func TestProcessContext(t *testing.T) {
 	igtest.NeedRoot(t)
 	for _, unwind := range []string{"whole", "frame-pointers"} {
@@ -41,7 +41,7 @@ func TestProcessContext(t *testing.T) {
 
 func testContext(t *testing.T, unwind string) {
 	inC, inGo := compileC(t, "testdata/context.c"), compileGo(t, "./published", "published")
-	evil := filepath.Join(filepath.Dir(inC), "hostile") // a service of the host of its own, with a limit of its own
+	evil := filepath.Join(filepath.Dir(inC), "hostile") // a separate service of the host, with its own limit
 	require.NoError(t, os.Link(inC, evil))
 	s := begin(t, nil, igtest.Import(t, "profile_cpu"), "--frequency=99", "--unwind="+unwind)
 	cart, checkout := start(t, inC, "cart"), start(t, inGo, "checkout")
@@ -64,7 +64,7 @@ func testContext(t *testing.T, unwind string) {
 	found := map[int]bool{}
 	for start := time.Now(); len(found) < len(all); { // one of them maps its context again and again
 		require.Less(t, time.Since(start), time.Minute, "found: %v", found)
-		out, _ := exec.Command("sh", "-c", string(command[1])).Output() // some processes end meanwhile
+		out, _ := exec.Command("sh", "-c", string(command[1])).Output() // some processes exit in the meantime
 		for _, p := range all {
 			if strings.Contains(string(out), fmt.Sprintf("/proc/%d/maps", p.pid)) {
 				found[p.pid] = true
@@ -132,7 +132,7 @@ func testContext(t *testing.T, unwind string) {
 	require.NotContains(t, r.log, "reading a row failed")
 }
 
-// ofProgram is of without samples from before execve, when the process still ran the test's own program.
+// ofProgram is like of, but omits samples from before execve, when the process still ran the test's own program.
 func ofProgram(samples []receiver.Sample, pid int) []receiver.Sample {
 	return slices.DeleteFunc(of(samples, pid), func(s receiver.Sample) bool { return strings.HasSuffix(s.Service, ".test") })
 }

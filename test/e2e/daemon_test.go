@@ -25,11 +25,11 @@ import (
 // instanceID is the ID of the test's instance, which "ig daemon" keeps on disk.
 const instanceID = "e2e0000000000000000000000000e2e0"
 
-// daemonSummary is the operator's closing line for a data source whose exporter goes on.
+// daemonSummary matches the operator's closing line for a data source whose exporter continues to run.
 var daemonSummary = regexp.MustCompile(`(\d+) rows read, (\d+) exported, 0 not`)
 
-// TestDaemonDeliversOnSIGTERM runs an instance without a client in "ig daemon". It stops the daemon before the first interval ends,
-// and the profiles still arrive.
+// TestDaemonDeliversOnSIGTERM runs an instance without a client in "ig daemon". It stops the daemon before the first interval
+// ends. The profiles must still arrive.
 func TestDaemonDeliversOnSIGTERM(t *testing.T) {
 	igtest.NeedRoot(t)
 	image := igtest.Import(t, "profile_cpu")
@@ -95,7 +95,7 @@ func TestDaemonDeliversOnSIGTERM(t *testing.T) {
 	require.NotEqual(t, "0", string(found[1]))
 	require.Equal(t, string(found[1]), string(found[2]))
 	c.Stop()
-	// After so short a time, names may be missing.
+	// After such a short time, names can be missing.
 	require.True(t, slices.ContainsFunc(samplesOf(c.Received()), func(s receiver.Sample) bool {
 		return slices.ContainsFunc(s.Stack, func(f receiver.Frame) bool { return filepath.Base(f.Mapping) == "burn" })
 	}), "the program is in no sample")

@@ -21,11 +21,11 @@ import (
 	"github.com/ig-otel-profiles/ig-otel-profiles/internal/receiver"
 )
 
-// program burns CPU: 60 % in heavy, 30 % in light and 10 % in rest, which work calls.
+// program burns CPU time: 60 % in heavy, 30 % in light and 10 % in rest. The function work calls all three.
 type program struct {
 	thread                   string
 	heavy, light, rest, work string
-	// restInKernel says that rest is a function that spends its time in the kernel.
+	// restInKernel says that rest spends its time in the kernel.
 	restInKernel bool
 }
 
@@ -34,7 +34,7 @@ var burners = []program{
 	{"burn", "c_heavy", "c_light", "c_kernel", "c_work", true},
 }
 
-// enoughCPU is the CPU time of programs, enough for 400 samples at 49 a second.
+// enoughCPU is the CPU time of programs, which is enough for 400 samples at 49 samples a second.
 const enoughCPU = 8 * time.Second
 
 // requireShare compares a part of n samples with the truth, both in percent. It allows five standard errors, and a point for the
@@ -45,8 +45,8 @@ func requireShare(t *testing.T, want, part float64, n int64, name string) {
 	require.InDelta(t, want, part, 1+5*math.Sqrt(want*(100-want)/float64(n)), name)
 }
 
-// TestCPU compares shares and CPU time with those of two programs, with the stacks as text and by ID. Inspektor Gadget's own gadget
-// only sees the second program, because its stack maps stay full after a busy run.
+// TestCPU compares shares and CPU time with two programs' own values, with stacks as text and as IDs. Inspektor Gadget's own
+// gadget sees only the second program, because its stack maps stay full after a busy run.
 func TestCPU(t *testing.T) {
 	igtest.NeedRoot(t)
 	upstream, err := igtest.BuildUpstream(t, "profile_cpu")
@@ -89,7 +89,7 @@ func (r *run) requireShares(t *testing.T, p program, pid int, period int64, cpu 
 	var all, inKernel int64
 	sampled, known := 0.0, false
 	for _, s := range samples {
-		// For some seconds, the program may have the service of the test, of which it was a copy.
+		// For some seconds, the program can have the service of the test process that it was forked from.
 		require.Contains(t, []string{p.thread, filepath.Base(os.Args[0])}, s.Service, "the executable")
 		known = known || s.Service == p.thread
 		require.Equal(t, p.thread, s.Attributes["thread.name"])
@@ -132,8 +132,8 @@ func requireOrder(t *testing.T, s receiver.Sample, work int) {
 	require.False(t, slices.ContainsFunc(s.Stack[user:], func(f receiver.Frame) bool { return f.Type == "kernel" }), "kernel frames between the program's: %v", s.Stack)
 }
 
-// TestStackChurn runs a program with far more stacks than the gadget remembers. Every stack must still be there when its row is
-// read, which may be some seconds late.
+// TestStackChurn runs a program with far more stacks than the gadget remembers. Every stack must still exist when its row is read,
+// which can be some seconds late.
 func TestStackChurn(t *testing.T) {
 	igtest.NeedRoot(t)
 	const entries = 1024
@@ -166,8 +166,8 @@ func TestStackChurn(t *testing.T) {
 	}
 }
 
-// begun starts a program that warms up until it gets a line, and gadgets that watch only it. It returns once each gadget has shown
-// the warm-up. Then the gadgets see the rest from its beginning, and its functions have names.
+// begun starts a program that warms up until it gets a line, and gadgets that watch only this program. It returns once each gadget
+// has shown the warm-up. The gadgets then see the work from its beginning, with function names.
 func begun(t *testing.T, program, warmUp, image string, flags []string, rounds int) (*process, []*session) {
 	t.Helper()
 	p := start(t, program, strconv.Itoa(rounds))
@@ -180,7 +180,7 @@ func begun(t *testing.T, program, warmUp, image string, flags []string, rounds i
 	return p, sessions
 }
 
-// TestOffCPU compares the off-CPU time of a program with the program's own measurement, in both ways to take its stack.
+// TestOffCPU compares a program's off-CPU time with the program's own measurement, for both ways to collect its stacks.
 func TestOffCPU(t *testing.T) {
 	igtest.NeedRoot(t)
 	t.Parallel()
@@ -206,12 +206,13 @@ func TestOffCPU(t *testing.T) {
 	}
 }
 
-// TestOffCPURowsFull: waits without a row of their own count once, in a common row. No thread is off the CPU longer than it runs.
+// TestOffCPURowsFull: a wait without a row of its own counts once, in a common row. No thread is off the CPU for longer than it
+// exists.
 func TestOffCPURowsFull(t *testing.T) {
 	igtest.NeedRoot(t)
 	t.Parallel()
 	waits, image := compileC(t, "../gadgets/testdata/waits.c"), igtest.Import(t, "profile_offcpu")
-	const threads, name = 4, "rows-full" // at least two rows each; the name sets it apart from concurrent tests
+	const threads, name = 4, "rows-full" // at least two rows each; the name differs from those in concurrent tests
 	for range threads {
 		start(t, waits, "0", name)
 	}
@@ -258,7 +259,8 @@ func requireWaits(t *testing.T, samples []receiver.Sample, long, short int64) {
 	}
 }
 
-// TestPageFaults has a program touch pages, itself and through the kernel, and run code. Each fault is counted, and no other.
+// TestPageFaults runs a program that touches pages, both itself and through the kernel, and executes code. The gadget must count
+// exactly these faults.
 func TestPageFaults(t *testing.T) {
 	igtest.NeedRoot(t)
 	t.Parallel()
@@ -274,7 +276,7 @@ func TestPageFaults(t *testing.T) {
 			if igtest.Depth(s, "run_page") == 1 && s.Attributes["page_fault.access"] == "execute" {
 				executed += s.Total()
 			}
-			// The first use of a function is a fault as well, on behalf of its caller.
+			// The first use of a function also causes a fault, which counts for its caller.
 			if igtest.Depth(s, "touch_pages") < 0 && igtest.Depth(s, "fill_pages") < 0 || s.Attributes["page_fault.access"] != "write" {
 				continue
 			}
@@ -293,7 +295,7 @@ func TestPageFaults(t *testing.T) {
 	}
 }
 
-// TestDrawnPageFaults: a CPU draws stacks for only some of very many faults, and these represent all.
+// TestDrawnPageFaults: if there are very many faults, a CPU draws stacks for only some of them. These represent all faults.
 func TestDrawnPageFaults(t *testing.T) {
 	igtest.NeedRoot(t)
 	t.Parallel()
@@ -310,10 +312,10 @@ func TestDrawnPageFaults(t *testing.T) {
 	}
 }
 
-// truth is a function's own count.
+// truth is the count that a function itself reports.
 type truth struct{ sum, calls int64 }
 
-// readTruth reads a line of a name, which may have spaces, and two numbers.
+// readTruth reads a line that consists of a name, which can contain spaces, and two numbers.
 func readTruth(t *testing.T, line string) (function string, n truth) {
 	t.Helper()
 	fields := strings.Fields(line)
@@ -324,7 +326,7 @@ func readTruth(t *testing.T, line string) (function string, n truth) {
 }
 
 // TestAlloc compares bytes, calls and memory in use with a program's own counts. Most allocations of the first function are always
-// drawn, those of the others at random. Each may differ by four standard errors.
+// drawn. Those of the other functions are drawn at random. Each value may differ by four standard errors.
 func TestAlloc(t *testing.T) {
 	igtest.NeedRoot(t)
 	t.Parallel()
@@ -363,13 +365,13 @@ func TestAlloc(t *testing.T) {
 					whole = append(whole, s)
 				}
 			}
-			// A stack is cut when the unwinder is too busy.
+			// A stack is truncated when the unwinder is too busy.
 			require.Greater(t, 100*igtest.Total(whole), 95*found, "%s: whole stacks", function)
 		}
 		inner, _ := requireCaptures(t, r)
 		require.Positive(t, inner, "realloc calls malloc")
 	}
-	// Memory in use is sent repeatedly. The rest is freed, except an allocation that the run's beginning has cut off.
+	// Memory in use is sent repeatedly. All other memory is freed, except an allocation from around the start of the run.
 	inUse := func(samples []receiver.Sample, function string) (bytes, objects int64) {
 		var newest time.Time
 		for _, s := range samples {
@@ -397,12 +399,12 @@ func TestAlloc(t *testing.T) {
 	}
 }
 
-// TestLock compares the waits for locks with a program's own measurement: in its own code and in the kernel. A pool of idle threads
-// must show no lock.
+// TestLock compares waits for locks, in a program's own code and in the kernel, with the program's own measurement. A pool of idle
+// threads must show no lock.
 func TestLock(t *testing.T) {
 	igtest.NeedRoot(t)
 	t.Parallel()
-	const sampleTime = 2000000 // below most waits, which are then sampled one by one, and above those of take_short_mutex
+	const sampleTime = 2000000 // below most waits, which are then sampled individually, and above those of take_short_mutex
 	const seconds = 6
 	p := start(t, compileAsShipped(t, "../locks/testdata/locks.c"), strconv.Itoa(seconds))
 	image := igtest.Import(t, "profile_lock")
@@ -439,8 +441,8 @@ func TestLock(t *testing.T) {
 		} {
 			found := igtest.Through(delays, l.function)
 			t.Logf("%s: %.3f s; its own %.3f s in %d calls", l.function, float64(igtest.Total(found))/1e9, float64(own[l.function].sum)/1e9, own[l.function].calls)
-			// On a busy machine, some stacks are by frame pointers. The program has none, so these stacks are cut below its
-			// functions. A wait without a lock's function has an unknown kind and no row: l.within allows for that.
+			// On a busy machine, some stacks are collected with frame pointers. The program has none, so these stacks end below
+			// its functions. A wait without a lock's function has an unknown kind and no row. l.within allows for that.
 			missed := igtest.Total(slices.DeleteFunc(slices.Clone(delays), func(s receiver.Sample) bool {
 				return s.Attributes["thread.name"] != l.thread || slices.ContainsFunc([]string{l.function, "read_table", "write_table", "fill_pipe"}, func(f string) bool { return igtest.Depth(s, f) >= 0 })
 			}))
@@ -449,7 +451,7 @@ func TestLock(t *testing.T) {
 			require.InDelta(t, own[l.function].sum, igtest.Total(found)+missed/2, within+float64(missed)/2, l.function)
 			require.Less(t, 2*missed, igtest.Total(found), l.function)
 			require.Positive(t, igtest.Total(igtest.Through(contentions, l.function)))
-			var cut, other int64 // other: spinlocks of the kernel on the way
+			var cut, other int64 // other: kernel spinlocks taken on the way
 			for _, s := range found {
 				at := igtest.Depth(s, l.function)
 				require.Positive(t, at, "%v", s.Stack)
@@ -461,7 +463,7 @@ func TestLock(t *testing.T) {
 					other += s.Total()
 					continue
 				}
-				// A libc with symbols has further names for it.
+				// A libc with symbols has further names for this function.
 				require.Equal(t, l.calls, strings.TrimPrefix(strings.TrimLeft(s.Stack[at-1].Name, "_"), "GI_"), "%v", s.Stack)
 				file := ""
 				if i == 1 && l.function == "take_shared" {
@@ -492,14 +494,14 @@ func TestLock(t *testing.T) {
 	}
 }
 
-// requireForgotten waits until no gadget has an entry of an ended thread in its map of threads. Such entries would fill the map.
+// requireForgotten waits until no gadget's thread map has an entry for an exited thread. Such entries would fill the map.
 func requireForgotten(t *testing.T, thread int) {
 	t.Helper()
 	require.Eventually(t, func() bool {
 		for id, err := ebpf.MapGetNextID(0); err == nil; id, err = ebpf.MapGetNextID(id) {
 			m, err := ebpf.NewMapFromID(id)
 			if err != nil {
-				continue // its program has ended
+				continue // the map no longer exists
 			}
 			info, err := m.Info()
 			found := false
@@ -516,8 +518,8 @@ func requireForgotten(t *testing.T, thread int) {
 	}, time.Minute, 100*time.Millisecond, "a gadget remembers the thread")
 }
 
-// requireCaptures checks the closing line of the operator captures: each drawn stack is in a row, or has a reason. It returns the
-// numbers of inner calls, and of other kinds.
+// requireCaptures checks the closing line of the operator captures. Each drawn stack must be in a row or have a reason. It returns
+// the numbers of inner calls and of other kinds.
 func requireCaptures(t *testing.T, r *run) (inner, others int64) {
 	t.Helper()
 	_, line, found := strings.Cut(r.log, "captures: ")

@@ -19,7 +19,7 @@ import (
 const enoughStacks = 700
 
 // TestLanguages compares whole stacks of programs in three languages with their known functions. Two of the programs have no frame
-// pointers. Each drawn sample is accounted for.
+// pointers. Each drawn sample must be accounted for.
 func TestLanguages(t *testing.T) {
 	igtest.NeedRoot(t)
 	var running []*loads.Process
@@ -61,7 +61,7 @@ func TestLanguages(t *testing.T) {
 	}
 }
 
-// sinceNamed leaves out the first samples: an interpreter's functions have no names in the first seconds.
+// sinceNamed leaves out the first samples, because an interpreter's functions have no names in the first seconds.
 func sinceNamed(load loads.Load, samples []receiver.Sample) []receiver.Sample {
 	named := sharesOf(load, samples)[""]
 	if len(named) == 0 {
@@ -71,7 +71,8 @@ func sinceNamed(load loads.Load, samples []receiver.Sample) []receiver.Sample {
 	return slices.DeleteFunc(slices.Clone(samples), func(s receiver.Sample) bool { return s.Start.Before(first) })
 }
 
-// sharesOf groups samples by the program's function that they are in, if all callers are above it. The empty name has all of these.
+// sharesOf groups samples by the program's function that they are in, if all of its callers are above it. The empty name stands
+// for all of these samples.
 func sharesOf(load loads.Load, samples []receiver.Sample) map[string][]receiver.Sample {
 	by := map[string][]receiver.Sample{}
 	for _, s := range samples {

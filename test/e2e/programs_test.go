@@ -50,7 +50,7 @@ func start(t *testing.T, program string, args ...string) *process {
 	t.Helper()
 	cmd := exec.Command(program, args...)
 	cmd.Stderr = os.Stderr
-	// The scheduler shares CPUs between sessions first. In a session of its own, the program runs, and is sampled, on a busy
+	// The scheduler first divides CPU time between sessions. In its own session, the program also runs and gets sampled on a busy
 	// machine.
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
 	stdin, err := cmd.StdinPipe()

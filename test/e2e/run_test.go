@@ -29,13 +29,13 @@ import (
 	"github.com/ig-otel-profiles/ig-otel-profiles/internal/receiver"
 )
 
-// patience limits a test's waits. A busy machine takes longer than an idle one.
+// patience limits how long a test waits. A busy machine takes longer than an idle one.
 const patience = 4 * time.Minute
 
-// asIDs makes a gadget hand over stacks by their ID instead of as text.
+// asIDs makes a gadget pass stacks as IDs instead of text.
 const asIDs = "--format-stacks=false"
 
-// session is a gadget that runs in ig and exports into a Collector of its own.
+// session is a gadget that runs in ig and exports to its own Collector.
 type session struct {
 	t         *testing.T
 	cmd       *exec.Cmd
@@ -46,8 +46,8 @@ type session struct {
 	began     time.Time
 }
 
-// begin starts a gadget with the exporter of a config file. It ends with the test at the latest. prefix, unless nil, runs ig
-// instead of the usual way.
+// begin starts a gadget with the exporter from a config file. The gadget ends with the test at the latest. prefix, if set,
+// replaces the usual words before ig's command.
 func begin(t *testing.T, prefix []string, image string, flags ...string) *session {
 	t.Helper()
 	s := &session{t: t, collector: startCollector(t), log: &igtest.Buffer{}, ended: make(chan error, 1), began: time.Now()}
@@ -89,7 +89,7 @@ operator:
 	return s
 }
 
-// wait waits until something has happened, while ig runs.
+// wait waits until a condition is true while ig runs.
 func (s *session) wait(what string, happened func() bool) {
 	s.t.Helper()
 	for deadline := time.Now().Add(patience); !happened(); {
@@ -117,8 +117,8 @@ func (s *session) until(what string, enough func([]receiver.Sample) bool) {
 	})
 }
 
-// seesAll starts a program, and ends it once each session has shown a sample of one of its functions. The sessions see programs
-// that start later from the beginning, with names.
+// seesAll starts a program, and ends it once each session has shown a sample of one of its functions. From then on, the sessions
+// see new programs from their start, with names.
 func seesAll(t *testing.T, program, function string, sessions ...*session) {
 	t.Helper()
 	p := start(t, program)
@@ -137,12 +137,12 @@ type run struct {
 	log        string
 }
 
-// stop ends ig as a user does, then the Collector. It returns the output of both. It checks that no run breaks a rule of the
-// protocol or loses a row or value.
+// stop interrupts ig as a user does, and then stops the Collector. It returns the output of both. It checks that the run breaks no
+// protocol rule and loses no row or value.
 func (s *session) stop(values ...string) *run {
 	t := s.t
 	t.Helper()
-	_ = s.cmd.Process.Signal(os.Interrupt) // if it has ended, require below says so
+	_ = s.cmd.Process.Signal(os.Interrupt) // if it has exited, require below reports that
 	err := <-s.ended
 	s.ended <- err
 	require.NoError(t, err)
@@ -163,11 +163,11 @@ func (s *session) stop(values ...string) *run {
 	return r
 }
 
-// ofTheCollector are the rules that a Collector's file breaks. attribute_table[0] gets an empty value, and resources' texts are in
-// the string table.
+// ofTheCollector are the rules that the Collector's output file breaks. attribute_table[0] gets an empty value, and the texts of
+// resources are in the string table.
 var ofTheCollector = []otlpcheck.Rule{otlpcheck.RuleTableZero, otlpcheck.RulePlain}
 
-// summary is the operator's closing line for a data source.
+// summary matches the operator's closing line for a data source.
 type summary struct {
 	read, exported, noStack, delivered, held, dropped int64
 }
@@ -175,12 +175,12 @@ type summary struct {
 var summaryLine = regexp.MustCompile(
 	`(\d+) rows read, (\d+) exported, .* (\d+) without stack; exporter .*: (\d+) delivered, (\d+) held, .* (\d+) dropped`)
 
-// withoutNoise leaves out Inspektor Gadget's lines about rows without a kernel stack and about programs that have ended.
+// withoutNoise removes Inspektor Gadget's lines about rows without a kernel stack and about exited programs.
 func withoutNoise(log []byte) []byte {
 	return regexp.MustCompile(`(?m)^.*(is lost: lookup|msg"?[=:]"symbolizer: ).*\n`).ReplaceAll(log, nil)
 }
 
-// parseRows reads an array of rows per line.
+// parseRows reads one array of rows per line.
 func parseRows(t *testing.T, r io.Reader) []map[string]any {
 	t.Helper()
 	var rows []map[string]any
@@ -213,8 +213,8 @@ func parseSummary(t *testing.T, log []byte) summary {
 	return summary{n[0], n[1], n[2], n[3], n[4], n[5]}
 }
 
-// requireNothingLost adds up rows and values on both sides of the exporter. Each sample type has its field in rows, in the order of
-// the types' names. Without fields, values are not added up.
+// requireNothingLost adds up rows and values on both sides of the exporter. Each sample type has a field in the rows, in the order
+// of the type names. Without fields, values are not added up.
 func (r *run) requireNothingLost(t *testing.T, fields []string) {
 	t.Helper()
 	t.Logf("%d rows printed; %+v", len(r.rows), r.summary)
@@ -256,7 +256,7 @@ func samplesOf(requests []*collectorpb.ExportProfilesServiceRequest) []receiver.
 	return samples
 }
 
-// of returns the samples of a process after its execve. Before it, the process is a copy of the test and has its name.
+// of returns a process's samples after execve. Before execve, the process is a copy of the test process and has its name.
 func of(samples []receiver.Sample, pid int) []receiver.Sample {
 	own, _ := os.ReadFile("/proc/self/comm") // every Linux has this file
 	return slices.DeleteFunc(slices.Clone(samples), func(s receiver.Sample) bool {

@@ -1,5 +1,5 @@
-// embed is an example of a program with Inspektor Gadget and this project's exporter. It runs one gadget for some seconds and sends
-// its profiles to an OpenTelemetry Collector.
+// embed is an example of a program that uses Inspektor Gadget and this project's exporter. It runs one gadget for some seconds and
+// sends its profiles to an OpenTelemetry Collector.
 package main
 
 import (
@@ -10,7 +10,7 @@ import (
 	"os/signal"
 	"time"
 
-	// In its init, it tells Inspektor Gadget that this is a single host. It has to come first.
+	// Its init function tells Inspektor Gadget that this is a single host. This import must come first.
 	_ "github.com/inspektor-gadget/inspektor-gadget/pkg/environment/local"
 
 	gadgetcontext "github.com/inspektor-gadget/inspektor-gadget/pkg/gadget-context"
@@ -25,7 +25,7 @@ import (
 	_ "github.com/inspektor-gadget/inspektor-gadget/pkg/symbolizer/symtab"
 	"github.com/inspektor-gadget/inspektor-gadget/pkg/utils/host"
 
-	// It registers itself.
+	// This import registers the operator.
 	otelprofiles "github.com/ig-otel-profiles/ig-otel-profiles/operators/otel-profiles"
 )
 
@@ -51,13 +51,13 @@ func run(ctx context.Context, args []string) error {
 		return fmt.Errorf("preparing the host: %w", err)
 	}
 
-	// A dependency that imports Inspektor Gadget's own otel-profiles would replace this one.
+	// A dependency that imports Inspektor Gadget's own otel-profiles would replace this operator.
 	if err := otelprofiles.Registered(); err != nil {
 		return err
 	}
 	operators.RegisterDataOperator(ocihandler.OciHandler)
 
-	// These are settings that ig has flags for, by the operator's name.
+	// These are settings for which ig has flags, by operator name.
 	settings := map[string]string{
 		// The image was built here and has no signature.
 		"operator.oci.verify-image":                     "false",
@@ -69,7 +69,7 @@ func run(ctx context.Context, args []string) error {
 	var used []operators.DataOperator
 	for name, op := range operators.GetDataOperators() {
 		if name == localmanager.OperatorName {
-			// It follows containers; this example profiles the whole host.
+			// This operator tracks containers, but this example profiles the whole host.
 			continue
 		}
 		global := apihelpers.ToParamDescs(op.GlobalParams()).ToParams()

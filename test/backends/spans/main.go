@@ -1,5 +1,5 @@
-// Command spans burns two thirds of its CPU time in the function checkout, and one third in search. Each has a span of its own,
-// which labels the goroutine with trace and span as an instrumented service would. It ends with its standard input.
+// Command spans burns two thirds of its CPU time in the function checkout, and one third in search. Each has its own span. The
+// command labels the goroutine with trace and span, like an instrumented service. It ends with its standard input.
 package main
 
 import (
@@ -9,9 +9,9 @@ import (
 	"runtime/pprof"
 )
 
-var sink uint32 //nolint:unused // What is stored in it is work that the compiler may not leave out.
+var sink uint32 //nolint:unused // Storing results in it keeps the compiler from removing the work.
 
-// Each works by itself. A function without calls has no frame, so the unwinder would miss its caller.
+// Each function has its own loop. A shared function with the loop would have no frame, so the unwinder would miss its caller.
 
 //go:noinline
 func checkout() {

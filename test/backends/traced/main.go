@@ -1,7 +1,7 @@
 // Command traced is a service with the OpenTelemetry SDK for Go, whose resource comes from the environment. It publishes that
-// resource as the context of its process by OTEP 4719, because Go's SDK does not do so yet. It makes spans of its function checkout
-// and labels the goroutine with its span. It prints each finished span as a line: service, trace ID, span ID. It ends with its
-// standard input.
+// resource as its process context, as OTEP 4719 specifies, because Go's SDK does not do so yet. It creates a span for each call of
+// the function checkout, and labels the goroutine with it. It prints each finished span as a line: service, trace ID, span ID. It
+// ends with its standard input.
 package main
 
 import (
@@ -17,7 +17,7 @@ import (
 	"github.com/ig-otel-profiles/ig-otel-profiles/internal/contexttest"
 )
 
-var sink uint32 //nolint:unused // What is stored in it is work that the compiler may not leave out.
+var sink uint32 //nolint:unused // Storing results in it keeps the compiler from removing the work.
 
 //go:noinline
 func checkout() {

@@ -37,7 +37,7 @@ var (
 	seconds = flag.Int("seconds", 15, "how long each run is measured")
 )
 
-// stock is the operator's package in an ig with Inspektor Gadget's own operator.
+// stock is the operator's package in an ig that has Inspektor Gadget's own operator.
 const stock = `package otelprofiles
 
 import (
@@ -55,7 +55,7 @@ func Failed() error { return nil }
 func Shutdown(context.Context) error { return nil }
 `
 
-// buildStock builds our ig with the operator's package replaced.
+// buildStock builds our ig, but replaces the operator's package.
 func buildStock(t *testing.T, root string) string {
 	dir := t.TempDir()
 	files, err := filepath.Glob(filepath.Join(root, "operators", "otel-profiles", "*.go"))
@@ -89,7 +89,7 @@ func (rawCodec) Unmarshal(mem.BufferSlice, any) error { return nil }
 
 var _ encoding.CodecV2 = rawCodec{}
 
-// startSink starts a receiver that takes everything.
+// startSink starts a receiver that accepts everything.
 func startSink(t *testing.T) string {
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	require.NoError(t, err)
@@ -112,8 +112,8 @@ type load struct {
 	start func(t *testing.T) (stop func())
 }
 
-// loads are a server with recurring stacks, a compiler with short-lived processes and ever new stacks, and processes of a
-// millisecond each.
+// loads are a server with recurring stacks, a compiler with short-lived processes and constantly new stacks, and processes that
+// run for a millisecond each.
 func loads(root string) []load {
 	return []load{
 		{"one program with 2,048 stacks", func(t *testing.T) func() {
@@ -186,7 +186,7 @@ func TestProgram(t *testing.T) {
 	}
 	if *before != "" {
 		ig := filepath.Join(*before, "bin", "ig")
-		// Its image gets a name of its own, because ig keeps one image per name.
+		// Its image gets a different name, because ig stores one image per name.
 		out := igtest.Output(t, ig, "image", "import", filepath.Join(*before, "gadgets", gadget+".tar"))
 		imported := regexp.MustCompile(gadget + `:[\w.-]+`).FindString(out)
 		require.NotEmpty(t, imported, out)
@@ -196,7 +196,7 @@ func TestProgram(t *testing.T) {
 		last.name, last.ig, last.image = "the other build", ig, gadget+":before"
 		variants = append(variants, last)
 	}
-	// run returns the CPU time of a running gadget, without its start and end.
+	// run returns a running gadget's CPU time, without startup and shutdown.
 	run := func(ig, image string, hz int, flags []string) time.Duration {
 		const start = 6 * time.Second
 		length := time.Duration(*seconds) * time.Second

@@ -1,4 +1,4 @@
-// published publishes the context of its process for the service in its argument. It burns some CPU time until its standard input
+// published publishes its process context, with the service from its argument. It burns some CPU time until its standard input
 // ends.
 package main
 
@@ -11,7 +11,7 @@ import (
 	"github.com/ig-otel-profiles/ig-otel-profiles/internal/contexttest"
 )
 
-var sink uint32 //nolint:unused // What is stored in it is work that the compiler may not leave out.
+var sink uint32 //nolint:unused // Storing results in it keeps the compiler from removing the work.
 
 func main() {
 	published, err := contexttest.Publish(contexttest.Payload(map[string]string{

@@ -1,6 +1,6 @@
-// Command lidia writes the symbols of an ELF file, its first argument, into its second, in the format of Pyroscope's symbolizer.
-// The symbolizer does this itself with files from debuginfod. The version of package lidia that Pyroscope's module requires can
-// only write into files. Unlike the server, that package is under the Apache License.
+// Command lidia converts an ELF file's symbols to the format of Pyroscope's symbolizer. Its arguments are the ELF file and the
+// output file. The symbolizer itself does this with files from debuginfod. The version of package lidia that Pyroscope's module
+// requires can write only to files. Unlike the server, that package has the Apache License.
 package main
 
 import (

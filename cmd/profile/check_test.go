@@ -52,7 +52,7 @@ func TestCheck(t *testing.T) {
 		{"the share of what remains, as price shrinks", []string{slower, base, "--fail-on", "share>+3pp"}, errRegression, `d": own share 86.0% → 90.0%`},
 		{"runs", []string{"--fail-on", "share>+3pp", base, same, base, "--", slower, slower}, errRegression, "after:  2 runs, 20000 samples"},
 		{"runs that differ by as much", []string{"--fail-on", "share>+2pp", base, slower, base, "--", slower, base, slower}, nil, "no regression"},
-		{"too fine", []string{base, same, "--fail-on", "share>+0.5pp"}, nil, "take 1"},
+		{"too fine", []string{base, same, "--fail-on", "share>+0.5pp"}, nil, "requires 1"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			var out bytes.Buffer

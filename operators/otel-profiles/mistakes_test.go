@@ -29,7 +29,7 @@ func TestRemoteCallerCannotChooseWhereADaemonConnects(t *testing.T) {
 		require.ErrorContains(t, err, param)
 	}
 	require.ErrorContains(t, (&gadgettest.Gadget{}).Make(t.Context(), op, remote).Run(gadgettest.Params("otlp")), "the known ones are mine", "no built-in exporter in a daemon")
-	require.ErrorContains(t, (&gadgettest.Gadget{}).Make(t.Context(), op, remote).Run(gadgettest.Params("mine", otelprofiles.ParamInterval, "1ms")), "1s or more")
+	require.ErrorContains(t, (&gadgettest.Gadget{}).Make(t.Context(), op, remote).Run(gadgettest.Params("mine", otelprofiles.ParamInterval, "1ms")), "requires at least 1s")
 
 	for remoteCall, want := range map[bool]bool{true: false, false: true} {
 		g := &gadgettest.Gadget{}

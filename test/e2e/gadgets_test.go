@@ -497,7 +497,9 @@ func TestLock(t *testing.T) {
 // requireForgotten waits until no gadget's thread map has an entry for an exited thread. Such entries would fill the map.
 func requireForgotten(t *testing.T, thread int) {
 	t.Helper()
+	maps := 0 // that were examined in one pass
 	require.Eventually(t, func() bool {
+		maps = 0
 		for id, err := ebpf.MapGetNextID(0); err == nil; id, err = ebpf.MapGetNextID(id) {
 			m, err := ebpf.NewMapFromID(id)
 			if err != nil {
@@ -506,6 +508,7 @@ func requireForgotten(t *testing.T, thread int) {
 			info, err := m.Info()
 			found := false
 			if err == nil && info.Name == "threads" && m.KeySize() == 4 {
+				maps++
 				value, err := m.LookupBytes(uint32(thread))
 				found = err == nil && value != nil
 			}
@@ -516,6 +519,7 @@ func requireForgotten(t *testing.T, thread int) {
 		}
 		return true
 	}, time.Minute, 100*time.Millisecond, "a gadget remembers the thread")
+	require.Positive(t, maps, "no gadget has a map of this name and key")
 }
 
 // requireCaptures checks the closing line of the operator captures. Each drawn stack must be in a row or have a reason. It returns

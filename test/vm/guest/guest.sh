@@ -13,6 +13,9 @@ fail() {
 }
 socket=/run/containerd/containerd.sock
 
+# By default, ctr tries to connect for ten seconds, which is too short beside containers that burn CPU.
+ctr() { command ctr --connect-timeout 2m "$@"; }
+
 # plain KIND NAMESPACE NAME [ARGUMENTS...] starts a container with ctr.
 plain() {
 	kind=$1 namespace=$2 name=$3

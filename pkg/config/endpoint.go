@@ -30,7 +30,7 @@ type address struct {
 	port   string
 }
 
-// take parses an endpoint with read. The second result of both describes a problem, or is "".
+// take parses an endpoint with read. The second result of take and read describes a problem, or is "".
 func take(s, example string, read func(string) (address, string)) (address, string) {
 	s = strings.TrimSpace(s)
 	if s == "" {
@@ -49,7 +49,7 @@ func takeGRPC(s string) (address, string) { return take(s, "collector:"+grpcPort
 func readGRPC(s string) (address, string) {
 	scheme, rest, ok := strings.Cut(s, "://")
 	if !ok {
-		// This is unix:/path or dns:host:port. In contrast, dns:4317 is a host called "dns" and a port.
+		// The endpoint is unix:/path or dns:host:port. In contrast, dns:4317 is a host called "dns" and a port.
 		before, after, _ := strings.Cut(s, ":")
 		resolved := slices.Contains(grpcSchemes, before)
 		if resolved && !isPort(after) {
@@ -104,7 +104,7 @@ func readResolved(target, scheme, rest string) (address, string) {
 	return a, problem
 }
 
-// readHostPort parses "host:port", which must have both parts. prefix is the text before it, for the examples in problems.
+// readHostPort parses "host:port". Both parts are required. prefix is the text before them, for the examples in problems.
 func readHostPort(s, prefix string) (address, string) {
 	if strings.Contains(s, "@") {
 		return address{}, "an address with credentials: set auth.username and auth.password instead"
@@ -135,7 +135,8 @@ func readHostPort(s, prefix string) (address, string) {
 
 const urlWithCredentials = "a URL with credentials: set auth.username and auth.password instead"
 
-// takeURL parses an endpoint of OTLP over HTTP. With whole, it is the complete URL; otherwise ProfilesPath is appended later.
+// takeURL parses an endpoint of OTLP over HTTP. With whole, the endpoint is the complete URL. Otherwise, ProfilesPath is
+// appended later.
 func takeURL(s string, whole bool) (address, string) {
 	return take(s, "http://collector:"+httpPort, func(s string) (address, string) { return readURL(s, whole) })
 }

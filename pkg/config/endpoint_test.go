@@ -33,7 +33,7 @@ func TestGRPCEndpoints(t *testing.T) {
 			got, problem := takeGRPC(written)
 			require.Empty(t, problem)
 			require.Equal(t, want, got)
-			// gRPC must interpret it in the same way.
+			// gRPC must interpret the endpoint in the same way.
 			conn, err := grpc.NewClient(got.target, grpc.WithTransportCredentials(insecure.NewCredentials()))
 			require.NoError(t, err)
 			require.NoError(t, conn.Close())

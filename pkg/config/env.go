@@ -110,14 +110,14 @@ func cutVariable(rest string, exporters map[string][]string) (name string, key *
 	return name, key
 }
 
-// slip reports whether name results from a misspelt key of an existing exporter. PROD_TSL_INSECURE can be the key INSECURE of
-// an exporter PROD_TSL. If only PROD is defined, it is a mistake for PROD_TLS_INSECURE.
+// slip reports whether name results from a misspelt key of an existing exporter. For example, PROD_TSL_INSECURE can be the key
+// INSECURE of the exporter PROD_TSL. If only PROD exists, the variable is a misspelt PROD_TLS_INSECURE.
 func slip(env map[string]string, name string, exporters map[string][]string) bool {
 	defined := slices.ContainsFunc(definingKeys, func(key string) bool { return env[EnvPrefix+name+"_"+envName(key)] != "" })
 	return !defined && ownerOf(name, exporters) != ""
 }
 
-// ownerOf returns the longest exporter name that rest begins with, or "". rest is the end of a variable.
+// ownerOf returns the longest exporter name that rest begins with, or "". rest is a variable's name without EnvPrefix.
 func ownerOf(rest string, exporters map[string][]string) (owner string) {
 	for name := range exporters {
 		if strings.HasPrefix(rest, name+"_") && len(name) > len(owner) {
@@ -135,8 +135,8 @@ func envSuffixes() []string {
 	return out
 }
 
-// unknownVariable reports a variable that sets nothing. It is a problem of the exporter whose name it begins with, or else of
-// the whole Set.
+// unknownVariable reports a variable that sets nothing. If the variable begins with an exporter's name, the problem belongs to
+// this exporter. Otherwise, it belongs to the Set.
 func (s *Set) unknownVariable(variable, rest string, exporters map[string][]string) {
 	owner := ownerOf(rest, exporters)
 	for _, name := range exporters[owner] {
@@ -183,7 +183,7 @@ func (d *draft) fromStandard(key, variable, value string) (any, error) {
 			return protocol[0], nil
 		}
 		return nil, fmt.Errorf("got %s, expected one of grpc, http/protobuf, http/json", describe(value))
-	case "encoding": // the same variable; case "exporter" reports its wrong values
+	case "encoding": // from the same variable as "exporter", which reports wrong values
 		if encoding := protocols[text][1]; encoding != "" {
 			return encoding, nil
 		}
@@ -222,12 +222,12 @@ func (d *draft) unknownOTel(env map[string]string) {
 	}
 }
 
-// derivedResource are attributes that the exporter derives for every resource.
+// derivedResource lists the attributes that the exporter derives for every resource.
 var derivedResource = []string{"host.name", "host.arch", "os.type"}
 
-// readGeneral reads OTEL_SERVICE_NAME and OTEL_RESOURCE_ATTRIBUTES. They describe the exporter's own process, but the profiles
-// are of other processes. So the service name only applies outside containers, and attributes that identify a workload or host
-// are dropped.
+// readGeneral reads OTEL_SERVICE_NAME and OTEL_RESOURCE_ATTRIBUTES. They describe the exporter's own process, but profiles are
+// about other processes. So the service name only applies outside containers. Attributes that identify a workload or host are
+// dropped.
 func (s *Set) readGeneral(env map[string]string) {
 	service, origin := env[serviceVariable], serviceVariable
 	kvs, err := parseBaggage(env[resourceVariable])

@@ -17,7 +17,7 @@ func builtIn(t *testing.T, environ ...string) (Exporter, []string) {
 	return e, notices(set)
 }
 
-// TestStandardVariables has the examples and rules of https://opentelemetry.io/docs/specs/otel/protocol/exporter/.
+// TestStandardVariables checks the examples and rules of https://opentelemetry.io/docs/specs/otel/protocol/exporter/.
 func TestStandardVariables(t *testing.T) {
 	type want func(t *testing.T, e Exporter)
 	endpoint := func(endpoint, profiles string, insecure bool) want {
@@ -81,7 +81,7 @@ func TestStandardVariables(t *testing.T) {
 	}
 }
 
-// Wrong values of variables that choose how to send are ignored with a warning.
+// Wrong values of variables that do not name a receiver are ignored with a warning.
 func TestWrongStandardVariablesAreIgnored(t *testing.T) {
 	for _, variable := range []string{
 		"OTEL_EXPORTER_OTLP_PROTOCOL=udp", "OTEL_EXPORTER_OTLP_PROFILES_PROTOCOL=http",
@@ -106,7 +106,7 @@ func TestWrongStandardVariablesAreIgnored(t *testing.T) {
 	e, _ = builtIn(t, "OTEL_EXPORTER_OTLP_COMPRESSION=zstd", "OTEL_EXPORTER_OTLP_PROFILES_COMPRESSION=lz4")
 	require.Equal(t, "zstd", e.Compression)
 
-	// A wrong address must not result in another receiver.
+	// After a wrong address, profiles must not go to another receiver.
 	for _, variable := range []string{"OTEL_EXPORTER_OTLP_ENDPOINT=collector", "OTEL_EXPORTER_OTLP_PROFILES_ENDPOINT=ftp://c:21"} {
 		_, err := Load(Sources{Environ: []string{variable}}).Exporter(BuiltIn)
 		require.Error(t, err, variable)
@@ -165,12 +165,12 @@ prod-tls: {endpoint: 'c:4317'}
 	require.EqualValues(t, "t,1", get(set, "prod").Auth.BearerToken)
 	require.Equal(t, []Header{{"x-a", "1,2"}, {"x-b", "3"}}, get(set, "prod").Headers)
 
-	// The longest existing name wins: this is prod-tls, and not the group tls of prod.
+	// The longest existing name wins. So the variable belongs to prod-tls, and not to the group tls of prod.
 	set = load(EnvPrefix + "PROD_TLS_INSECURE=true")
 	require.True(t, get(set, "prod-tls").Insecure)
 	require.False(t, get(set, "prod").Insecure)
 
-	// An exporter may exist only in the environment. Every spelling of its name finds it.
+	// An exporter can exist only in the environment. Every spelling of its name finds it.
 	set = load(EnvPrefix+"EDGE_WEST_ENDPOINT=https://edge:4317", EnvPrefix+"EDGE_WEST_TLS_MIN_VERSION=1.3")
 	for _, name := range []string{"edge_west", "edge-west", "Edge.West"} {
 		e := get(set, name)
@@ -181,7 +181,7 @@ prod-tls: {endpoint: 'c:4317'}
 	_, err := set.Exporter("prod_eu_1")
 	require.ErrorContains(t, err, "unknown exporter", "a name of the file has one spelling")
 
-	// This is the built-in exporter in a daemon.
+	// These variables define the built-in exporter in a daemon.
 	set = load(EnvPrefix + "OTLP_TIMEOUT=3s")
 	require.Equal(t, 3*time.Second, get(set, "otlp").Timeout)
 }

@@ -18,8 +18,8 @@ const (
 	HistoryFolder = "/var/lib/ig-otel-profiles/history"
 )
 
-// Exporter has the complete and valid settings of one exporter, as Load returns them. Defaults are filled in, and sizes are in
-// bytes. Files are named by their paths and not read yet.
+// Exporter holds the complete and valid settings of one exporter. Load fills in defaults and converts sizes to bytes. It does
+// not read the files that the settings name.
 type Exporter struct {
 	// Name is the exporter's name as the user wrote it.
 	Name string
@@ -47,7 +47,7 @@ type Exporter struct {
 	ShutdownTimeout  time.Duration
 	OTLPVersion      string // "1.11", "1.9" or "1.8"
 
-	// These settings control how a row becomes a sample, and which parts are exported.
+	// These settings control how a row becomes a sample, and which parts of a sample are exported.
 	Preset                string
 	SampleShape           string // sum, timestamps or single
 	Sampling              int    // 1 row in Sampling is taken, and its value is multiplied by Sampling; 1 takes all rows
@@ -87,7 +87,7 @@ type Exporter struct {
 	Retention Retention
 }
 
-// These values of process_context select the contexts that are used.
+// These values of process_context select which process contexts are used.
 const (
 	ContextAll   = "all"
 	ContextHosts = "hosts" // only of processes outside containers
@@ -131,14 +131,14 @@ type Written struct {
 // KeyValue is one "key=value" entry of a list.
 type KeyValue struct{ Key, Value string }
 
-// Header is one header (gRPC: metadata) of every request, or one parameter for a token server.
+// Header is a header of every request (metadata in gRPC), or a parameter for a token server.
 type Header struct {
 	Key   string
 	Value Secret
 }
 
-// Auth holds the credentials: a bearer token, a user and password for basic authentication, or nothing. Changes of the files
-// take effect without a restart.
+// Auth holds the credentials: a bearer token, a user and password for basic authentication, or nothing. Changed files take
+// effect without a restart.
 type Auth struct {
 	BearerToken     Secret
 	BearerTokenFile string
@@ -147,10 +147,10 @@ type Auth struct {
 	PasswordFile    string
 }
 
-// OAuth2 has the settings for bearer tokens by OAuth 2.0's client credentials (RFC 6749, section 4.4). The zero value disables
-// OAuth 2.0. The file is read again for each token.
+// OAuth2 holds the settings for bearer tokens from OAuth 2.0 client credentials (RFC 6749, section 4.4). The zero value
+// disables OAuth 2.0. The secret's file is read again for each token.
 type OAuth2 struct {
-	TokenURL         Secret // its query can contain a secret
+	TokenURL         Secret // the query can contain a secret
 	ClientID         string
 	ClientSecret     Secret
 	ClientSecretFile string
@@ -158,7 +158,7 @@ type OAuth2 struct {
 	EndpointParams   []Header // additional parameters for the token server
 }
 
-// TLS has the client's settings of TLS connections.
+// TLS holds the client's settings for TLS connections.
 type TLS struct {
 	CAFile, CAPEM      string
 	SystemCAs          bool // trust the system's certificates in addition to CAFile or CAPEM
@@ -171,14 +171,14 @@ type TLS struct {
 	ReloadInterval     time.Duration
 }
 
-// Keepalive has the settings of gRPC's pings. If Time is 0, they are off.
+// Keepalive holds the settings for gRPC pings. If Time is 0, there are no pings.
 type Keepalive struct {
 	Time                time.Duration
 	Timeout             time.Duration
 	PermitWithoutStream bool
 }
 
-// Retry has the back-off after a failed request.
+// Retry holds the settings for the back-off after a failed request.
 type Retry struct {
 	Enabled             bool
 	InitialInterval     time.Duration
@@ -188,7 +188,7 @@ type Retry struct {
 	MaxElapsedTime      time.Duration // 0: no limit
 }
 
-// Queue holds requests that wait to be sent. Sizes are in bytes of uncompressed requests.
+// Queue holds the settings for requests that wait to be sent. Sizes are in bytes of uncompressed requests.
 type Queue struct {
 	Size         int64
 	NumConsumers int
@@ -197,13 +197,13 @@ type Queue struct {
 	MaxAge       time.Duration
 }
 
-// Batch bounds one request.
+// Batch limits one request.
 type Batch struct {
 	Interval       time.Duration
 	MaxRequestSize int64 // bytes, uncompressed
 }
 
-// Retention bounds a history.
+// Retention limits a history.
 type Retention struct {
 	MaxAge   time.Duration // 0: no limit
 	MaxBytes int64
@@ -212,7 +212,7 @@ type Retention struct {
 // History reports whether the exporter writes a history.
 func (e *Exporter) History() bool { return e.Transport == TransportFile && e.Format == FormatHistory }
 
-// Rotation bounds the files of the file transport. 0 means no limit.
+// Rotation limits the files of the file transport. 0 means no limit.
 type Rotation struct {
 	MaxMegabytes      int // of one file; not for pprof, which writes one file per request
 	MaxTotalMegabytes int // of all files together

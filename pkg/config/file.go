@@ -15,8 +15,8 @@ const (
 	FileKey = operatorKey + "." + exportersKey
 )
 
-// readFile reads the exporters of a config file. file is its name for messages. viper has changed the keys to lower case. After
-// `kubectl gadget deploy`, all keys with dots are nested maps, including exporters' names.
+// readFile reads the exporters of a config file. file is its name for messages. viper has changed the
+// keys to lower case. After `kubectl gadget deploy`, all keys with dots are nested maps, including exporters' names.
 func (s *Set) readFile(v *viper.Viper, file string) {
 	if v == nil {
 		return
@@ -44,7 +44,7 @@ func (s *Set) readFile(v *viper.Viper, file string) {
 	}
 }
 
-// misplaced reports exporters under a key similar to FileKey: misspelt, or without "operator.".
+// misplaced reports exporters under a key that is similar to FileKey. The key can be misspelt, or lack "operator.".
 func (s *Set) misplaced(v *viper.Viper, file string) {
 	const misplaced = "unknown key: exporters belong under " + FileKey
 	around, _ := v.Get(operatorKey).(map[string]any)
@@ -58,8 +58,8 @@ func (s *Set) misplaced(v *viper.Viper, file string) {
 	}
 }
 
-// splitExporter reads the map below name. The map can have settings of that exporter. It can also have exporters with a dot in
-// their names ("name.rest"), which viper has split.
+// splitExporter reads the map below name. The map can contain settings of this exporter. It can also contain exporters with a
+// dot in their names ("name.rest"), which viper has split.
 func (s *Set) splitExporter(name string, body map[string]any, file string) {
 	own := map[string]any{}
 	hasSettings := slices.ContainsFunc(slices.Collect(maps.Keys(body)), func(key string) bool {
@@ -96,8 +96,8 @@ func (s *setting) takesMap() bool { return s.Type == "key=value list" }
 // definingKeys are the settings that define an exporter: every working exporter has at least one.
 var definingKeys = []string{"exporter", "endpoint", "profiles_endpoint", "preset", "path"}
 
-// definesExporter reports whether a map is an exporter or contains one. With doubt, only the key `exporter` counts, because the
-// map is next to settings and may be a misspelt group.
+// definesExporter reports whether a map is an exporter or contains one. With doubt, the map is next to settings, so it can be a
+// misspelt group. Then only the key `exporter` counts.
 func definesExporter(m map[string]any, doubt bool) bool {
 	keys := definingKeys
 	if doubt {
@@ -174,8 +174,8 @@ func (d *draft) readMap(prefix string, body map[string]any, file string) {
 	}
 }
 
-// unknownKey reports an unknown key with a suggestion. That is a setting of the same name in another group, or else the most
-// similar one in the same group.
+// unknownKey reports an unknown key. It suggests a setting of the same name in another group, or else the most similar setting
+// in the same group.
 func (d *draft) unknownKey(path, file string) {
 	owner, prefix := "an exporter", ""
 	if group, _, inGroup := strings.Cut(path, "."); inGroup && isGroup(group) {

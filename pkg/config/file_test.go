@@ -14,7 +14,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// readYAML reads a config as Inspektor Gadget does.
+// readYAML reads a config in the same way as Inspektor Gadget.
 func readYAML(t testing.TB, text string) *viper.Viper {
 	t.Helper()
 	file := filepath.Join(t.TempDir(), "config.yaml")
@@ -34,8 +34,8 @@ func exportersYAML(text string) string {
 	return b.String()
 }
 
-// deploy does to a config what `kubectl gadget deploy --daemon-config FILE --set-daemon-config K=V` does: viper reads it and
-// writes another file.
+// deploy changes a config like `kubectl gadget deploy --daemon-config FILE --set-daemon-config K=V`: viper reads it and writes
+// another file.
 func deploy(t testing.TB, text string, sets ...string) *viper.Viper {
 	t.Helper()
 	v := viper.New()
@@ -184,7 +184,7 @@ func requireDeployable(t *testing.T, text, name string) {
 func TestDeployedFileMeansTheSame(t *testing.T) {
 	text := exportersYAML(everything)
 	requireDeployable(t, text, "everything")
-	// An upgrade deploys it a second time.
+	// An upgrade deploys the config a second time.
 	var out bytes.Buffer
 	require.NoError(t, deploy(t, text).WriteConfigTo(&out))
 	again := Load(Sources{File: deploy(t, out.String()), Daemon: true})
@@ -248,7 +248,7 @@ func TestMisplacedExporters(t *testing.T) {
 		set := Load(Sources{File: readYAML(t, text), FileName: "c.yaml"})
 		require.Equal(t, []string{want}, texts(set.Problems()))
 	}
-	// Inspektor Gadget itself keeps these keys there.
+	// Inspektor Gadget itself stores these keys in this place.
 	set := Load(Sources{File: readYAML(t, "operator: {otel-profiles: {otel-profiles-exporter: prod, otel-profiles-name: x}}")})
 	require.Empty(t, set.Problems())
 }
@@ -264,7 +264,7 @@ func TestExporterWithoutSettings(t *testing.T) {
 	}
 }
 
-// A queue and a folder with room for exactly one request are valid.
+// TestSmallestSizes requires that a queue and a folder with room for exactly one request are valid.
 func TestSmallestSizes(t *testing.T) {
 	for _, size := range []string{"1MiB", "1025KiB"} {
 		set := Load(Sources{File: readYAML(t, exportersYAML("prod: {endpoint: 'c:4317', batch: {max_request_size: 1MiB}, sending_queue: {queue_size: "+size+", storage: /var/lib/q, storage_size: "+size+"}}"))})
@@ -288,7 +288,7 @@ func TestBuiltInExporter(t *testing.T) {
 	require.Empty(t, set.Names(), "a time-out names no receiver")
 }
 
-// Load writes neither into Inspektor Gadget's config nor into the caller's slices.
+// TestLoadChangesNothing requires that Load modifies neither Inspektor Gadget's config nor the caller's slices.
 func TestLoadChangesNothing(t *testing.T) {
 	v := readYAML(t, exportersYAML(everything))
 	before := v.AllSettings()
@@ -304,7 +304,7 @@ func TestLoadChangesNothing(t *testing.T) {
 	}
 }
 
-// The built-in exporter has no folder, and does not take another exporter's.
+// The built-in exporter has no folder, and does not use the folder of another exporter.
 func TestStorageInTheFolderHere(t *testing.T) {
 	set := Load(Sources{File: readYAML(t, exportersYAML("prod: {endpoint: 'c:4317', sending_queue: {storage: ./}}")), FileName: "c.yaml"})
 	_, err := set.Exporter("prod")

@@ -26,7 +26,7 @@ func keyPair(t *testing.T) (certPEM, keyPEM []byte) {
 	return pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: cert}), pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: der})
 }
 
-// A daemon's start must open no file. Mistakes in files are found when a gadget runs.
+// A daemon must open no file when it starts. Mistakes in files are found when a gadget runs.
 func TestLoadOpensNoFile(t *testing.T) {
 	set := Load(Sources{File: readYAML(t, exportersYAML(
 		"prod: {endpoint: 'c:4317', auth: {bearer_token_file: /nowhere}, tls: {ca_file: /nowhere, cert_file: /nowhere, key_file: /nowhere}, sending_queue: {storage: /nowhere/q}}"))})

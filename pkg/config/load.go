@@ -31,7 +31,7 @@ type Sources struct {
 // fileName returns the config file's name for messages.
 func (src Sources) fileName() string { return cmp.Or(src.FileName, "the config file") }
 
-// Flags holds the raw texts of command line flags by name. A setting's Flag is such a name. "" means that the flag was not
+// Flags maps the names of command line flags to their raw texts. setting.Flag is such a name. "" means that the flag was not
 // given. Flags apply to each exporter that a run names.
 type Flags map[string]Secret
 
@@ -69,7 +69,7 @@ type draft struct {
 	unreadable bool
 }
 
-// Set has all exporters of a process. It is immutable and safe for concurrent use.
+// Set holds all exporters of a process. It is immutable and safe for concurrent use.
 type Set struct {
 	drafts   map[string]*draft
 	problems []problem // problems that belong to no exporter
@@ -102,7 +102,7 @@ func Load(src Sources) *Set {
 	return set
 }
 
-// sharedFolders refuses exporters with the same folder. After a restart, one of them would send the other's requests.
+// sharedFolders refuses exporters with the same folder. After a restart, one of them would send the requests of the other.
 func (s *Set) sharedFolders() {
 	owner := map[string]string{}
 	for _, name := range s.Names() {
@@ -119,7 +119,7 @@ func (s *Set) sharedFolders() {
 	}
 }
 
-// draft returns the exporter of that name. It creates it if necessary.
+// draft returns the exporter of that name, and creates it if necessary.
 func (s *Set) draft(name, source string) *draft {
 	key := strings.ToLower(name)
 	d := s.drafts[key]
@@ -155,7 +155,8 @@ func (s *Set) Exporter(name string) (Exporter, error) {
 	return Exporter{}, fmt.Errorf("exporter %q: %s", d.Name, strings.Join(texts, "; "))
 }
 
-// find also finds an exporter of the environment by any name that results in the same variables.
+// find returns the draft of an exporter. For an exporter in the environment, it accepts any name that results in the same
+// variables.
 func (s *Set) find(name string) *draft {
 	if d := s.drafts[strings.ToLower(name)]; d != nil {
 		return d
@@ -217,7 +218,7 @@ type problem struct {
 	text  string // has the key, the given value, the valid values and the remedy
 }
 
-// problemf makes a problem. where is empty or equal to key if key is a variable or flag, which is itself the source.
+// problemf makes a problem. If key is a variable or flag, it is itself the source, and where is empty or equal to key.
 func problemf(key, where, format string, args ...any) problem {
 	if where != "" && where != key {
 		key += " (" + where + ")"
@@ -233,7 +234,7 @@ func (d *draft) addError(key, where, format string, args ...any) {
 	d.problems = append(d.problems, problemf(key, where, format, args...))
 }
 
-// addValueError is addError with the value of a setting.
+// addValueError adds an error that includes the setting's value.
 func (d *draft) addValueError(key, format string, args ...any) {
 	d.addError(key, d.where(key), format, args...)
 }
@@ -245,13 +246,13 @@ func (d *draft) addNotice(key, format string, args ...any) {
 	d.addWarning("%s: "+format, append([]any{key}, args...)...)
 }
 
-// addWarning is addNotice without a key.
+// addWarning adds a notice without a key.
 func (d *draft) addWarning(format string, args ...any) {
 	d.notices = append(d.notices, line(fmt.Sprintf("exporter %q: ", d.Name)+fmt.Sprintf(format, args...)))
 }
 
-// give adds a source's value for a setting. By the specification, a wrong value of a standard variable is ignored with a
-// warning. Then a weaker source applies.
+// give adds a source's value for a setting. The specification requires that a wrong value of a standard variable is ignored
+// with a warning. Then a weaker source applies.
 func (d *draft) give(s *setting, from layer, origin string, raw any) {
 	if raw == "" && s.empty != "" {
 		raw = s.empty
@@ -296,8 +297,8 @@ func (d *draft) resolve() {
 	}
 }
 
-// gaps returns the pairs of a preset or of OTEL_RESOURCE_ATTRIBUTES whose keys kvs lacks. These pairs are overridden key by
-// key.
+// gaps returns the pairs of a preset or of OTEL_RESOURCE_ATTRIBUTES whose keys kvs lacks. Stronger sources override these pairs
+// one by one.
 func (d *draft) gaps(key string, kvs []KeyValue) (rest []KeyValue) {
 	for _, weaker := range d.given[key] {
 		if pairs, ok := weaker.value.([]KeyValue); ok && weaker.layer == fromPreset {
@@ -307,7 +308,7 @@ func (d *draft) gaps(key string, kvs []KeyValue) (rest []KeyValue) {
 	return rest
 }
 
-// contradicted refuses one setting in two spellings with different values in one source. It adds a notice if the environment
+// contradicted refuses two spellings of a setting with different values in the same source. It adds a notice if the environment
 // overrides a flag.
 func (d *draft) contradicted(s *setting, v given) {
 	for _, other := range d.given[s.Key] {
@@ -329,7 +330,7 @@ func (s *setting) shown(raw any) string {
 	return " (" + clip(withoutCredentials(fmt.Sprint(raw))) + ")"
 }
 
-// explain describes a parser's error by the given and the valid values, without secrets.
+// explain describes a parser's error: the given value and the valid values, without secrets.
 func (s *setting) explain(err error) string {
 	var got *gotError
 	if !errors.As(err, &got) {

@@ -188,7 +188,7 @@ func TestMistakes(t *testing.T) {
 			t.Run(group.title+"/"+m.written(), func(t *testing.T) {
 				src := Sources{FileName: "config.yaml", Environ: m.environ, Flags: m.flags, Daemon: m.daemon}
 				if m.file != "" {
-					// A good exporter next to it stays usable.
+					// A correct exporter next to the mistake stays usable.
 					file := m.file
 					if !m.global && !m.daemon && strings.HasPrefix(file, "prod:") {
 						file += "\nbystander: {exporter: file, path: p}"
@@ -232,7 +232,7 @@ func TestMistakes(t *testing.T) {
 	}
 }
 
-// answerWithBystander adds the good exporter to the list of names in the message.
+// answerWithBystander adds the correct exporter to the list of names in the message.
 func (m mistake) answerWithBystander(set *Set) string {
 	if set.find("bystander") == nil {
 		return m.answer
@@ -248,7 +248,7 @@ func texts(errs []error) []string {
 	return out
 }
 
-// written returns the user's input in one line, as the test's name.
+// written returns the user's input as one line, for the test's name.
 func (m mistake) written() string {
 	var parts []string
 	if m.file != "" {

@@ -7,8 +7,8 @@ import (
 	"time"
 )
 
-// Names has the settings for reading function names from programs' files. They belong to the process that runs gadgets and not
-// to an exporter. All exporters and Inspektor Gadget's own output share the names.
+// Names holds the settings for reading function names from programs' files. They belong to the process that runs gadgets, and
+// not to an exporter. All exporters and Inspektor Gadget's own output share the names.
 type Names struct {
 	Memory     int64         // names.memory, in bytes
 	Wait       time.Duration // names.wait
@@ -16,7 +16,7 @@ type Names struct {
 	Debuginfod Debuginfod
 }
 
-// Debuginfod has the servers for debug files. Without URLs, no files are fetched.
+// Debuginfod holds the settings for servers of debug files. Without URLs, no files are fetched.
 type Debuginfod struct {
 	URLs      []string
 	Timeout   time.Duration
@@ -27,7 +27,7 @@ type Debuginfod struct {
 // NamesKey is the key of these settings in Inspektor Gadget's config.
 const NamesKey = operatorKey + ".names"
 
-// NamesEnvPrefix is the prefix of their variables: NamesEnvPrefix + <KEY>.
+// NamesEnvPrefix begins the variables of these settings: NamesEnvPrefix + <KEY>.
 const NamesEnvPrefix = "INSPEKTOR_GADGET_OPERATOR_OTEL_PROFILES_NAMES_"
 
 // nameTable holds every setting of Names. Keys are below NamesKey.
@@ -48,8 +48,8 @@ var nameTable = []setting{
 		func(n *Names) *int64 { return &n.Debuginfod.CacheSize }).taking("a size of at least 1MiB, such as 1GiB"),
 }
 
-// LoadNames reads the settings of Names from the file and the environment, which wins. A wrong value is reported and ignored,
-// so the setting keeps its earlier value.
+// LoadNames reads the settings of Names from the file and the environment. The environment overrides the file. A wrong value is
+// reported and ignored, so the setting keeps its earlier value.
 func LoadNames(src Sources) (Names, []error) {
 	var n Names
 	var set Set // collects the problems

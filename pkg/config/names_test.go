@@ -37,7 +37,7 @@ operator:
 	require.Equal(t, want, n)
 }
 
-// A mistake names the key, its source and the valid values. The default stays.
+// TestNamesMistakes requires that a mistake names the key, its source and the valid values, and that the default stays.
 func TestNamesMistakes(t *testing.T) {
 	v := viper.New()
 	v.SetConfigType("yaml")

@@ -11,7 +11,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// A carrier is a source that can set a setting of the exporter `otlp`.
+// A carrier is a source that can contain a setting of the exporter `otlp`.
 type carrier struct {
 	name string
 	put  func(src *Sources, s setting, value string)
@@ -75,8 +75,7 @@ func valueOf(t *testing.T, src Sources, s setting) any {
 	return s.get(&set.drafts[BuiltIn].Exporter)
 }
 
-// TestPrecedence checks every setting: each of its sources overrides each weaker source and the default, with either of two
-// values.
+// TestPrecedence checks, for every setting, that each source overrides each weaker source and the default. It tries two values.
 func TestPrecedence(t *testing.T) {
 	for _, s := range table {
 		t.Run(s.Key, func(t *testing.T) {
@@ -153,7 +152,7 @@ func TestPairsOfAPresetAreOverriddenByKey(t *testing.T) {
 	require.Equal(t, []KeyValue{{"service.name", "resource"}, {"process.pid", "sample"}}, e.Attributes)
 }
 
-// A notice says that the environment has overridden a flag.
+// A notice must report that the environment overrides a flag.
 func TestOverriddenFlagIsTold(t *testing.T) {
 	for _, s := range table {
 		if s.Flag == "" {

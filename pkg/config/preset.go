@@ -5,14 +5,14 @@ import (
 	"slices"
 )
 
-// A presetRule is another default of a setting in a preset. A value that the user sets overrides it.
+// A presetRule is a preset's default for a setting. The user's value overrides it.
 type presetRule struct {
 	Preset, Key, Value string
 	Why                string // the receiver's behaviour that requires it
 	Source             string // the repository and file that show it
 }
 
-// These files of receivers are the sources of the rules.
+// The rules are based on these source files of receivers.
 const (
 	pyroscopeConvert = "grafana/pyroscope pkg/ingester/otlp/convert.go"
 	pyroscopeHandler = "grafana/pyroscope pkg/ingester/otlp/ingest_handler.go"
@@ -31,7 +31,7 @@ var presetRules = []presetRule{
 	{"pyroscope", "attribute_keys", "label", "2.x keeps dots in label names, and its query language and pages cannot select such labels. 1.x replaces them itself.", pyroscopeLabels},
 	{"pyroscope", "unnamed_functions", "file", "Its symbolizer is off by default. Without it, the flame graph omits stacks without function names.", pyroscopeConvert},
 	{"pyroscope", "profile_name", "label", "It uses the period type as the profile's name. So `memory` would be `space`, which its pages do not know. It does not store periods.", pyroscopeConvert},
-	// These 20 and 6 attributes and the four that Pyroscope adds reach its limit of 30 labels. One of the four repeats
+	// These 20 and 6 attributes and the four labels that Pyroscope adds reach its limit of 30 labels. One of the four repeats
 	// service.name.
 	{"pyroscope", "max_resource_attributes", "20", "It refuses a series with more than 30 labels. Every attribute of a resource or a sample is a label.", pyroscopeLimits},
 	{"pyroscope", "max_sample_attributes", "6", "The limit of 30 labels also covers attributes of samples.", pyroscopeLimits},
@@ -58,7 +58,7 @@ var presetRules = []presetRule{
 	{"history", "sample_shape", "sum", "Timestamps within an interval would take most of the space.", historyReader},
 }
 
-// presets has the settings of each receiver that differ from the defaults. The Collector uses the defaults.
+// presets maps each receiver to its settings that differ from the defaults. The Collector uses the defaults.
 var presets = func() map[string]map[string]string {
 	all := map[string]map[string]string{"collector": {}}
 	for _, r := range presetRules {

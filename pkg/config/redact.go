@@ -11,7 +11,7 @@ import (
 
 const hidden = "…"
 
-// addressKeys are settings with addresses, which can contain a secret: a password or a query.
+// addressKeys lists the settings with addresses. An address can contain a secret: a password or a query.
 var addressKeys = []string{"endpoint", "profiles_endpoint", "oauth2.token_url", "proxy_url"}
 
 // String names the exporter and its target, without secrets.
@@ -56,8 +56,8 @@ func HideSecrets(v *viper.Viper) {
 	}
 }
 
-// hideBelow recognises a setting by the end of its path. An exporter's name may contain dots or equal a setting's name, so the
-// path does not show where the name ends. That may hide too much.
+// hideBelow recognises a setting by the end of its path. An exporter's name can contain dots or equal a setting's name, so the
+// path does not show where the name ends. So hideBelow can hide too much.
 func hideBelow(v *viper.Viper, path string, m map[string]any) {
 	for key, value := range m {
 		below := path + "." + key

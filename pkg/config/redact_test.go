@@ -16,7 +16,7 @@ import (
 
 const marker = "s3cr3t"
 
-// No message shows a secret, whatever value of whatever type is in its place.
+// TestSecretsNeverShow requires that no message shows a secret, even if its value or type is wrong.
 func TestSecretsNeverShow(t *testing.T) {
 	for _, s := range table {
 		if !s.Secret && !slices.Contains(addressKeys, s.Key) {
@@ -58,7 +58,7 @@ func TestSecretsNeverShow(t *testing.T) {
 	}
 }
 
-// No form of printing or logging an exporter shows a secret.
+// TestPrintingShowsNoSecret requires that no way of printing or logging an exporter shows a secret.
 func TestPrintingShowsNoSecret(t *testing.T) {
 	e := Exporter{
 		Name: "prod", Transport: TransportHTTP, Endpoint: "https://c:4318", ProfilesEndpoint: "https://c/p?key=" + marker,

@@ -19,7 +19,7 @@ type setting struct {
 	Doc        string   // the description in the reference
 	Values     []string // the allowed values of a choice or of a list's pairs; nil: any
 	Transports []string // the transports that use it; nil: all
-	// OTel is the suffix of the standard variables that set it for the built-in exporter. It follows OTEL_EXPORTER_OTLP_ or
+	// OTel is the end of the standard variables that set it for the built-in exporter. They begin with OTEL_EXPORTER_OTLP_ or
 	// OTEL_EXPORTER_OTLP_PROFILES_. "" means none.
 	OTel   string
 	Flag   string // the flag's name, without dashes; "": none
@@ -41,7 +41,7 @@ var (
 	onNetwork = []string{TransportGRPC, TransportHTTP}
 )
 
-// These are the bounds of batch.interval.
+// These constants limit batch.interval.
 const (
 	// MinInterval is the shortest interval.
 	MinInterval = time.Second
@@ -270,7 +270,7 @@ var byKey = func() map[string]*setting {
 	return keys
 }()
 
-// binding adds the functions that parse a setting's value and that get and set its field. O is Exporter or Names.
+// binding adds the functions that parse a setting's value, and that get and set its field. O is Exporter or Names.
 func binding[O, T any](s setting, field func(*O) *T, parse func(any) (T, error)) setting {
 	s.parse = func(raw any) (any, error) { return parse(raw) }
 	s.set = func(owner, v any) { *field(owner.(*O)) = v.(T) }

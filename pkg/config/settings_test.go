@@ -108,7 +108,7 @@ func sample(s setting, n int) string {
 	}
 }
 
-// A setting that only serves one preset works, names the preset in its notice, and is not in the reference.
+// A setting that exists only for a preset must work, name the preset in its notice, and be absent from the reference.
 func TestSettingsOfPresets(t *testing.T) {
 	set := Load(Sources{File: readYAML(t, exportersYAML("prod: {endpoint: 'collector:4317', attribute_values: string, mappings: htlhash}\nparca: {endpoint: 'parca:7070', preset: parca}"))})
 	require.Empty(t, set.Problems())

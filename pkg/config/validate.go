@@ -35,7 +35,7 @@ func (d *draft) validate() {
 	d.attributes()
 }
 
-// onlyFor adds a notice for each setting below a prefix that was written and is not used.
+// onlyFor adds a notice for each setting below a prefix that the user set but that is not used.
 func (d *draft) onlyFor(prefix string, used bool, notice string) {
 	for i := range table {
 		if key := table[i].Key; !used && strings.HasPrefix(key, prefix) && d.written(key) {
@@ -75,8 +75,8 @@ func (d *draft) httpEndpoint() (local bool) {
 		// By the specification, OTEL_EXPORTER_OTLP_PROFILES_ENDPOINT is the whole URL: no path is appended.
 		d.ProfilesEndpoint, d.Endpoint, wholeKey = d.Endpoint, "", "endpoint"
 	case base > whole:
-		// endpoint comes from a stronger source than profiles_endpoint, which would otherwise override it. The weaker source's
-		// URL is for another receiver.
+		// endpoint comes from a stronger source than profiles_endpoint, so profiles_endpoint must not override it. The weaker
+		// source's URL is for another receiver.
 		d.ProfilesEndpoint = ""
 	}
 	var a address
@@ -142,7 +142,7 @@ func (d *draft) warnUnused() {
 	}
 }
 
-// credentialHeaders are names of headers with credentials that do not look like it.
+// credentialHeaders lists headers that contain credentials although their names do not show it.
 var credentialHeaders = []string{"x-honeycomb-team"}
 
 // CredentialHeader reports whether a header's value is probably a credential. It only checks the name, which must be in lower
@@ -243,7 +243,7 @@ func (d *draft) oauth2() bool {
 	return true
 }
 
-// remoteProxy reports whether requests pass a proxy on another machine, even those to a local endpoint.
+// remoteProxy reports whether all requests pass through a proxy on another machine, even requests to a local endpoint.
 func (d *draft) remoteProxy() bool {
 	u := d.Proxy()
 	return u != nil && !isLocal(u.Host)
@@ -260,7 +260,7 @@ func (d *draft) proxy() {
 	}
 }
 
-// exclusive refuses settings that exclude each other.
+// exclusive refuses combinations of settings that exclude each other.
 func (d *draft) exclusive() {
 	for _, pair := range [][2]string{
 		{"auth.bearer_token", "auth.bearer_token_file"}, {"auth.password", "auth.password_file"}, {"oauth2.client_secret", "oauth2.client_secret_file"},
@@ -353,7 +353,7 @@ func (d *draft) attributes() {
 	}
 }
 
-// KeyPair is tls.X509KeyPair with errors that name the remedy and contain no part of a key.
+// KeyPair wraps tls.X509KeyPair. Its errors name the remedy and contain no part of a key.
 func KeyPair(cert, key []byte) (tls.Certificate, error) {
 	pair, err := tls.X509KeyPair(cert, key)
 	if err == nil {

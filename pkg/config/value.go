@@ -40,7 +40,7 @@ func describe(raw any) string {
 	return describeKind(raw)
 }
 
-// describeKind is describe without the value, which may be a secret.
+// describeKind describes a value without showing it, because it can be a secret.
 func describeKind(raw any) string {
 	switch raw.(type) {
 	case nil:
@@ -59,7 +59,7 @@ func describeKind(raw any) string {
 	return "a number"
 }
 
-// clip bounds the length of a text in log lines.
+// clip limits the length of a text in log lines.
 func clip(s string) string {
 	const most = 80
 	if len(s) <= most {
@@ -68,7 +68,7 @@ func clip(s string) string {
 	return strings.ToValidUTF8(s[:most], "") + "…"
 }
 
-// withoutCredentials hides everything in a URL except its address: the query, and user and password, even without a scheme.
+// withoutCredentials hides the query, user and password of a URL, even without a scheme.
 func withoutCredentials(s string) string {
 	if at := strings.LastIndexByte(s, '@'); at >= 0 {
 		scheme := 0
@@ -128,7 +128,7 @@ func parseBool(raw any) (bool, error) {
 	return b, nil
 }
 
-// parseNumber returns a value from low to high. parse converts text.
+// parseNumber returns a number between low and high. parse converts text to a number.
 func parseNumber[T cmp.Ordered](raw any, parse func(string) (T, error), low, high T) (T, error) {
 	text, _ := scalar(raw)
 	v, err := parse(text)
@@ -256,7 +256,7 @@ func hasKey(kvs []KeyValue, key string) bool {
 	return slices.ContainsFunc(kvs, func(kv KeyValue) bool { return kv.Key == key })
 }
 
-// flatten undoes viper's splitting of keys with dots into nested maps. The keys of the result are joined, with prefix in front.
+// flatten joins keys with dots, which viper has split into nested maps. The result's keys begin with prefix.
 func flatten(prefix string, m map[string]any) map[string]any {
 	flat := make(map[string]any, len(m))
 	for key, value := range m {
@@ -278,7 +278,7 @@ func parseSecretPairs(raw any) ([]Header, error) {
 	return out, err
 }
 
-// headerName matches lower-case names that are valid both as an HTTP field name and as a gRPC metadata key.
+// headerName matches lower-case names that are valid as HTTP field names and as gRPC metadata keys.
 var headerName = regexp.MustCompile(`^[a-z0-9][a-z0-9_.\-]*$`)
 
 // reservedHeaders are set by the transport and cannot be configured.
@@ -341,13 +341,13 @@ func parseBaggage(s string) ([]KeyValue, error) {
 	return out, nil
 }
 
-// wellFormed reports whether s is valid as a name on a command line, in a label and in a log line.
+// wellFormed reports whether s is valid as a name on a command line, in a label, and in a log line.
 func wellFormed(s string) bool {
 	return s != "" && len(s) <= 255 && utf8.ValidString(s) &&
 		!strings.ContainsFunc(s, func(r rune) bool { return unicode.IsControl(r) || unicode.IsSpace(r) })
 }
 
-// line replaces control characters, so that a message is one line. Names of exporters, keys and variables can contain any
+// line replaces control characters, so a message stays on one line. Names of exporters, keys and variables can contain any
 // characters.
 func line(s string) string {
 	return strings.Map(func(r rune) rune {

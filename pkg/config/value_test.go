@@ -47,7 +47,7 @@ func TestDurations(t *testing.T) {
 	}
 }
 
-// YAML 1.1 readers turn on and off into booleans.
+// TestOnOff also passes booleans, because YAML 1.1 readers convert on and off.
 func TestOnOff(t *testing.T) {
 	for written, want := range map[any]bool{"on": true, "Off": false, true: true, false: false, "false": false, "": true} {
 		got, err := byKey["collect_stacks"].parse(written)

@@ -83,8 +83,8 @@ func start(t *testing.T, program string) *workload { return startAs(t, 0, progra
 // startAs starts a program as the user with the given ID. Its group has the number below.
 func startAs(t *testing.T, uid uint32, program string) *workload {
 	t.Helper()
-	// The scheduler shares CPUs between sessions first. In a session of its own, the program runs, and is sampled, on a busy
-	// machine.
+	// The scheduler first divides CPU time between sessions. In a session of its own, the program runs, and is sampled, on a
+	// busy machine.
 	attr := &syscall.SysProcAttr{Setsid: true}
 	if uid != 0 {
 		// By default, only the owner can use a test's folders.

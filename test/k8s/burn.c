@@ -1,16 +1,18 @@
 /*
  * burn [FILE] is the workload. It spins in named functions for ever, or until the file exists.
- * It mostly sleeps, so a dozen of them fit on one CPU. Compile it with frame pointers.
+ * It mostly sleeps, so one CPU is enough for a dozen of these processes. Compile it with frame
+ * pointers.
  *
  * burn allocate allocates and frees memory, three quarters of it in allocate_much.
  *
  * burn leak FILE keeps some memory from leak_before until the file exists, then KEPT_TIMES each from
  * leak_much and leak_little. From then on, it allocates and frees as with allocate, and keeps nothing.
  *
- * burn contend FILE runs two threads for each of two mutexes. They contend in wait_before until the file exists,
- * then ROUNDS times each in take_long and take_short. It prints all threads' nanoseconds in these two functions.
+ * burn contend FILE runs two threads for each of two mutexes. The threads contend in wait_before until the file
+ * exists. Then they contend ROUNDS times each in take_long and take_short. burn prints how many nanoseconds all
+ * threads spent in these two functions.
  *
- * burn for SECONDS spins for so long without sleep. Its thread has the host's name, which in a pod is the pod's name.
+ * burn for SECONDS spins for this time without sleep. Its thread is named after the host: in a pod, after the pod.
  */
 #include <pthread.h>
 #include <signal.h>
@@ -23,7 +25,7 @@
 #include <time.h>
 #include <unistd.h>
 
-/* leak_test.go has the same numbers. */
+/* leak_test.go repeats these numbers. */
 #define KEPT_TIMES 512
 #define ROUNDS 150
 
@@ -107,7 +109,8 @@ static void leak(const char *file)
 		allocate();
 }
 
-/* A mutex, its holding time in microseconds, and the threads' waiting time in nanoseconds. */
+/* A mutex, how long a thread holds it in microseconds, and how long the threads waited in
+ * nanoseconds. */
 struct lock {
 	pthread_mutex_t mutex;
 	void (*take)(struct lock *lock);

@@ -1,7 +1,8 @@
 /*
- * churn SECONDS is the workload of the soak test. For so long, it burns a twentieth of a CPU
- * in ever new stacks, and always changes its thread's name. A stack has 24 calls of even or
- * odd, at random, so there are 2 to the power of 24. Compile it with -O0 and frame pointers.
+ * churn SECONDS is the workload of the soak test. For this time, it uses a twentieth of a
+ * CPU, always in new stacks, and keeps renaming its thread. A stack consists of 24 random
+ * calls of even or odd, so there are 2^24 different stacks. Compile it with -O0 and frame
+ * pointers.
  */
 #include <signal.h>
 #include <stdint.h>
@@ -77,7 +78,7 @@ int main(int argc, char **argv)
 	if (getrandom(&seed, sizeof(seed), 0) != sizeof(seed))
 		return 1;
 	srandom(seed);
-	/* Processes that start together must not end together. */
+	/* Processes that start together must not exit together. */
 	seconds += random() % (seconds + 1);
 	clock_gettime(CLOCK_MONOTONIC, &start);
 	while (since(CLOCK_MONOTONIC, &start) < seconds * 1000000000l) {

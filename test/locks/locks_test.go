@@ -15,14 +15,14 @@ import (
 	"github.com/ig-otel-profiles/ig-otel-profiles/internal/receiver"
 )
 
-// seconds is how long the threads contend. sampleTime is --sample-time: it is below most waits, so these are sampled one by one.
-// TestLock of test/e2e uses the gadget's defaults, and checks addresses.
+// seconds is how long the threads contend. sampleTime is the value of --sample-time. Most waits are longer, so each of them is
+// sampled. TestLock of test/e2e uses the gadget's defaults, and checks addresses.
 const (
 	seconds    = 8
 	sampleTime = 2000000
 )
 
-// waits are a function's waits.
+// waits holds the duration and number of a function's waits.
 type waits struct{ ns, calls int64 }
 
 func byKind(samples []receiver.Sample) map[string]int64 {
@@ -33,7 +33,7 @@ func byKind(samples []receiver.Sample) map[string]int64 {
 	return sums
 }
 
-// TestAllFutex shows the pool's waits as a kind of their own.
+// TestAllFutex requires that the thread pool's waits have the kind user_futex.
 func TestAllFutex(t *testing.T) {
 	igtest.NeedRoot(t)
 	t.Parallel()
@@ -41,12 +41,12 @@ func TestAllFutex(t *testing.T) {
 	delays := igtest.Typed(r.samples, "delay")
 	pool := append(igtest.Through(delays, "wait_for_work"), igtest.Through(delays, "wait_for_job")...)
 	kinds := byKind(pool)
-	// Above a CPU's budget, stacks are cut below the waiting function, but keep their value.
+	// If the stacks exceed a CPU's budget, some are cut below the waiting function, but keep their value.
 	cut := byKind(slices.DeleteFunc(slices.Clone(delays), func(s receiver.Sample) bool {
 		return whole(s) || slices.ContainsFunc([]string{"wait_for_work", "wait_for_job", "take_mutex"}, func(name string) bool { return igtest.Depth(s, name) >= 0 })
 	}))
 	t.Logf("%.1f s of the pool, by kind: %v; in stacks that were cut: %v", float64(igtest.Total(pool))/1e9, kinds, cut)
-	// Waits that are unfinished at the end of the run are not in the sums.
+	// The sums exclude waits that are unfinished at the end of the run.
 	require.Greater(t, kinds["user_futex"]+cut["user_futex"], int64(80*seconds*1e9))
 	require.Less(t, 2*cut["user_futex"], kinds["user_futex"])
 	require.Greater(t, 100*kinds["user_futex"], 99*igtest.Total(pool))
@@ -58,7 +58,7 @@ func TestAllFutex(t *testing.T) {
 	require.Zero(t, r.captured.Other)
 }
 
-// TestWithoutKernelLocks requires only the program's own locks.
+// TestWithoutKernelLocks requires that only the program's own locks appear.
 func TestWithoutKernelLocks(t *testing.T) {
 	igtest.NeedRoot(t)
 	t.Parallel()

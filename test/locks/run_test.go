@@ -19,19 +19,19 @@ import (
 	"github.com/ig-otel-profiles/ig-otel-profiles/internal/receiver"
 )
 
-// run is one run of the gadget on the program locks.
+// run is one run of the gadget on the program in testdata/locks.c.
 type run struct {
 	truth    map[string]waits
 	samples  []receiver.Sample
 	captured igtest.Captured
 }
 
-// profile runs the gadget on the program. The threads begin to contend once a wait of the warm-up has arrived with its functions.
-// By then, the gadget sees everything.
+// profile runs the gadget on the program. The threads begin to contend once a wait of the warm-up has arrived with its
+// functions. From then on, the gadget sees all waits.
 func profile(t *testing.T, flags ...string) *run {
 	t.Helper()
 	program := exec.CommandContext(t.Context(), igtest.Compile(t, "testdata/locks.c", "gcc", "-O2", "-fomit-frame-pointer"), strconv.Itoa(seconds))
-	// The scheduler shares CPUs between sessions first.
+	// The scheduler first divides CPU time between sessions.
 	program.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
 	program.Stderr = os.Stderr
 	stdin, err := program.StdinPipe()

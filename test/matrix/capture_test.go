@@ -23,7 +23,7 @@ import (
 	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/config"
 )
 
-// start compiles a program of test/gadgets and runs it.
+// start compiles and runs a program of test/gadgets.
 func start(t *testing.T, name string) {
 	t.Helper()
 	program := filepath.Join(t.TempDir(), name)
@@ -31,12 +31,12 @@ func start(t *testing.T, name string) {
 	run(t, program)
 }
 
-// run runs a program until the end of the test.
+// run runs a program until the test ends.
 func run(t *testing.T, program string) {
 	t.Helper()
 	cmd := exec.Command(program)
-	// The scheduler shares CPUs between sessions first. In a session of its own, the program runs, and is sampled, on a busy
-	// machine.
+	// The scheduler first divides CPU time between sessions. With its own session, the program gets enough CPU time to be
+	// sampled on a busy machine.
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
 	stdin, err := cmd.StdinPipe()
 	require.NoError(t, err)
@@ -47,14 +47,15 @@ func run(t *testing.T, program string) {
 	})
 }
 
-// A gadget sends enoughRequests, and up to a limit more until the data to check has arrived. On a busy machine, ig takes long to
-// start, and the program is rarely sampled.
+// A gadget must send enoughRequests. It then continues, up to a limit, until the data to check has arrived. On a busy machine,
+// ig takes long to start, and the program is rarely sampled.
 const (
 	enoughRequests = 3
 	limit          = 4 * time.Minute
 )
 
-// capture runs a gadget with an exporter per preset until all have sent enough. It returns the requests of each, still encoded.
+// capture runs a gadget with an exporter per preset until each exporter has sent enough. It returns each exporter's encoded
+// requests.
 func capture(t *testing.T, image string, presets, flags []string, enough func(preset string, bodies [][]byte) bool) (map[string][][]byte, error) {
 	t.Helper()
 	dir := t.TempDir()
@@ -110,7 +111,7 @@ func capture(t *testing.T, image string, presets, flags []string, enough func(pr
 	}
 }
 
-// read reads the requests in a file so far, and reports whether the last one is complete.
+// read returns the requests that a file contains so far, and reports whether the last request is complete.
 func read(file string) (bodies [][]byte, whole bool, err error) {
 	content, err := os.ReadFile(file)
 	if errors.Is(err, os.ErrNotExist) {

@@ -25,21 +25,21 @@ import (
 	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/config"
 )
 
-// gadget runs under every preset, in one run with an exporter for each.
+// gadget is a gadget to test. One run has an exporter for every preset.
 type gadget struct {
 	name string
-	// own is the name of a gadget of this project.
+	// own is the name of this project's gadget.
 	own string
-	// upstream is the name of a gadget of Inspektor Gadget, if it is not this project's.
+	// upstream is the name of Inspektor Gadget's gadget, if own is empty.
 	upstream string
 	flags    []string
-	// workload is a program of test/gadgets for the gadget to see.
+	// workload is the program of test/gadgets that the gadget profiles.
 	workload string
-	// onCPU marks the only gadgets that Elastic shows.
+	// onCPU marks gadgets for on-CPU samples. Elastic accepts no others.
 	onCPU bool
-	// named: under Pyroscope's preset, its samples have the profile's name, and its profiles no period.
+	// named says that, with Pyroscope's preset, samples have the profile's name and profiles have no period.
 	named bool
-	// pyroscope are the profile types in Pyroscope.
+	// pyroscope lists the gadget's profile types in Pyroscope.
 	pyroscope []string
 }
 
@@ -66,7 +66,7 @@ func all() []gadget {
 	}
 }
 
-// enough reports whether requests have the data to check under a preset.
+// enough reports whether requests contain the data to check for a preset.
 func (g gadget) enough(preset string, burn *function, bodies [][]byte) bool {
 	c, samples := cell{burn: map[string][]uint64{}}, 0
 	for _, body := range bodies {
@@ -80,21 +80,21 @@ func (g gadget) enough(preset string, burn *function, bodies [][]byte) bool {
 	return samples > 0 && (!g.showsFiles(preset) || len(c.burn[burn.hash]) > 0)
 }
 
-// showsFiles reports whether the receiver takes the gadget's samples and identifies files.
+// showsFiles reports whether the receiver accepts the gadget's samples and identifies files.
 func (g gadget) showsFiles(preset string) bool {
 	return g.onCPU && (preset == backends.Devfiler || preset == backends.Elastic)
 }
 
-// cell is the result of a gadget under a preset.
+// cell is a gadget's result with one preset.
 type cell struct {
 	bodies  [][]byte
 	samples []receiver.Sample
 	broken  map[string]int // by rule, in all
 	series  map[string]backends.Series
 	hashed  int // locations with an htlhash
-	// burn has the sent addresses of heavy, a function of the test's Go program, by htlhash.
+	// burn holds the addresses sent for heavy, a function of the test's Go program, by htlhash.
 	burn map[string][]uint64
-	// notGo: some of them have another type.
+	// notGo says that some of these locations have another frame type.
 	notGo bool
 }
 
@@ -102,7 +102,7 @@ func (c *cell) check(t *testing.T, preset string, named bool) {
 	t.Helper()
 	c.broken, c.series, c.burn = map[string]int{}, map[string]backends.Series{}, map[string][]uint64{}
 	for _, body := range c.bodies {
-		// The protocol's rules come first, then this receiver's.
+		// Check the protocol's rules first, and then the receiver's.
 		protocol := otlpcheck.CheckBytes(body)
 		switch { // only these may break it, in this way
 		case preset == backends.Parca:
@@ -130,7 +130,7 @@ func (c *cell) check(t *testing.T, preset string, named bool) {
 	}
 }
 
-// count counts the locations in a file with an htlhash, and collects those of heavy.
+// count counts the locations in files with an htlhash, and collects the addresses of heavy.
 func (c *cell) count(d *profilespb.ProfilesDictionary) {
 	text := func(indices []int32, key string) string {
 		for _, i := range indices {
@@ -152,7 +152,7 @@ func (c *cell) count(d *profilespb.ProfilesDictionary) {
 	}
 }
 
-// TestMatrix runs the gadgets under the presets.
+// TestMatrix runs each gadget with each preset.
 func TestMatrix(t *testing.T) {
 	igtest.NeedRoot(t)
 	burn := filepath.Join(t.TempDir(), "burn")
@@ -189,7 +189,7 @@ func (g gadget) require(t *testing.T, preset string, burn *function, c *cell) {
 	t.Helper()
 	require.NotEmpty(t, c.samples, preset)
 	if preset == backends.Elastic && !g.onCPU {
-		// It takes only on-CPU samples.
+		// This receiver accepts only on-CPU samples.
 		require.Equal(t, []string{"elastic-type"}, slices.Sorted(maps.Keys(c.broken)))
 		return
 	}
@@ -216,10 +216,10 @@ func (g gadget) require(t *testing.T, preset string, burn *function, c *cell) {
 	}
 }
 
-// heavy is the function in which the test's program mostly is.
+// heavy is the function that uses most of the test program's CPU time.
 const heavy = "main.heavy"
 
-// function is the place of a function.
+// function describes where a function is.
 type function struct {
 	hash       string // of its file
 	start, end uint64

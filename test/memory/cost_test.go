@@ -33,11 +33,11 @@ type watchedCost struct {
 	igCPU time.Duration // ig's CPU time per repetition
 	stats map[string]programStats
 	log   string // of ig
-	// untold are lost events that the log does not have.
+	// untold counts lost events that are missing in the log.
 	untold float64
 }
 
-// programStats are the kernel's counts for the eBPF programs of a name.
+// programStats holds the kernel's counts for all eBPF programs with the same name.
 type programStats struct {
 	runs uint64
 	time time.Duration
@@ -75,7 +75,7 @@ func (w work) underIG(t *testing.T, how way, warm, n int) watchedCost {
 	return r
 }
 
-// settled waits until a process that has started uses little CPU, and returns its CPU time.
+// settled waits until a new process uses little CPU time, and returns its CPU time up to then.
 func settled(t *testing.T, pid int) time.Duration {
 	t.Helper()
 	for before := igtest.CPUTime(t, pid); ; {
@@ -116,7 +116,7 @@ func median(list []float64) float64 {
 	return (list[len(list)/2] + list[(len(list)-1)/2]) / 2
 }
 
-// ratio writes by which factor something takes longer, or the percentage if that is small.
+// ratio formats how much longer something takes, as a factor or, if small, as a percentage.
 func ratio(v float64) string {
 	if v < 2 {
 		return fmt.Sprintf("%+.0f %%", 100*(v-1))
@@ -124,7 +124,7 @@ func ratio(v float64) string {
 	return fmt.Sprintf("%.1f times", v)
 }
 
-// TestCost measures the same work alone, under the gadget and under other tools, in turn.
+// TestCost measures the same work without a tool, with the gadget, and with other tools, in turn.
 func TestCost(t *testing.T) {
 	if !*costFlag {
 		t.Skip("this takes half an hour: run make cost-memory")
@@ -175,7 +175,7 @@ func TestCost(t *testing.T) {
 	writeCost(t, "cost", b.String())
 }
 
-// eachEvent measures the gadget's programs by the CPU time that the kernel counts.
+// eachEvent measures the gadget's eBPF programs by the CPU time that the kernel counts for them.
 func eachEvent(t *testing.T) string {
 	t.Helper()
 	on, err := ebpf.EnableStats(uint32(unix.BPF_STATS_RUN_TIME))
@@ -192,7 +192,7 @@ func eachEvent(t *testing.T) string {
 		return out
 	}
 	plain, live := mean(), mean("--live")
-	// Every allocation is drawn. There are few enough for that to stay so.
+	// This samples every allocation. There are few enough, so the gadget does not reduce the rate.
 	w.command[1] = "400000"
 	w.input = func(n int) string { return fmt.Sprintln(n * 100) }
 	drawn := mean("--sample-bytes=1")
@@ -210,7 +210,7 @@ Their time by `+"`kernel.bpf_stats_enabled`"+`, without the trap that leads to t
 `, plain[0], drawn[0], live[1], live[2])
 }
 
-// writeCost writes a text into the page, between its markers.
+// writeCost replaces the text between two markers on the page.
 func writeCost(t *testing.T, marker, text string) {
 	t.Helper()
 	if t.Failed() {

@@ -22,10 +22,10 @@ import (
 	"github.com/ig-otel-profiles/ig-otel-profiles/internal/igtest"
 )
 
-// vmRounds is how often each way is measured in the virtual machine.
+// vmRounds is the number of measurements of each way in the virtual machine.
 const vmRounds = 3
 
-// TestPrebuild builds the files for TestCostVM into the folder E2E_PREBUILD, for a machine without a compiler.
+// TestPrebuild builds the files for TestCostVM, which runs on a machine without a compiler. E2E_PREBUILD names the folder.
 func TestPrebuild(t *testing.T) {
 	dir := os.Getenv("E2E_PREBUILD")
 	if dir == "" {
@@ -108,8 +108,8 @@ func systemCall(t *testing.T) time.Duration {
 	return (now() - began) / calls
 }
 
-// TestCostVM measures profile_alloc and Inspektor Gadget's trace_malloc, which needs a kernel with kprobes. vm.sh of test/gadgets
-// boots one.
+// TestCostVM measures profile_alloc and Inspektor Gadget's trace_malloc. The latter needs a kernel with kprobes, which vm.sh of
+// test/gadgets boots.
 func TestCostVM(t *testing.T) {
 	if os.Getenv("E2E_PREBUILT") == "" {
 		t.Skip("this needs a virtual machine: run make cost-memory-vm")

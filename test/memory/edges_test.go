@@ -12,8 +12,8 @@ import (
 	"github.com/ig-otel-profiles/ig-otel-profiles/internal/igtest"
 )
 
-// TestEdges has allocations that are easily lost: by a thread before it uses the next page of its stack, and of more bytes than 32
-// bits can count. All exceed the sampling step, so each is drawn.
+// TestEdges checks allocations that are easily lost. In some, the thread has not used the next page of its stack yet. Others
+// add up to more bytes than 32 bits can count. Each is larger than --sample-bytes, so each is sampled.
 func TestEdges(t *testing.T) {
 	igtest.NeedRoot(t)
 	rcv := igtest.Receiver(t)

@@ -18,7 +18,7 @@ import (
 	"github.com/ig-otel-profiles/ig-otel-profiles/internal/receiver"
 )
 
-// inUse returns the newest state of a sample type's memory in use with a function on the stack.
+// inUse returns a sample type's newest sum of memory in use with a function on the stack.
 func inUse(samples []receiver.Sample, sampleType, function string) int64 {
 	var newest time.Time
 	for _, s := range samples {
@@ -30,15 +30,16 @@ func inUse(samples []receiver.Sample, sampleType, function string) int64 {
 	return igtest.Total(through(state, sampleType, function))
 }
 
-// The programs allocate in these shares, in percent. A function's bytes may differ by four standard errors. Most allocations of the
-// largest are always drawn, those of the others at random, about 3,000 and 1,000 times.
+// The functions allocate 60, 30 and 10 percent of the bytes. Each constant is how much a function's bytes can differ: four
+// standard errors. Most allocations of the first function are always sampled. The others are sampled at random, about 3,000 and
+// 1,000 times.
 const (
 	share60 = 0.05
 	share30 = 0.08
 	share10 = 0.13
 )
 
-// requireTruth compares bytes, calls and shares with the program's own counts.
+// requireTruth compares the profiled bytes, calls and shares with the program's own counts.
 func (r *run) requireTruth(t *testing.T, within map[string]float64) {
 	t.Helper()
 	var all, own int64
@@ -59,7 +60,7 @@ func (r *run) requireTruth(t *testing.T, within map[string]float64) {
 
 var cShares = map[string]float64{"allocate_large": share60, "allocate_middle": share30, "leak_some": share10}
 
-// TestWithoutMain ends the first thread of a process, which the probes belonged to.
+// TestWithoutMain profiles a process whose first thread exits. The probes were attached to this thread.
 func TestWithoutMain(t *testing.T) {
 	t.Parallel()
 	program := compile(t, "gcc", "-O2", "-fomit-frame-pointer", "-pthread", "-DWITHOUT_MAIN", source("allocate.c"))
@@ -70,14 +71,14 @@ func TestWithoutMain(t *testing.T) {
 	require.Greater(t, 100*igtest.Total(below), 99*igtest.Total(leaks))
 }
 
-// TestExec makes a process with memory in use run another program, which has no allocations that count.
+// TestExec calls execve in a process with memory in use. The new program makes no allocations that count.
 func TestExec(t *testing.T) {
 	igtest.NeedRoot(t)
 	t.Parallel()
 	rcv := igtest.Receiver(t)
 	c := start(t, plan{program: compile(t, "gcc", "-O2", source("exec.c"))})
 	ig := profile(t, rcv, "the first probes are attached", "--pid="+strconv.Itoa(c.cmd.Process.Pid), "--live")
-	// Rarely, libc's own allocations are drawn as well.
+	// Sometimes, libc's own allocations are sampled as well.
 	own := func(s receiver.Sample) bool { return len(s.Stack) > 1 && s.Stack[1].Name == "main" }
 	allOwn := func() int64 {
 		return inUse(slices.DeleteFunc(rcv.Samples(), func(s receiver.Sample) bool { return !own(s) }), "inuse_space", "main")
@@ -103,14 +104,14 @@ func TestExec(t *testing.T) {
 	require.Regexp(t, `64 removed with their processes`, ig.Log.String())
 }
 
-// requireEntry requires that stacks reach the program's entry. A few are cut, or by frame pointers, until the unwinder knows a new
-// file.
+// requireEntry requires that stacks reach the program's entry. Until the unwinder knows a new file, a few stacks are cut or
+// follow frame pointers.
 func requireEntry(t *testing.T, samples []receiver.Sample, entry string) {
 	t.Helper()
 	requireReaches(t, samples, entry, 99)
 }
 
-// requireReaches requires that so many percent of the values have stacks that reach the program's entry.
+// requireReaches requires that stacks with at least this percentage of the values reach the program's entry.
 func requireReaches(t *testing.T, samples []receiver.Sample, entry string, percent int64) {
 	t.Helper()
 	whole := slices.DeleteFunc(slices.Clone(samples), func(s receiver.Sample) bool { return s.Stack[len(s.Stack)-1].Name != entry })
@@ -118,7 +119,7 @@ func requireReaches(t *testing.T, samples []receiver.Sample, entry string, perce
 	require.Greater(t, 100*igtest.Total(whole), percent*igtest.Total(samples))
 }
 
-// TestLive compares memory in use with the programs' leaks. In C++, the operators of an allocator have probes of their own.
+// TestLive compares memory in use with the programs' leaks. In C++, an allocator's operators have their own probes.
 func TestLive(t *testing.T) {
 	t.Parallel()
 	shop := func(t *testing.T, flags ...string) string {
@@ -145,7 +146,7 @@ func TestLive(t *testing.T) {
 			t.Logf("in use: %d bytes in %d objects; leaked %d in %d", bytes, objects, leaked.bytes, leaked.calls)
 			require.InEpsilon(t, leaked.bytes, bytes, share10)
 			require.InEpsilon(t, leaked.calls, objects, 2*share10)
-			// Everything else is freed: at most one allocation is still in use.
+			// Everything else is freed, so at most one other allocation is still in use.
 			for function := range r.truth {
 				if function != tc.leaks {
 					require.Less(t, inUse(r.samples, "inuse_space", function), int64(20000), function)
@@ -155,7 +156,7 @@ func TestLive(t *testing.T) {
 	}
 }
 
-// TestExceptions makes allocators' operators with probes throw exceptions.
+// TestExceptions throws exceptions from allocators' operators that have probes.
 func TestExceptions(t *testing.T) {
 	igtest.NeedRoot(t)
 	t.Parallel()
@@ -184,7 +185,8 @@ func TestExceptions(t *testing.T) {
 	}
 }
 
-// TestCPlusPlus and TestRust require names, and the program's function as the caller of the language's own.
+// TestCPlusPlus and TestRust require function names. The program's function must be the caller of the language's allocation
+// function.
 func TestCPlusPlus(t *testing.T) {
 	t.Parallel()
 	program := compile(t, "g++", "-O2", "-fomit-frame-pointer", "-Wall", "-Werror", source("allocate.cpp"))
@@ -198,7 +200,7 @@ func TestCPlusPlus(t *testing.T) {
 			r := watch(t, plan{program: program, env: env, pause: 1000, flags: watched})
 			r.requireTruth(t, map[string]float64{"shop::Order::Order(unsigned long)": share60, "void shop::fill<double>(unsigned long)": share30, "shop::leak()": share10})
 			for _, s := range through(r.samples, "alloc_space", "shop::leak()") {
-				// In tcmalloc, new and new[] are one function.
+				// In tcmalloc, new and new[] are the same function.
 				require.Regexp(t, `^operator new(\[\])?\(unsigned long\)$`, s.Stack[slices.IndexFunc(s.Stack, func(f receiver.Frame) bool { return f.Name == "shop::leak()" })-1].Name)
 			}
 			requireEntry(t, through(r.samples, "alloc_space", "shop::leak()"), "_start")
@@ -214,7 +216,7 @@ func TestRust(t *testing.T) {
 	requireEntry(t, through(r.samples, "alloc_space", "allocate::main"), "_start")
 }
 
-// TestInterpreters requires functions of programs that an interpreter runs.
+// TestInterpreters requires the function names of programs that an interpreter runs.
 func TestInterpreters(t *testing.T) {
 	t.Parallel()
 	for _, tc := range []struct {
@@ -222,7 +224,7 @@ func TestInterpreters(t *testing.T) {
 		env  []string
 	}{
 		{"py", nil},
-		{"php", []string{"USE_ZEND_ALLOC=0"}}, // otherwise PHP's own allocator takes memory from the kernel
+		{"php", []string{"USE_ZEND_ALLOC=0"}}, // otherwise PHP's own allocator uses memory directly from the kernel
 		{"rb", nil},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
@@ -234,7 +236,7 @@ func TestInterpreters(t *testing.T) {
 	}
 }
 
-// TestOtherLibraries has a C library without unwind rules in its file, and one that is linked into the program.
+// TestOtherLibraries profiles programs with a C library without unwind tables, and with a statically linked C library.
 func TestOtherLibraries(t *testing.T) {
 	t.Parallel()
 	t.Run("musl", func(t *testing.T) {
@@ -250,7 +252,8 @@ func TestOtherLibraries(t *testing.T) {
 	})
 }
 
-// TestStretches makes more calls than the probes may cost. Shares stay right, and samples are marked.
+// TestStretches makes so many calls that the probes exceed their cost limit and are paused. Shares must stay correct, and
+// samples must be marked.
 func TestStretches(t *testing.T) {
 	r := watch(t, plan{program: cProgram(t), seconds: 20, pause: 50, flags: []string{"--sample-bytes=65536"}})
 	require.Contains(t, r.log, "they are attached for random stretches of")
@@ -267,7 +270,7 @@ func TestStretches(t *testing.T) {
 		own += truth.bytes
 		all += igtest.Total(through(r.samples, "alloc_space", function))
 	}
-	// A program that only allocates does less work while it is profiled, but never more.
+	// A program that only allocates does less work while it is profiled. It never does more.
 	require.Less(t, all, own*5/4)
 	require.Greater(t, all, own/20)
 	for function, truth := range r.truth {
@@ -275,7 +278,7 @@ func TestStretches(t *testing.T) {
 	}
 }
 
-// TestTooDear ends a run that cannot pause its probes.
+// TestTooDear requires that a run ends if its probes cost too much and cannot be paused.
 func TestTooDear(t *testing.T) {
 	igtest.NeedRoot(t)
 	rcv := igtest.Receiver(t)
@@ -290,12 +293,12 @@ func TestTooDear(t *testing.T) {
 	require.Regexp(t, `the run ends: --live must not miss an allocation.*more than --max-cost=1 percent of a CPU`, ig.Log.String())
 }
 
-// TestLater profiles a program, with an allocator of its own, that starts after the gadget.
+// TestLater profiles a program that starts after the gadget and has its own allocator.
 func TestLater(t *testing.T) {
 	igtest.NeedRoot(t)
 	t.Parallel()
 	rcv := igtest.Receiver(t)
-	// It has its name from the start, because threads are chosen when they allocate.
+	// The program has this name from the start, because the gadget selects threads when they allocate.
 	program := filepath.Join(t.TempDir(), "latecomer")
 	require.NoError(t, os.Rename(compile(t, "gcc", "-O2", "-DNAME=\"latecomer\"", source("allocate.c")), program))
 	ig := profile(t, rcv, "allocator: a probe adds", append([]string{"--comm=latecomer"}, watched...)...)
@@ -307,7 +310,7 @@ func TestLater(t *testing.T) {
 	r.requireTruth(t, map[string]float64{"allocate_large": 0.06, "allocate_middle": 0.12, "leak_some": 0.2})
 }
 
-// TestRefusals checks the errors of runs with too many processes or none.
+// TestRefusals checks the errors of runs with too many processes or no process.
 func TestRefusals(t *testing.T) {
 	igtest.NeedRoot(t)
 	t.Parallel()

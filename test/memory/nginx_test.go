@@ -19,7 +19,7 @@ import (
 	"github.com/ig-otel-profiles/ig-otel-profiles/internal/igtest"
 )
 
-// nginxConf is one worker that builds and compresses a page for each request. It uses nothing outside of its prefix.
+// nginxConf configures one worker that builds and compresses a page for each request. It uses no file outside its prefix.
 const nginxConf = `user root;
 worker_processes 1;
 daemon off;
@@ -48,12 +48,12 @@ http {
 // nginxRequests is the number of requests in each repetition.
 const nginxRequests = 100
 
-// nginx is a server of its own on the loopback interface, and ab requests its pages. profile_alloc has counted how often it
-// allocates for each.
+// nginx starts a server on the loopback interface, and ab requests its pages. The number of allocations per page was measured
+// with profile_alloc.
 func nginx(t *testing.T) work {
 	t.Helper()
 	dir := t.TempDir()
-	// No other nginx has this name, which selects the processes.
+	// The gadget selects processes by this name, which no other nginx has.
 	program := filepath.Join(dir, "nginx-measured")
 	require.NoError(t, os.Symlink("/usr/sbin/nginx", program))
 	l, err := net.Listen("tcp", "127.0.0.1:0")
@@ -94,7 +94,7 @@ func nginx(t *testing.T) work {
 	}
 }
 
-// children waits until a server has started processes, and returns them.
+// children waits until a server has child processes, and returns their PIDs.
 func children(t *testing.T, pid int) (pids []int) {
 	t.Helper()
 	for range 100 {

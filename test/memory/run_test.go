@@ -22,7 +22,7 @@ import (
 	"github.com/ig-otel-profiles/ig-otel-profiles/internal/receiver"
 )
 
-// count has the bytes and calls of allocations that a function of a program has counted.
+// count holds the bytes and calls that a program has counted for one of its functions.
 type count struct{ bytes, calls int64 }
 
 // run is one run of the gadget on a program.
@@ -33,7 +33,7 @@ type run struct {
 	log      string
 }
 
-// plan is a program and how to profile it.
+// plan describes a program and how to profile it.
 type plan struct {
 	program string
 	env     []string
@@ -41,15 +41,15 @@ type plan struct {
 	rounds  int // at least; without seconds, it is enoughRounds
 	pause   int // microseconds between two rounds
 	flags   []string
-	// leaks is the function that leaks. If it is set, the run goes on until a state of memory in use has arrived after the
-	// program's work.
+	// leaks is the function that leaks. If it is set, the run continues until it has sent the memory in use after the program's
+	// work.
 	leaks string
 }
 
-// enoughRounds of the programs' work make the random errors of the functions' bytes small.
+// enoughRounds is a number of rounds that makes the random error of each function's bytes small.
 const enoughRounds = 7000
 
-// watched lets the probes cost as much as they need. Otherwise, values would be extrapolated.
+// watched removes the limit of the probes' cost. Otherwise, values would be extrapolated.
 var watched = []string{"--max-cost=1000", "--sample-bytes=4096"}
 
 // source returns the path of a file of testdata.
@@ -68,7 +68,7 @@ func cProgram(t *testing.T) string {
 	return compile(t, "gcc", "-O2", "-fomit-frame-pointer", "-Wall", "-Werror", source("allocate.c"))
 }
 
-// profile starts ig with profile_alloc, and waits until its log has the text.
+// profile starts ig with profile_alloc, and waits until the log contains a text.
 func profile(t *testing.T, rcv *receiver.Receiver, until string, flags ...string) *igtest.Run {
 	t.Helper()
 	r := igtest.Start(t, igtest.Import(t, "profile_alloc"), append(igtest.ExportTo(rcv), flags...)...)
@@ -90,7 +90,7 @@ func start(t *testing.T, p plan) *child {
 		rounds = cmp.Or(rounds, enoughRounds)
 	}
 	c := &child{cmd: exec.CommandContext(t.Context(), p.program, fmt.Sprint(p.seconds), strconv.Itoa(p.pause), strconv.Itoa(rounds))}
-	// The scheduler shares CPUs between sessions first.
+	// The scheduler first divides CPU time between sessions.
 	c.cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
 	c.cmd.Env = append(os.Environ(), p.env...)
 	c.cmd.Stderr = os.Stderr
@@ -138,7 +138,7 @@ func watch(t *testing.T, p plan) *run {
 	c := start(t, p)
 	ig := profile(t, rcv, "the first probes are attached", append([]string{"--pid=" + strconv.Itoa(c.cmd.Process.Pid)}, p.flags...)...)
 	if p.env != nil {
-		time.Sleep(2 * time.Second) // the other file with an allocator needs its probes first: earlier allocations are not seen
+		time.Sleep(2 * time.Second) // the second file with an allocator needs its probes before the program allocates
 	}
 	r := &run{truth: c.work(t)}
 	if p.leaks != "" {
@@ -153,7 +153,7 @@ func watch(t *testing.T, p plan) *run {
 	return r
 }
 
-// readCaptured reads the closing line of the operator captures, and requires that nothing is lost.
+// readCaptured reads the closing line of the operator captures, and requires that no event was lost.
 func readCaptured(t *testing.T, log string) igtest.Captured {
 	t.Helper()
 	c := igtest.ReadCaptured(t, log)

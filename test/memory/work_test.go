@@ -22,20 +22,21 @@ import (
 	"github.com/ig-otel-profiles/ig-otel-profiles/internal/igtest"
 )
 
-// spent is the time of some work.
+// spent is the elapsed time and the CPU time of some work.
 type spent struct{ wall, cpu time.Duration }
 
-// work is a program that repeats the same work as often as its input says.
+// work is a program that repeats the same work. Its input says how often.
 type work struct {
 	name    string
 	command []string
 	calls   float64 // allocations per repetition, counted by heaptrack
 	input   func(repetitions int) string
 	read    func(output string) (spent, error)
-	// warm is the number of repetitions before the measured ones. long is the number of measured ones if stretches decide the cost.
-	// short is enough if every call costs the same.
+	// warm is the number of repetitions before the measurement. long is the number of measured repetitions if the cost depends
+	// on pauses of the probes. short is enough if every call costs the same.
 	warm, long, short int
-	// Servers have flags that select them, ways that do not work for them, and a function in place of their input.
+	// These are for servers. choose holds the flags that select the processes, and without the ways that do not work. serve
+	// replaces input.
 	choose  []string
 	without []string
 	serve   func(t *testing.T, server *exec.Cmd, repetitions int) spent
@@ -49,7 +50,8 @@ type way struct {
 	ig   []string // flags; nil: without ig
 	long bool
 	base string // the way to compare with
-	// image is another gadget than profile_alloc, and attached is its log line then. With discard, its rows are discarded.
+	// image names a gadget other than profile_alloc, and attached is this gadget's log line after attaching. With discard, the
+	// rows are not exported.
 	image, attached string
 	discard         bool
 }
@@ -74,7 +76,7 @@ func ways(dir string) []way {
 	}
 }
 
-// clocks matches the output of the program pairs between a tool's output.
+// clocks matches the lines of the program pairs in an output that also contains a tool's lines.
 var clocks = regexp.MustCompile(`(?m)^\d+ \d+$`)
 
 func compilePairs(t *testing.T, program string) {
@@ -82,7 +84,7 @@ func compilePairs(t *testing.T, program string) {
 	igtest.Output(t, "gcc", "-O2", "-fomit-frame-pointer", "-Wall", "-Werror", "-o", program, source("pairs.c"))
 }
 
-// pairs is a program of a million allocations a second.
+// pairs returns a program that makes a million allocations a second.
 func pairs(t *testing.T) work {
 	t.Helper()
 	program, ok := igtest.Prebuilt("pairs")
@@ -102,7 +104,7 @@ func pairs(t *testing.T) work {
 			return s, err
 		},
 	}
-	// This much work between two allocations makes it a million a second.
+	// With this much work between two allocations, the program makes a million allocations a second.
 	rounds := 500.0
 	for range 5 {
 		w.command = []string{program, strconv.Itoa(int(rounds))}
@@ -150,7 +152,7 @@ func (w work) begin(t *testing.T, how way) (cmd *exec.Cmd, in io.WriteCloser, ou
 	cmd.Env = append(os.Environ(), how.env...)
 	out = &bytes.Buffer{}
 	cmd.Stdout = out
-	// The scheduler shares CPUs between sessions first.
+	// The scheduler first divides CPU time between sessions.
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
 	in, err := cmd.StdinPipe()
 	require.NoError(t, err)
@@ -165,8 +167,8 @@ func (w work) begin(t *testing.T, how way) (cmd *exec.Cmd, in io.WriteCloser, ou
 	return cmd, in, out
 }
 
-// prefer gives a process's session priority over all others, because the scheduler shares CPUs between sessions first. With a part
-// of a CPU, a program would slow down by more than the CPU time that the tool takes.
+// prefer gives a process's session priority over all others, because the scheduler first divides CPU time between sessions. If
+// the program had only part of a CPU, it would slow down by more than the tool's CPU time.
 func prefer(t *testing.T, pid int) {
 	t.Helper()
 	if !*costFlag {
@@ -184,7 +186,7 @@ func prefer(t *testing.T, pid int) {
 	}
 }
 
-// end makes the program work, and returns the time of one repetition.
+// end lets the program do its work, and returns the time of one repetition.
 func (w work) end(t *testing.T, cmd *exec.Cmd, in io.WriteCloser, out *bytes.Buffer, warm, n int) spent {
 	t.Helper()
 	if w.serve != nil {

@@ -18,9 +18,9 @@ import (
 	"github.com/ig-otel-profiles/ig-otel-profiles/test/loads"
 )
 
-// TestCost measures the cost of "ig run profile_cpu" on a machine that compiles. It compiles C without pause, and Go programs that
-// are always new, so nobody has read their files. Each of these runs for a moment. COST is the duration. With COST_OLD, a folder
-// like build of an older commit, that one is measured in turn with the new one.
+// TestCost measures the cost of "ig run profile_cpu" on a machine that compiles. The machine compiles C without pause, and
+// always new Go programs, whose symbols are not cached. Each Go program runs for a moment. COST is the duration. COST_OLD can
+// name the build folder of an older commit, which is then measured in turn with the new build.
 func TestCost(t *testing.T) {
 	length := 30 * time.Second
 	if text := os.Getenv("COST"); text != "" {
@@ -75,7 +75,7 @@ func lastLine(text string) string {
 	return text[strings.LastIndexByte(text, '\n')+1:]
 }
 
-// goBuilds builds and runs ever new Go programs until the returned function is called.
+// goBuilds builds and runs new Go programs until the returned function is called.
 func goBuilds(t *testing.T, dir string) (stop func()) {
 	t.Helper()
 	dir = filepath.Join(dir, "gobuilds")

@@ -14,7 +14,7 @@ import (
 	"github.com/ig-otel-profiles/ig-otel-profiles/internal/receiver"
 )
 
-// verdict has the findings about a load. Frames count as often as they were sampled.
+// verdict holds the findings about a load. A frame counts once per sample.
 type verdict struct {
 	bars
 	shared              shared
@@ -48,7 +48,7 @@ func (v *verdict) String() string {
 		v.what, v.samples, v.percent(v.named), v.percent(v.file), v.percent(v.stripped), v.rest, v.places.all(), v.places, v.generated, v.shared)
 }
 
-// require checks a load against its limits.
+// require checks that a load meets its requirements.
 func (v *verdict) require(t *testing.T) {
 	t.Helper()
 	require.GreaterOrEqual(t, v.samples, int64(minSamples), v.what)
@@ -70,12 +70,12 @@ func inBrackets(name string) bool {
 	return strings.HasPrefix(name, "[") && strings.HasSuffix(name, "]")
 }
 
-// known reports whether a frame has a name, and whether it has a file: as a mapping, or in brackets as its name.
+// known reports whether a frame has a name, and whether it has a file. The file is in the mapping, or in brackets as the name.
 func known(f receiver.Frame) (name, file bool) {
 	return f.Name != "" && !inBrackets(f.Name), f.Mapping != "" || inBrackets(f.Name) && f.Name != "[unknown]" && f.Name != "[generated code]"
 }
 
-// symbol returns the name as in the symbol table.
+// symbol returns the frame's name as it is in the symbol table.
 func symbol(f receiver.Frame) string {
 	if f.SystemName != "" {
 		return f.SystemName
@@ -83,7 +83,7 @@ func symbol(f receiver.Frame) string {
 	return f.Name
 }
 
-// judge compares the frames of a load with other tools. pid is the load's process.
+// judge compares the names of a load's frames with other tools. pid is the load's process.
 func judge(t *testing.T, what string, pid int, all frames) *verdict {
 	t.Helper()
 	v := &verdict{what: what, rest: map[string]int64{}}
@@ -120,7 +120,7 @@ func judge(t *testing.T, what string, pid int, all frames) *verdict {
 	return v
 }
 
-// check compares all frames in a file with other tools' names of its addresses.
+// check compares the names of all frames in a file with other tools' names for the same addresses.
 func (v *verdict) check(t *testing.T, path string, all frames) {
 	t.Helper()
 	table, err := readSymbols(t.Context(), path)
@@ -145,7 +145,7 @@ func (v *verdict) check(t *testing.T, path string, all frames) {
 			t.Logf("%v", err)
 		}
 	} else if len(unsure) > 0 {
-		// Functions in assembly can lack a size, but nm needs it for their end.
+		// Functions in assembly can lack a size, so nm does not show where they end.
 		if ofOther, err = nearest(t.Context(), path, unsure); err != nil {
 			t.Logf("%v", err)
 		}
@@ -186,7 +186,7 @@ func (v *verdict) check(t *testing.T, path string, all frames) {
 				c = &v.places.wrong
 				v.wrongs = append(v.wrongs, fmt.Sprintf("%s %#x is %q, not one of %q", path, addr, symbol(f), want))
 			}
-			// An address can be sampled before and after its file was read. It counts once, unless it is wrong.
+			// An address can be sampled before and after its file was read. It counts only once, unless its name is wrong.
 			if i == 0 || c == &v.places.wrong {
 				*c++
 			}

@@ -23,13 +23,13 @@ import (
 	"github.com/ig-otel-profiles/ig-otel-profiles/test/loads"
 )
 
-// bars are the requirements for the user frames of a load.
+// bars holds the requirements for a load's user frames.
 type bars struct {
 	names bool    // 98 % must have a name
 	file  float64 // percent that must have a name or a file
 	many  bool    // at least minAddresses distinct addresses must be compared
-	// The known shares of its functions must be found. This excludes stripped files, and C++, which spends its time in libstdc++.
-	// Without frame pointers, no caller is found from there.
+	// The measured shares must match the known shares of the functions. This does not apply to stripped files. It does not
+	// apply to C++ either, because libstdc++ has no frame pointers, so callers are missing.
 	shares bool
 }
 
@@ -42,7 +42,7 @@ const (
 
 var compilers = []string{"cc1", "as", "gcc", "x86_64-linux-gn"}
 
-// measured are the loads. comms are the processes of loads that always start new ones.
+// measured lists the loads. comms names the processes of loads that keep starting new processes.
 var measured = []struct {
 	load  string
 	comms []string
@@ -71,8 +71,8 @@ var measured = []struct {
 	{"compile", compilers, bars{false, barFileCompile, true, false}},
 }
 
-// Each load runs until it has minSamples of user code, even on a busy machine. Then it continues until it has enough distinct
-// addresses, or until hardly any are new. All sampled addresses are compared.
+// Each load runs until it has minSamples samples of user code, even on a busy machine. Then it continues until it has enough
+// distinct addresses, or hardly any new ones. The test compares all sampled addresses.
 const (
 	minSamples = 500
 	longest    = 4 * time.Minute
@@ -91,7 +91,7 @@ type run struct {
 	ended    chan error
 }
 
-// startRun starts the built ig and returns when something has arrived.
+// startRun starts the built ig and returns after the first request has arrived.
 func startRun(t *testing.T) *run {
 	t.Helper()
 	r := startIG(t, igtest.Built(t, igtest.Bin, "ig"), igtest.Built(t, igtest.Gadgets, "profile_cpu.tar"), frequency, window)
@@ -104,7 +104,7 @@ func (r *run) awaitFirst(t *testing.T) {
 	require.Eventually(t, func() bool { return len(r.receiver.Requests()) > 0 }, 2*time.Minute, 100*time.Millisecond, "nothing arrives")
 }
 
-// startIG starts an ig with the gadget of an archive.
+// startIG starts an ig with a gadget from an archive.
 func startIG(t *testing.T, ig, gadget string, frequency int, interval time.Duration) *run {
 	t.Helper()
 	out, err := exec.CommandContext(t.Context(), ig, "image", "import", gadget).CombinedOutput()
@@ -157,7 +157,7 @@ func (r *run) said(t *testing.T) string {
 	return string(text)
 }
 
-// more returns the samples that have arrived since the last call. A whole machine has too many to keep.
+// more returns the samples that have arrived since the last call. A whole machine has too many samples to keep.
 func (r *run) more() (samples []receiver.Sample) {
 	requests := r.receiver.Requests()
 	for _, request := range requests[r.read:] {
@@ -167,7 +167,7 @@ func (r *run) more() (samples []receiver.Sample) {
 	return samples
 }
 
-// frames are distinct user frames with their numbers of samples.
+// frames maps distinct user frames to their numbers of samples.
 type frames map[receiver.Frame]int64
 
 func userFrames(samples []receiver.Sample) frames {
@@ -192,7 +192,7 @@ func of(samples []receiver.Sample, pid int, comms []string) []receiver.Sample {
 	})
 }
 
-// addresses counts the distinct addresses in files.
+// addresses counts the distinct file addresses.
 func addresses(samples []receiver.Sample) int {
 	type place struct {
 		file string
@@ -242,7 +242,7 @@ func TestNames(t *testing.T) {
 			}
 			before = n
 		}
-		// This judges the load while it runs, because a program's file may be deleted at its end.
+		// This comes before the load exits, because its file can then be deleted.
 		v := judge(t, load.What, process.PID, userFrames(mine))
 		v.bars, v.samples, v.shared = m.bars, count(mine), sharesOf(load, m.shares, mine)
 		process.Stop()

@@ -15,21 +15,22 @@ import (
 )
 
 const (
-	// barShare is how many points the found share of a function may differ.
+	// barShare is the allowed difference between a function's measured and true share, in percentage points.
 	barShare = 3.0
-	// minShared is the number of samples in functions of known shares from which these are judged. The random error is then below
-	// one point.
+	// minShared is the number of samples, in functions with known shares, that are enough to compare the shares. The random
+	// error is then below one percentage point.
 	minShared = 5000
 )
 
-// shared are the samples of a load by its functions of known share.
+// shared counts a load's samples by function, for functions with a known share.
 type shared struct {
 	load   loads.Load
 	judged bool
 	at     map[string]int64
 }
 
-// sharesOf counts samples by the innermost frame with such a name, because profile_cpu finds no callers without frame pointers.
+// sharesOf counts samples by the innermost frame that has a function's name. Without frame pointers, profile_cpu finds no
+// callers.
 func sharesOf(load loads.Load, judged bool, samples []receiver.Sample) shared {
 	s := shared{load: load, judged: judged && load.Known(), at: map[string]int64{}}
 	for _, sample := range samples {
@@ -68,10 +69,10 @@ func (s shared) all() (n int64) {
 	return n
 }
 
-// enough reports whether no more samples are needed.
+// enough reports whether there are enough samples.
 func (s shared) enough() bool { return !s.judged || s.all() >= minShared }
 
-// off returns the largest difference from the true shares in points.
+// off returns the largest difference from the true shares, in percentage points.
 func (s shared) off() float64 {
 	worst := 0.0
 	for _, share := range s.load.Shares {
@@ -84,7 +85,7 @@ func (s shared) percent(function string) float64 {
 	return 100 * float64(s.at[function]) / float64(max(s.all(), 1))
 }
 
-// String is a cell of the table. It is empty for programs at work, and a dash if no function has a name.
+// String returns a cell of the table. The cell is empty for real programs, and a dash if no function has a name.
 func (s shared) String() string {
 	if !s.load.Known() {
 		return ""
@@ -112,7 +113,8 @@ func (s shared) require(t *testing.T) {
 	require.LessOrEqual(t, s.off(), barShare, "%s: found %s", s.load.What, s)
 }
 
-// TestSharesOf: the innermost function counts, names of perf maps are read, and swapped names differ much.
+// TestSharesOf checks that the innermost function counts, that names of perf maps are recognized, and that swapped names differ
+// much.
 func TestSharesOf(t *testing.T) {
 	load := loads.Load{Shares: []loads.Share{{Function: "heavy", Percent: 60}, {Function: "light", Percent: 40}}}
 	sample := func(n int64, names ...string) receiver.Sample {

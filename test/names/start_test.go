@@ -19,7 +19,7 @@ import (
 	"github.com/ig-otel-profiles/ig-otel-profiles/test/loads"
 )
 
-// atStart are the loads that already run when ig starts.
+// atStart lists the loads that run before ig starts.
 var atStart = []string{"c-fp", "cpp", "rust", "go-stripped", "python-work", "compile"}
 
 const (
@@ -94,7 +94,7 @@ func TestStart(t *testing.T) {
 // barStart applies to all programs of the machine, from the first interval on.
 const barStart = 90.0
 
-// tally counts user frames with a name, and those with only a file.
+// tally counts user frames with a name, and user frames with only a file.
 func tally(samples []receiver.Sample) *verdict {
 	v := &verdict{}
 	for f, n := range userFrames(samples) {
@@ -110,7 +110,7 @@ func tally(samples []receiver.Sample) *verdict {
 	return v
 }
 
-// shares describes how many user frames have a name, and how many a name or a file.
+// shares describes how many user frames have a name, and how many have a name or a file.
 func shares(samples []receiver.Sample) string {
 	v := tally(samples)
 	return fmt.Sprintf("%d frames %.1f/%.1f", v.frames, v.percent(v.named), v.percent(v.named+v.file))

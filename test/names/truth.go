@@ -19,15 +19,15 @@ type function struct {
 	name       string
 }
 
-// symbols has other tools' names of a file.
+// symbols holds a file's names according to other tools.
 type symbols struct {
 	functions []function // by address
 	longest   uint64     // of them
 	complete  bool       // the file has its symbol table
 }
 
-// readSymbols gets functions with a size from nm, from both tables and the debug file. It gets the stubs of the procedure linkage
-// tables from objdump.
+// readSymbols gets functions with a size from nm, which reads both symbol tables and the debug file. It gets the PLT stubs from
+// objdump.
 func readSymbols(ctx context.Context, path string) (*symbols, error) {
 	if path == "[vdso]" {
 		copied, err := copyVDSO()
@@ -82,17 +82,17 @@ func (s *symbols) sort() {
 	}
 }
 
-// nearest asks addr2line for the nearest function before each address.
+// nearest gets the nearest function before each address from addr2line.
 func nearest(ctx context.Context, path string, addrs []uint64) (map[uint64]string, error) {
 	return addr2line(addrs, exec.CommandContext(ctx, "addr2line", "-f", "-e", path))
 }
 
-// goNames asks Go's own tool for the functions at addresses of a Go program.
+// goNames gets the functions at a Go program's addresses from "go tool addr2line".
 func goNames(ctx context.Context, path string, addrs []uint64) (map[uint64]string, error) {
 	return addr2line(addrs, exec.CommandContext(ctx, "go", "tool", "addr2line", path))
 }
 
-// addr2line returns the functions that cmd names for addresses.
+// addr2line returns the function that cmd prints for each address.
 func addr2line(addrs []uint64, cmd *exec.Cmd) (map[uint64]string, error) {
 	var input strings.Builder
 	for _, a := range addrs {
@@ -114,7 +114,7 @@ func addr2line(addrs []uint64, cmd *exec.Cmd) (map[uint64]string, error) {
 	return names, nil
 }
 
-// perfMap returns the names in the perf map of a process's JIT compiler.
+// perfMap returns the names in a process's perf map.
 func perfMap(pid int) map[string]bool {
 	text, _ := os.ReadFile(fmt.Sprintf("/tmp/perf-%d.map", pid)) // without the file, there are no names
 	names := map[string]bool{}
@@ -126,7 +126,7 @@ func perfMap(pid int) map[string]bool {
 	return names
 }
 
-// debugFile returns the path of a file's debug symbols from the distribution's package.
+// debugFile returns the path of a file's debug symbols, which a package of the distribution installs.
 func debugFile(ctx context.Context, path string) string {
 	out, _ := exec.CommandContext(ctx, "readelf", "-n", path).Output() // no output, no ID
 	_, id, _ := strings.Cut(string(out), "Build ID: ")
@@ -136,7 +136,7 @@ func debugFile(ctx context.Context, path string) string {
 	return "/usr/lib/debug/.build-id/" + id[:2] + "/" + id[2:] + ".debug"
 }
 
-// copyVDSO writes the vdso, which the kernel gives each process, into a file.
+// copyVDSO copies this process's vDSO into a file.
 func copyVDSO() (string, error) {
 	maps, err := os.ReadFile("/proc/self/maps")
 	if err != nil {
@@ -168,7 +168,7 @@ func copyVDSO() (string, error) {
 	return f.Name(), err
 }
 
-// stubs asks objdump for the stubs that call functions of other files. They have 8 or 16 bytes.
+// stubs gets a file's PLT stubs from objdump. A stub has 8 or 16 bytes.
 func stubs(ctx context.Context, path string) (all []function) {
 	for _, section := range []string{".plt", ".plt.sec", ".plt.got"} {
 		out, err := exec.CommandContext(ctx, "objdump", "-d", "-j", section, path).Output()
@@ -207,7 +207,7 @@ func (s *symbols) at(addr uint64) (names []string) {
 	return names
 }
 
-// plain is a name without its version.
+// plain returns a name without its symbol version.
 func plain(name string) string {
 	if strings.HasSuffix(name, "@plt") {
 		return name

@@ -34,7 +34,8 @@ func of(service, thread string, n int64, leafFirst ...receiver.Frame) receiver.S
 	}
 }
 
-// samples are 10 s: the shop has 4 s in hashOrder, 2 s in sortOrder and 1 s in a library without names, the search 3 s in Python.
+// samples returns samples of 10 s. The shop has 4 s in hashOrder, 2 s in sortOrder and 1 s in a library without names. The
+// search has 3 s in Python.
 func samples() []receiver.Sample {
 	main, serve := frame("go", "main.main"), frame("go", "main.serve")
 	hash := func(line int64) receiver.Frame {
@@ -52,7 +53,7 @@ func samples() []receiver.Sample {
 	}
 }
 
-// hour is six times ten minutes. The shop has 1 s in each, and 3 s more in the fourth.
+// hour returns samples of six times ten minutes. The shop has 1 s in each, and 3 s more in the fourth.
 func hour() []receiver.Sample {
 	var list []receiver.Sample
 	for i := range 6 {
@@ -69,7 +70,7 @@ func hour() []receiver.Sample {
 	return list
 }
 
-// TestInBrowser writes the pages for the checks of browser.mjs and runs these.
+// TestInBrowser writes the pages that browser.mjs checks, and runs browser.mjs.
 func TestInBrowser(t *testing.T) {
 	modules := os.Getenv("PAGE_MODULES")
 	require.NotEmpty(t, modules, "run \"make test-page\"")

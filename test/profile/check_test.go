@@ -17,17 +17,17 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// These are the settings for sampling each run.
+// These settings apply to each sampled run.
 const (
 	checkSeconds   = "20"
 	checkFrequency = "4000"
 	checkRule      = "share>+5%"
-	// checkRuns is the number of runs of each side, which show the program's normal variation. On a busy machine, neighbouring
-	// samples are alike, so a single run would seem more certain than it is.
+	// checkRuns is the number of runs per side. Several runs show the program's normal variation. On a busy machine, successive
+	// samples are similar, so the variation within a single run is too small.
 	checkRuns = 3
 )
 
-// sampleCheck samples a new process of the program with price made so many percent slower.
+// sampleCheck samples a new process of the program, in which the function price is slower by a given percentage.
 func sampleCheck(t *testing.T, program, dir string, slower int) error {
 	process := exec.CommandContext(t.Context(), program, strconv.Itoa(slower))
 	if err := process.Start(); err != nil {
@@ -43,7 +43,7 @@ func sampleCheck(t *testing.T, program, dir string, slower int) error {
 	return err
 }
 
-// judgement is the part of profile check's JSON that this test reads.
+// judgement is the part of the JSON output of "profile check" that this test reads.
 type judgement struct {
 	Before, After struct{ Samples float64 }
 	Tested        int
@@ -68,13 +68,13 @@ func judged(t *testing.T, code int, args ...string) (j judgement) {
 	return j
 }
 
-// against returns the arguments of profile check for the runs of two sides.
+// against returns the arguments of "profile check" that compare the runs of two sides.
 func against(before, after []string) []string {
 	return slices.Concat(before, []string{"--"}, after)
 }
 
-// TestCheck: profile check finds the function that was made slower and no other, and nothing in an unchanged program. With
-// CHECK_PAIRS, it counts how often.
+// TestCheck requires that "profile check" finds only the function that was made slower, and nothing in an unchanged program.
+// With CHECK_PAIRS, the test counts how often it does.
 func TestCheck(t *testing.T) {
 	dir := t.TempDir()
 	program := filepath.Join(dir, "shop")

@@ -17,11 +17,11 @@ import (
 	"github.com/ig-otel-profiles/ig-otel-profiles/internal/igtest"
 )
 
-// delivered matches the closing line of ig.
+// delivered matches ig's closing line for the exporter history.
 var delivered = regexp.MustCompile(`exporter \\?"history\\?": (\d+) delivered, 0 held.* 0 dropped`)
 
-// TestHistory: the history of a real run answers while it is recorded and after its end. It has the rows that ig reports as
-// delivered.
+// TestHistory queries the history of a real run, during the run and afterwards. The history must contain the rows that ig
+// reports as delivered.
 func TestHistory(t *testing.T) {
 	igtest.NeedRoot(t)
 	image := igtest.Import(t, "profile_cpu")

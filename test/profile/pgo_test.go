@@ -16,7 +16,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// compiler runs Go's toolchain in this folder, and returns its output.
+// compiler runs the go command in this folder, and returns its output.
 func compiler(t *testing.T, args ...string) string {
 	t.Helper()
 	cmd := exec.CommandContext(t.Context(), "go", args...)
@@ -26,7 +26,7 @@ func compiler(t *testing.T, args ...string) string {
 	return string(said)
 }
 
-// calls returns the weights of the calls that Go's compiler takes from a profile, each as its caller, callee and line.
+// calls returns the weights of the calls that Go's compiler reads from a profile. Each key consists of caller, callee and line.
 func calls(t *testing.T, profile string) map[string]int64 {
 	t.Helper()
 	file := filepath.Join(t.TempDir(), "calls")
@@ -45,7 +45,7 @@ func calls(t *testing.T, profile string) map[string]int64 {
 	return weights
 }
 
-// hot returns the calls that Go's compiler considers hot, which have 99 % of the weight, and that weight.
+// hot returns the calls that Go's compiler considers hot, and their total weight, which is 99 % of all weight.
 func hot(weights map[string]int64) (calls []string, sum int64) {
 	total := int64(0)
 	for _, w := range weights {
@@ -60,8 +60,8 @@ func hot(weights map[string]int64) (calls []string, sum int64) {
 	return calls, sum
 }
 
-// TestPGO: the compiler takes hot calls from the CPU profile that a Go program writes of itself. By weight, nine of ten of them are
-// hot in our samples, in the original file and after merging. The compiler then inlines and devirtualizes them.
+// TestPGO compares hot calls in a Go program's own CPU profile with our samples. By weight, nine of ten calls must be hot in
+// our samples, in the original file and after merging. The compiler must then inline and devirtualize them.
 func TestPGO(t *testing.T) {
 	dir := t.TempDir()
 	program, own := filepath.Join(dir, "pgo"), filepath.Join(dir, "own.pb.gz")

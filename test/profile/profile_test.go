@@ -27,7 +27,7 @@ import (
 	"github.com/ig-otel-profiles/ig-otel-profiles/test/loads"
 )
 
-// command returns a run of the built profile.
+// command returns a command that runs the built program profile.
 func command(ctx context.Context, t *testing.T, args ...string) *exec.Cmd {
 	t.Helper()
 	bin := os.Getenv("E2E_BIN")
@@ -39,7 +39,7 @@ func command(ctx context.Context, t *testing.T, args ...string) *exec.Cmd {
 	return cmd
 }
 
-// run returns a command's output, and fails unless it ends as expected.
+// run returns a command's output. It fails unless the command succeeds or fails as expected.
 func run(t *testing.T, succeeds bool, args ...string) string {
 	t.Helper()
 	output, err := command(t.Context(), t, args...).CombinedOutput()
@@ -52,7 +52,7 @@ func run(t *testing.T, succeeds bool, args ...string) string {
 	return string(output)
 }
 
-// runUntil interrupts a run once it has written enough into a folder, and returns its output.
+// runUntil interrupts a run once its folder contains enough samples, and returns the output.
 func runUntil(t *testing.T, dir string, enough func([]receiver.Sample) bool, args ...string) string {
 	t.Helper()
 	cmd := command(t.Context(), t, append(args, "--seconds", "600", "-o", dir)...)
@@ -89,7 +89,7 @@ func runUntil(t *testing.T, dir string, enough func([]receiver.Sample) bool, arg
 	return said.String()
 }
 
-// start runs a program whose shares are known, and returns its PID.
+// start runs a program with known shares, and returns its PID.
 func start(t *testing.T, name string) (loads.Load, string) {
 	t.Helper()
 	load, err := loads.Find(name)
@@ -102,7 +102,7 @@ func start(t *testing.T, name string) (loads.Load, string) {
 	return load, fmt.Sprint(process.PID)
 }
 
-// self returns a function's own share in the table, in percent; 0 if it is not there.
+// self returns a function's own share in the table, in percent. If the function is missing, it returns 0.
 func self(t *testing.T, table, function string) (percent float64) {
 	t.Helper()
 	m := regexp.MustCompile(`(?m)^ *([0-9.]+)%(?: ±\d+)? +[0-9.]+% +[0-9.]+ +\d+  .*` + regexp.QuoteMeta(function) + `(\(.*\))?( .*)?$`).FindStringSubmatch(table)
@@ -114,7 +114,7 @@ func self(t *testing.T, table, function string) (percent float64) {
 	return percent
 }
 
-// TestOwnService: the tables of C, Go and Python programs name their functions, in the order of their shares.
+// TestOwnService requires that the tables of C, Go and Python programs list functions in the order of their shares.
 func TestOwnService(t *testing.T) {
 	t.Parallel()
 	for _, tc := range []struct{ name, gadget string }{{"c-fp", "cpu"}, {"go", "cpu"}, {"python", "cpu"}} {
@@ -122,7 +122,7 @@ func TestOwnService(t *testing.T) {
 			t.Parallel()
 			load, pid := start(t, tc.name)
 			dir := filepath.Join(t.TempDir(), "result")
-			// With so many samples, 50 % are more than 30 % for certain.
+			// With this many samples, a share of 50 % certainly ranks above a share of 30 %.
 			table := runUntil(t, dir, func(samples []receiver.Sample) bool {
 				n := int64(0)
 				for _, s := range samples {
@@ -145,7 +145,7 @@ func TestOwnService(t *testing.T) {
 	}
 }
 
-// TestDefaultGadget requires a default gadget that can run here.
+// TestDefaultGadget requires that the default gadget can run on this machine.
 func TestDefaultGadget(t *testing.T) {
 	t.Parallel()
 	_, pid := start(t, "c-fp")
@@ -154,10 +154,10 @@ func TestDefaultGadget(t *testing.T) {
 	require.NotContains(t, said, "not available here")
 }
 
-// TestNothing: a run that matches nothing is an error with its reason.
+// TestNothing requires that a run that matches nothing fails and reports the reason.
 func TestNothing(t *testing.T) {
 	t.Parallel()
-	// It is busy while the gadget starts, and stopped from then on.
+	// The program is busy while the gadget starts, and is stopped afterwards.
 	_, pid := start(t, "c-fp")
 	dir := filepath.Join(t.TempDir(), "result")
 	cmd := command(t.Context(), t, "--pid", pid, "--seconds", "2", "--gadget", "cpu", "-o", dir)
@@ -184,7 +184,7 @@ func TestNothing(t *testing.T) {
 	}
 }
 
-// TestInterrupt: samples until Ctrl-C are reported. Then the result is compared and served.
+// TestInterrupt requires that the samples up to Ctrl-C are reported. It then compares and serves the result.
 func TestInterrupt(t *testing.T) {
 	t.Parallel()
 	_, pid := start(t, "c-fp")

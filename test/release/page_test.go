@@ -12,7 +12,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// TestPage runs the page's commands for programs without a package, on downloads of some of a release's files.
+// TestPage runs the page's commands for programs without a package. It downloads some of a release's files.
 func TestPage(t *testing.T) {
 	page, err := os.ReadFile("../../docs/quickstart/host.md")
 	require.NoError(t, err)

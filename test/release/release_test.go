@@ -1,6 +1,6 @@
 //go:build e2e
 
-// Package release checks a release's files in the folder that RELEASE names: see "make test-release".
+// Package release checks a release's files. RELEASE names their folder: see "make test-release".
 package release
 
 import (
@@ -47,7 +47,7 @@ func files(t *testing.T) []string {
 
 func attached(name string) string { return filepath.Join(os.Getenv("RELEASE"), name) }
 
-// only returns the one name with this prefix and suffix.
+// only returns the only name with this prefix and suffix.
 func only(t *testing.T, prefix, suffix string) string {
 	t.Helper()
 	var found []string
@@ -77,21 +77,21 @@ func TestChecksums(t *testing.T) {
 	}
 	want := slices.DeleteFunc(files(t), func(name string) bool { return name == "SHA256SUMS" })
 	require.ElementsMatch(t, want, summed)
-	// There are an archive, a deb, an rpm and four SBOMs for each architecture, and the images of the gadgets.
+	// Each architecture has an archive, a deb, an rpm and four SBOMs. The gadgets' images come in addition.
 	gadgets, err := filepath.Glob("../../gadgets/*/gadget.yaml")
 	require.NoError(t, err)
 	require.Len(t, summed, len(machines)*(3+len(programs))+len(gadgets))
 }
 
-// TestNames requires names that GitHub's release page does not change.
+// TestNames requires file names that GitHub's release page does not change.
 func TestNames(t *testing.T) {
 	for _, name := range files(t) {
 		require.Regexp(t, `^[A-Za-z0-9][A-Za-z0-9._-]*[A-Za-z0-9]$`, name)
 	}
 }
 
-// TestVersions requires, for deb and for rpm, that a release candidate's version is below the release. The packages must have the
-// version that they were made with.
+// TestVersions requires that a release candidate's version sorts before the release, in deb and in rpm. The packages must have
+// the version that they were built with.
 func TestVersions(t *testing.T) {
 	dir := t.TempDir()
 	git := func(args ...string) {
@@ -101,7 +101,7 @@ func TestVersions(t *testing.T) {
 	require.NoError(t, err)
 	versionOf := func() string {
 		cmd := exec.CommandContext(t.Context(), "make", "-s", "--no-print-directory", "-C", dir, "-f", makefile, "package-version")
-		// This removes the settings of the make that runs this test.
+		// This removes the settings of the make process that runs this test.
 		cmd.Env = slices.DeleteFunc(os.Environ(), func(v string) bool {
 			return strings.HasPrefix(v, "MAKE") || strings.HasPrefix(v, "MFLAGS") || strings.HasPrefix(v, "PACKAGE_VERSION=")
 		})
@@ -168,14 +168,14 @@ func TestArchives(t *testing.T) {
 			require.Regexp(t, `(?m)^ig-otel-profiles \S+$`, version)
 			help, err := igrun.Command(t.Context(), filepath.Join(dir, "ig"), "run", "--help").CombinedOutput()
 			require.NoError(t, err, "%s", help)
-			require.Contains(t, string(help), "--verify-image")                                                // the flags of operators are only in the help of a gadget
+			require.Contains(t, string(help), "--verify-image")                                                // only a gadget's help contains the operators' flags
 			usage, _ := exec.CommandContext(t.Context(), filepath.Join(dir, "profile"), "-h").CombinedOutput() // it exits with 2
 			require.Contains(t, string(usage), "--seconds")
 		})
 	}
 }
 
-// requireNotices requires that the notices have every module that Go lists in a program.
+// requireNotices requires that the notices contain every module that Go lists in a program.
 func requireNotices(t *testing.T, program, notices string) {
 	t.Helper()
 	info, err := buildinfo.ReadFile(program)
@@ -190,7 +190,7 @@ func requireNotices(t *testing.T, program, notices string) {
 	}
 }
 
-// requireSBOM requires that the SBOM has exactly the modules that Go lists in a program, with their versions.
+// requireSBOM requires that the SBOM contains exactly the modules that Go lists in a program, with their versions.
 func requireSBOM(t *testing.T, program, sbom string) {
 	t.Helper()
 	info, err := buildinfo.ReadFile(program)
@@ -218,7 +218,7 @@ func requireSBOM(t *testing.T, program, sbom string) {
 	require.ElementsMatch(t, want, has, "%s", sbom)
 }
 
-// TestPackages requires that both packages of each architecture name it, and contain the programs of the archive.
+// TestPackages requires that each package names its architecture, and contains the archive's programs.
 func TestPackages(t *testing.T) {
 	const lib = "usr/lib/ig-otel-profiles"
 	for arch, rpmArch := range map[string]string{"amd64": "x86_64", "arm64": "aarch64"} {

@@ -1,7 +1,7 @@
 //go:build e2e
 
-// Package scale lets a thousand simulated nodes send to one real OpenTelemetry Collector. They send real requests of a node's size,
-// over connections of their own, at jittered intervals.
+// Package scale lets a thousand simulated nodes send to one real OpenTelemetry Collector. Each node sends real requests of a
+// node's size over its own connection, at jittered intervals.
 package scale
 
 import (
@@ -36,15 +36,15 @@ var (
 	out      = flag.String("out", "", "write the table to this file")
 )
 
-// This is a node with 40 containers and, by default, 16 half-busy CPUs, sampled 49 times a second. A window of 10 s has about 3,900
-// samples with about 1,200 distinct stacks.
+// A node has 40 containers and, by default, 16 half-busy CPUs, which are sampled 49 times a second. An interval of 10 s has
+// about 3,900 samples with about 1,200 distinct stacks.
 const (
 	containers = 40
 	stacks     = 1200
 	depth      = 28
 )
 
-// window is one window of a node, encoded.
+// window returns a node's encoded data of one interval.
 func window(t *testing.T, node int) profile.Message {
 	a, err := profile.New(profile.Config{
 		Scope: profile.Scope{Name: "profile_cpu"}, Types: []profile.ValueType{{Type: "samples", Unit: "count"}},
@@ -57,7 +57,7 @@ func window(t *testing.T, node int) profile.Message {
 	r := rand.New(rand.NewPCG(uint64(node), 1))
 	one := []int64{1}
 	for range int(interval.Seconds() * float64(*cpus**hertz) / 2) {
-		// Few stacks are hot, most are rare.
+		// A few stacks are hot, and most are rare.
 		s := int(float64(stacks*max(*cpus, 4)/16) * r.Float64() * r.Float64())
 		if a.Add(uint64(s), one, 0) == profile.NeedSample {
 			require.Equal(t, profile.Added, a.Insert(uint64(s%containers), uint64(s), profile.Sample{
@@ -108,7 +108,7 @@ func TestThousandNodes(t *testing.T) {
 	quiet := logrus.New()
 	quiet.SetOutput(io.Discard)
 
-	// All nodes replay the windows of some: the cost of a request does not depend on its node.
+	// All nodes replay the data of a few, because a request's cost does not depend on its node.
 	windows := make([]profile.Message, 20)
 	for i := range windows {
 		windows[i] = window(t, i)
@@ -124,7 +124,7 @@ func TestThousandNodes(t *testing.T) {
 		require.NoError(t, err)
 		exporters[n] = e
 		wg.Go(func() {
-			// A random part of the first interval passes, then each takes one window.
+			// Each node waits for a random part of the first interval. After that, it sends once per interval.
 			next := began.Add(rand.N(*interval))
 			for {
 				select {

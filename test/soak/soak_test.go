@@ -1,6 +1,6 @@
 //go:build e2e
 
-// Package soak runs the operator through many batch windows of a busy node with short-lived containers and stacks, and checks that
+// Package soak runs the operator through many intervals of a busy node with short-lived containers and stacks. It checks that
 // nothing grows with time.
 package soak
 
@@ -23,7 +23,7 @@ import (
 	otelprofiles "github.com/ig-otel-profiles/ig-otel-profiles/operators/otel-profiles"
 )
 
-// A window of 20 ms stands for one of 10 s: 12 s are 600 windows, as in an hour and 40 minutes.
+// An interval of 20 ms simulates one of 10 s. So 12 s are 600 intervals, which simulate 100 minutes.
 var duration = flag.Duration("soak", 12*time.Second, "how long to run")
 
 const window = 20 * time.Millisecond
@@ -57,7 +57,7 @@ func TestContainersComeAndGo(t *testing.T) {
 				panic(err)
 			}
 			for i := range 100 {
-				// There are 30 containers, which live for 10 windows each. Half of the stacks are new.
+				// There are always 30 containers, which each live for 10 intervals. Half of the stacks are new.
 				c := i%30 + 30*(tick/10)
 				leaf := fmt.Sprintf("leaf_%d", i)
 				if i%2 == 0 {
@@ -73,7 +73,7 @@ func TestContainersComeAndGo(t *testing.T) {
 			if err := g.Source.EmitAndRelease(p); err != nil {
 				panic(err)
 			}
-			// The dictionary lives for 60 windows, so after 150 it has been renewed twice.
+			// The dictionary is renewed every 60 intervals, so after 150 intervals it has been renewed twice.
 			if elapsed := time.Since(began); elapsed > 150*window && tick%50 == 0 {
 				h := heap()
 				if elapsed < 300*window {

@@ -18,7 +18,7 @@ import (
 	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/symbols/symtab"
 )
 
-// addr2line returns the functions at each address, the innermost first, from the named tool.
+// addr2line runs the named tool, and returns the functions at each address, innermost first.
 func addr2line(t *testing.T, tool, path string, addrs []uint64) [][]symtab.Symbol {
 	t.Helper()
 	var input strings.Builder
@@ -46,7 +46,7 @@ func addr2line(t *testing.T, tool, path string, addrs []uint64) [][]symtab.Symbo
 	return all
 }
 
-// spread returns addresses all over the functions of a file.
+// spread returns addresses from all functions of a file.
 func spread(all []truth, step uint64) (addrs []uint64) {
 	for _, f := range all {
 		for a := f.start; a < f.end; a += step {
@@ -56,7 +56,8 @@ func spread(all []truth, step uint64) (addrs []uint64) {
 	return addrs
 }
 
-// TestGoInlined compares Go's lines and inlined functions, from .gopclntab, with llvm-addr2line's from the debug information.
+// TestGoInlined compares Go's lines and inlined functions with llvm-addr2line. Ours come from .gopclntab, and llvm-addr2line's
+// from the debug information.
 func TestGoInlined(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "program")
 	run(t, "", "go", "build", "-o", path, file(t, "main.go", "package main\n\nimport \"fmt\"\n\nfunc main() { fmt.Println(\"hello\") }\n"))
@@ -90,7 +91,7 @@ func TestGoInlined(t *testing.T) {
 	require.Greater(t, inlined, 1000)
 }
 
-// chain returns the functions at an address, the innermost first, without their source.
+// chain returns the functions at an address, innermost first, with an empty Source field.
 func chain(s symtab.Symbol) []symtab.Symbol {
 	all := append([]symtab.Symbol{s}, s.Callers...)
 	for i := range all {
@@ -99,8 +100,8 @@ func chain(s symtab.Symbol) []symtab.Symbol {
 	return all
 }
 
-// TestLines compares lines and inlined functions from other languages' debug information, in all versions and places, with
-// addr2line.
+// TestLines compares lines and inlined functions of other languages with addr2line. It uses all versions of debug information,
+// and all places for it.
 func TestLines(t *testing.T) {
 	cpp := file(t, "main.cpp", `#include <algorithm>
 #include <map>
@@ -172,7 +173,7 @@ int main(int argc, char **argv) {
 	}
 }
 
-// lines reads a file with its debug information, using a Store that finds separate files.
+// lines reads a file and its debug information with a Store that finds separate debug files.
 func lines(t *testing.T, path string, inlined bool) func(uint64) (symtab.Symbol, symtab.State) {
 	t.Helper()
 	s := symbols.NewStore(symbols.Options{Reader: parse.Here{}, Lines: true, Inlined: inlined, HostRoot: t.TempDir()})

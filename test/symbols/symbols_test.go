@@ -1,6 +1,6 @@
 //go:build e2e
 
-// Package symbols compares the names that pkg/symbols finds in a distribution's programs and libraries with those of other tools.
+// Package symbols compares names from pkg/symbols with names from other tools, for a distribution's programs and libraries.
 package symbols
 
 import (
@@ -53,7 +53,7 @@ func read(t *testing.T, path string, inlined bool) *symtab.Table {
 	st, err := f.Stat()
 	require.NoError(t, err)
 	limits := symtab.DefaultLimits()
-	limits.Names *= 2 // all functions of the largest programs; samples never have so many
+	limits.Names *= 2 // for all functions of the largest programs, which samples never need
 	table, err := parse.ReadTable(context.Background(), f, st.Size(), symtab.Reading{Limits: limits, Inlined: inlined})
 	require.NoError(t, err)
 	return table
@@ -65,7 +65,8 @@ type truth struct {
 	name       string
 }
 
-// functions returns a file's functions from nm, by address: those with a size, and all symbols in the code.
+// functions returns nm's functions of a file, sorted by address. all contains the functions with a size, and unsized the
+// symbols without a size.
 func functions(t *testing.T, path string, flags ...string) (all, unsized []truth) {
 	t.Helper()
 	e, err := elf.Open(path)
@@ -109,8 +110,8 @@ func covering(all []truth, longest, addr uint64) []string {
 	return names
 }
 
-// compare looks up the first, the middle and the last byte of each function, and as many random addresses in the code. It counts
-// names that nm does not have there, and missing names.
+// compare looks up the first, middle and last byte of each function, and as many random addresses in the code. It fails if nm
+// does not have a name at an address, or if a name is missing.
 func compare(t *testing.T, path string, table *symtab.Table, all, unsized []truth) (checked, named int) {
 	t.Helper()
 	require.NotEmpty(t, all)
@@ -156,7 +157,8 @@ func compare(t *testing.T, path string, table *symtab.Table, all, unsized []trut
 	return checked, named
 }
 
-// isUnsized reports whether a name is that of a function without a size, and no other symbol begins between it and the address.
+// isUnsized reports whether a name belongs to a function without a size, and no other symbol begins between this function and
+// the address.
 func isUnsized(s symtab.Symbol, addr uint64, want []string, all, unsized []truth) bool {
 	if len(want) > 0 || s.Source != symtab.SourceSymtab {
 		return false
@@ -185,7 +187,7 @@ func llvm(t *testing.T) string {
 	return paths[0]
 }
 
-// Debian's binaries only have a symbol table of exported symbols.
+// Debian's binaries have only a table of exported symbols.
 func TestExported(t *testing.T) {
 	for _, path := range []string{
 		library + "libc.so.6", library + "libstdc++.so.6", library + "libcrypto.so.3", library + "libm.so.6", library + "libsqlite3.so.0",
@@ -205,7 +207,7 @@ func TestExported(t *testing.T) {
 	}
 }
 
-// TestSymbolTables uses programs with a symbol table from compilers of several languages.
+// TestSymbolTables reads programs with a symbol table that compilers of several languages wrote.
 func TestSymbolTables(t *testing.T) {
 	cpp := file(t, "main.cpp", `#include <map>
 #include <string>
@@ -234,7 +236,7 @@ int main() { std::map<std::string, int> m; m["a"] = 1; std::cout << m.size() << 
 	}
 }
 
-// TestStubs compares the stubs of the procedure linkage table with objdump.
+// TestStubs compares PLT stubs with objdump.
 func TestStubs(t *testing.T) {
 	c := file(t, "main.c", "#include <stdio.h>\n#include <stdlib.h>\nint main(int n, char **a) { puts(a[0]); atexit((void (*)(void))abort); return printf(\"%d\", n); }\n")
 	dir := t.TempDir()
@@ -295,8 +297,8 @@ func TestStubs(t *testing.T) {
 	require.Greater(t, total, 2000)
 }
 
-// TestGo compares every function of the largest Go program here with go tool addr2line. The same program without its symbol table
-// has the same names.
+// TestGo compares every function of the largest Go program on this machine with "go tool addr2line". The same program must have
+// the same names without its symbol table.
 func TestGo(t *testing.T) {
 	ig := filepath.Join(os.Getenv("E2E_BIN"), "ig")
 	all, _ := functions(t, ig)
@@ -326,7 +328,7 @@ func TestGo(t *testing.T) {
 		}
 		require.Equal(t, symtab.Named, state)
 		require.Equal(t, got, without)
-		// The name is the outermost function's, and the position the innermost's.
+		// The name belongs to the outermost function, and the position to the innermost.
 		outer := got
 		if n := len(got.Callers); n > 0 {
 			outer = got.Callers[n-1]

@@ -13,7 +13,7 @@ import (
 	"github.com/ig-otel-profiles/ig-otel-profiles/internal/receiver"
 )
 
-// TestARM64 checks each gadget's data about a C and a Go program in the virtual machine that arm64.sh boots.
+// TestARM64 checks each gadget's data from the virtual machine that arm64.sh boots. The data is about a C and a Go program.
 func TestARM64(t *testing.T) {
 	out := os.Getenv("ARM64_OUT")
 	if out == "" {

@@ -22,9 +22,10 @@ type allocation struct {
 	Ustack    struct{ Symbols string }
 }
 
-// TestTraceMalloc: Inspektor Gadget's trace_malloc, which does not know this project, has whole and named stacks. One program is in
-// C without frame pointers, the other in Python. Both allocate 60, 30 and 10 % of their bytes in three functions. In emulation, the
-// unwinder takes half a minute to load and to read the programs' files, so a program counts from its first whole stack on.
+// TestTraceMalloc requires whole and named stacks from Inspektor Gadget's trace_malloc, which does not know this project. One
+// program is in C without frame pointers, the other is in Python. Both allocate 60, 30 and 10 % of their bytes in three
+// functions. In emulation, the unwinder takes half a minute to load and to read the programs' files. So a program counts from
+// its first whole stack on.
 func TestTraceMalloc(t *testing.T) {
 	out := os.Getenv("VM_OUT")
 	if out == "" {
@@ -102,7 +103,7 @@ func TestTraceMalloc(t *testing.T) {
 	}
 }
 
-// functionOf returns the one of the three functions in a stack as text.
+// functionOf returns the first of the three functions that the text of a stack contains.
 func functionOf(symbols string) string {
 	for _, name := range []string{"heavy", "light", "rest"} {
 		if strings.Contains("; "+symbols, "; "+name+"; ") {
@@ -114,7 +115,8 @@ func functionOf(symbols string) string {
 
 func percent(part, all int64) float64 { return 100 * float64(part) / float64(max(all, 1)) }
 
-// requireShares requires that at least 93 % are whole and named, and that the three functions have their shares of these.
+// requireShares requires that at least 93 % of the stacks are whole and named, and that the three functions have their shares
+// of these stacks.
 func requireShares(t *testing.T, bytes map[string]int64, whole, all int64) {
 	t.Helper()
 	require.Positive(t, all)

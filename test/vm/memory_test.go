@@ -13,7 +13,7 @@ import (
 	"github.com/ig-otel-profiles/ig-otel-profiles/internal/receiver"
 )
 
-// book is a line of a program's own report: guest/allocate.c.
+// book is a line in the report of guest/allocate.c.
 type book struct{ sum, calls int64 }
 
 func readBooks(t *testing.T, path string) map[string]book {
@@ -31,8 +31,8 @@ func readBooks(t *testing.T, path string) map[string]book {
 	return books
 }
 
-// TestMemoryAndLocks: two of three containers of one image are profiled, and show their allocations and waits for locks. One of the
-// two starts later. The third container shows nothing, and never had a probe.
+// TestMemoryAndLocks profiles allocations and lock waits in two of three containers of the same image. One of the two starts
+// later. The third container must not appear, and must never have a probe.
 func TestMemoryAndLocks(t *testing.T) {
 	out := os.Getenv("VM_OUT")
 	if out == "" {
@@ -67,10 +67,10 @@ func TestMemoryAndLocks(t *testing.T) {
 			much, little := books["allocate_much"], books["allocate_little"]
 			bytes, calls := through(of, "alloc_space", ""), through(of, "alloc_objects", "")
 			t.Logf("%d bytes in %d allocations; its own %d in %d", bytes, calls, much.sum+little.sum, much.calls+little.calls)
-			// The probes exist shortly before the first allocation that counts, and after the last.
+			// The probes are attached before the first allocation that counts, and until after the last.
 			require.InEpsilon(t, much.sum+little.sum, bytes, 0.25)
 			require.InEpsilon(t, much.calls+little.calls, calls, 0.25)
-			// Names are read in parallel, so the first samples can lack them.
+			// Names are read asynchronously, so the first samples can lack them.
 			m, l := through(of, "alloc_space", "allocate_much"), through(of, "alloc_space", "allocate_little")
 			t.Logf("of these, %d by allocate_much and %d by allocate_little", m, l)
 			require.InDelta(t, 75, 100*float64(m)/float64(m+l), 5, "percent of allocate_much")
@@ -85,7 +85,7 @@ func TestMemoryAndLocks(t *testing.T) {
 	require.Empty(t, samples, "of a process that was not selected")
 }
 
-// through returns the sum of a type of values with a function in their stack; "" is any.
+// through returns a sample type's sum over stacks with a function. "" means any function.
 func through(samples []receiver.Sample, kind, function string) int64 {
 	sum := int64(0)
 	for _, s := range samples {

@@ -1,4 +1,4 @@
-// Package vm checks the data from the virtual machine that run.sh boots.
+// Package vm checks the data that the virtual machine of run.sh produces.
 package vm
 
 import (
@@ -19,7 +19,7 @@ import (
 	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/stack"
 )
 
-// container is a line in the guest's list of its containers.
+// container is a line in the guest's list of containers.
 type container struct {
 	kind, name, id, image, namespace, pod string
 }
@@ -41,7 +41,7 @@ func readContainers(t *testing.T, path string) []container {
 	return list
 }
 
-// row is a printed row of the gadget.
+// row is a row that the gadget printed.
 type row struct {
 	Samples int64
 	Runtime struct{ ContainerID, ContainerName string }
@@ -61,7 +61,7 @@ func readRows(t *testing.T, path string) []row {
 	return rows
 }
 
-// expected returns the attributes of a container's resource.
+// expected returns the expected attributes of the container's resource.
 func (c container) expected() map[string]string {
 	name, tag, _ := strings.Cut(c.image, ":")
 	want := map[string]string{
@@ -99,7 +99,7 @@ func TestContainersInVM(t *testing.T) {
 	findings, err := os.ReadFile(filepath.Join(out, "findings"))
 	require.NoError(t, err)
 	for finding := range strings.Lines(string(findings)) {
-		// Frames without any information have this name, such as the zero at the end of some stacks.
+		// This is the name of frames without any information. An example is the address zero at the end of some stacks.
 		require.Contains(t, finding, strconv.Quote(stack.Unknown))
 	}
 
@@ -177,12 +177,13 @@ func TestContainersInVM(t *testing.T) {
 	t.Logf("profiles that arrived from the virtual machine\n%s", table.String())
 	require.False(t, failed)
 	for id, a := range arrived {
-		// Pause containers may appear when they start. Other containers must not.
+		// A pause container can appear when it starts. Other containers must not appear.
 		require.NotContains(t, a.resource["container.name"], "elsewhere", id)
 	}
 }
 
-// The command profile shows only the selected container, and says why it shows nothing of another.
+// TestProfileOfAContainer requires that the command profile shows only the selected container. If it shows nothing, it says
+// why.
 func TestProfileOfAContainer(t *testing.T) {
 	out := os.Getenv("VM_OUT")
 	if out == "" {

@@ -33,10 +33,10 @@ import (
 // seconds is how long each run samples.
 const seconds = 10
 
-// account has the work of a shop's functions, by question.
+// account holds the work of a shop's functions, by question.
 type account map[string]map[string]float64
 
-// entry is an account with the time of its request.
+// entry is an account with the time when it was requested.
 type entry struct {
 	at time.Time
 	account
@@ -56,7 +56,7 @@ func open(t *testing.T, args ...string) *shop {
 	t.Helper()
 	s := &shop{cmd: exec.CommandContext(t.Context(), args[0], args[1:]...)}
 	s.cmd.Stderr = os.Stderr
-	// The scheduler shares CPUs between sessions first.
+	// The scheduler first divides CPU time between sessions.
 	s.cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
 	in, err := s.cmd.StdinPipe()
 	require.NoError(t, err)
@@ -95,7 +95,7 @@ func (s *shop) watch(done <-chan struct{}) (entries []entry, err error) {
 	}
 }
 
-// amounts returns the work of each function until a moment. Between two accounts, it interpolates.
+// amounts returns the work of each function up to a time. It interpolates between two accounts.
 func amounts(entries []entry, question string, until time.Time) map[string]float64 {
 	i := slices.IndexFunc(entries, func(e entry) bool { return e.at.After(until) })
 	switch i {
@@ -112,20 +112,20 @@ func amounts(entries []entry, question string, until time.Time) map[string]float
 	return did
 }
 
-// look is a run of profile, with the account of the same time.
+// look is a run of the command profile, with the shop's account of the same time.
 type look struct {
 	said string
 	err  error
-	// took is the time of the command, with the gadget's start and end.
+	// took is how long the command ran, including the gadget's start and end.
 	took time.Duration
-	// truth is the shop's work per second of the sampling, by function.
+	// truth is the shop's work per second during the sampling, by function.
 	truth   map[string]float64
 	samples []receiver.Sample
 }
 
 var sampling = regexp.MustCompile(`… (\d+) of \d+ s`)
 
-// profile profiles a shop, with the result in dir.
+// profile profiles a shop, and writes the result to dir.
 func (s *shop) profile(t *testing.T, dir, question string, flags ...string) look {
 	t.Helper()
 	args := append(igrun.Prefix(), igtest.Built(t, igtest.Bin, "profile"), "--pid", fmt.Sprint(s.cmd.Process.Pid), "--gadget", question, "--seconds", fmt.Sprint(seconds), "-o", dir)
@@ -185,13 +185,14 @@ func (s *shop) profile(t *testing.T, dir, question string, flags ...string) look
 	return l
 }
 
-// measured are the types that answer the questions, and whether their tables show the program's own functions.
+// measured maps each question to its sample type, and says whether the type's table shows the program's own functions.
 var measured = map[string]struct {
 	typ string
 	own bool
 }{"cpu": {"samples", false}, "offcpu": {"off_cpu", true}, "lock": {"delay", true}, "alloc": {"alloc_space", true}, "pagefault": {"page_faults", true}}
 
-// answer returns profile's amounts of functions per second, in the units of its table, and the table's first row.
+// answer returns each function's amount per second according to profile, in the units of profile's table. It also returns the
+// table's first row.
 func (l look) answer(question string, functions []string) (amounts map[string]float64, first string) {
 	samples := slices.DeleteFunc(report.Fold(l.samples), func(s receiver.Sample) bool { return s.Type != measured[question].typ })
 	amounts = map[string]float64{}
@@ -224,16 +225,17 @@ func (l look) answer(question string, functions []string) (amounts map[string]fl
 type step struct {
 	question string
 	flags    []string
-	// only are the functions that the gadget can see, or all if empty. note names what it cannot see, in profile's words.
+	// only lists the functions that the gadget can see. If it is empty, the gadget sees all functions. note describes what the
+	// gadget cannot see, in profile's words.
 	only []string
 	note string
-	// empty says that the gadget cannot see any of it.
+	// empty says that the gadget cannot see any of this work.
 	empty bool
 	// picture says that the documentation shows this run's flame graph.
 	picture bool
 }
 
-// steps are the five questions, some of them replaced for a language.
+// steps returns the five questions. The given steps replace some of them for a language.
 func steps(other ...step) []step {
 	list := []step{{question: "cpu"}, {question: "offcpu"}, {question: "lock"}, {question: "alloc"}, {question: "pagefault"}}
 	for _, s := range other {
@@ -272,7 +274,7 @@ func TestWalk(t *testing.T) {
 			step{question: "alloc", note: "objects of the Java heap are not shown", only: []string{"loadCatalogue", "loadPrices"}})},
 		{"Node.js", []string{"node", source("shop.js")}, steps(
 			step{question: "lock", note: "JavaScript has no locks", empty: true},
-			// The unwinder cannot get from V8's constructors to their callers, as in Buffer.alloc.
+			// The unwinder finds no callers of V8's constructors, for example in Buffer.alloc.
 			step{question: "alloc", note: "objects of V8's heap are not shown", only: []string{"keepBasket", "keepReceipt"}, picture: true})},
 		{"Python", []string{"python3", source("shop.py")}, steps(
 			step{question: "offcpu", picture: true},
@@ -316,7 +318,7 @@ func (s step) check(t *testing.T, l look) string {
 	for _, sample := range l.samples {
 		samples += float64(sample.Total())
 	}
-	// Sampled values have a random error. The account gets a function's amount when it returns.
+	// Sampled values have a random error. The account includes a function's amount only after the function returns.
 	chance := 0.0
 	if s.question == "cpu" {
 		chance = 5 / math.Sqrt(samples)
@@ -343,7 +345,7 @@ func shares(amounts map[string]float64) map[string]float64 {
 	return of
 }
 
-// cells writes the functions with 2 % and more of the sum, and the sum.
+// cells formats the sum, and the functions with at least 2 % of it.
 func cells(amounts map[string]float64, question string) string {
 	if len(amounts) == 0 {
 		return "nothing"
@@ -376,7 +378,7 @@ func picture(t *testing.T, language, page string) {
 	igtest.Output(t, "chromium", "--headless", "--no-sandbox", "--disable-gpu", "--hide-scrollbars", "--window-size=1200,640", "--screenshot="+file, "file://"+page)
 }
 
-// writePage writes the table into the page that WALK_DOC names. Rows of languages that are not part of this run stay.
+// writePage writes the table into the page that WALK_DOC names. It keeps the rows of languages that are not part of this run.
 func writePage(t *testing.T, rows map[string]string) {
 	t.Helper()
 	page := os.Getenv("WALK_DOC")

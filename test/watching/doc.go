@@ -1,3 +1,3 @@
-// Package watching checks the alert rules and the dashboard of operators/otel-profiles/watching, with a real Prometheus and the
-// metrics of real runs.
+// Package watching checks the alert rules and the dashboard in operators/otel-profiles/watching. It uses a real Prometheus and
+// the metrics of real runs.
 package watching

@@ -32,7 +32,7 @@ import (
 const (
 	folder = "../../operators/otel-profiles/watching"
 	page   = "../../docs/operate/monitoring.md"
-	// runbook is the page's section with the actions for an alert.
+	// runbook is the section of the page that lists the actions for each alert.
 	runbook = "https://github.com/ig-otel-profiles/ig-otel-profiles/blob/main/docs/operate/monitoring.md#alerts-and-what-to-do"
 	// metricsPage lists every metric with its unit.
 	metricsPage = "../../docs/reference/metrics.md"
@@ -40,7 +40,8 @@ const (
 	patience = 4 * time.Minute
 )
 
-// rules writes the parts of the PrometheusRule for a plain Prometheus into dir, and returns the alerts with their expressions.
+// rules converts the PrometheusRule into rule files for a plain Prometheus in dir. It returns the alerts with their
+// expressions.
 func rules(t *testing.T, dir string) (string, map[string]string) {
 	t.Helper()
 	text, err := os.ReadFile(filepath.Join(folder, "alerts.yaml"))
@@ -88,7 +89,7 @@ func tool(t *testing.T, dir string, args ...string) string {
 	return string(out)
 }
 
-// TestAlerts checks the rules and runs their unit tests, in which every alert has to fire once.
+// TestAlerts checks the rules and runs their unit tests. Every alert must fire in one of these tests.
 func TestAlerts(t *testing.T) {
 	dir := t.TempDir()
 	file, alerts := rules(t, dir)
@@ -135,7 +136,7 @@ func TestScrapeConfiguration(t *testing.T) {
 	tool(t, dir, "check", "config", "prometheus.yaml")
 }
 
-// documented returns the names of the page's metrics in Prometheus, without those of Inspektor Gadget.
+// documented returns the Prometheus names of the page's metrics, except Inspektor Gadget's.
 func documented(t *testing.T) map[string]bool {
 	t.Helper()
 	text, err := os.ReadFile(metricsPage)
@@ -177,10 +178,10 @@ func readDashboard(t *testing.T) dashboard {
 
 var metricNames = regexp.MustCompile(`\big_[a-z_]+\b`)
 
-// TestNames finds queries for metrics that do not exist, which would never fail visibly.
+// TestNames finds queries for metrics that do not exist. Such a query returns nothing, and no error.
 func TestNames(t *testing.T) {
 	known := documented(t)
-	known["ig_gadgets_running"] = true // Inspektor Gadget's, which TestRealMetrics checks
+	known["ig_gadgets_running"] = true // this metric is Inspektor Gadget's, and TestRealMetrics checks it
 	_, alerts := rules(t, t.TempDir())
 	queries := slices.Collect(maps.Values(alerts))
 	for _, p := range readDashboard(t).Panels {
@@ -200,8 +201,8 @@ func TestNames(t *testing.T) {
 	}
 }
 
-// TestRealMetrics runs two gadgets into a Collector that starts late. A Prometheus reads their metrics, and is asked every query of
-// the dashboard and every alert.
+// TestRealMetrics runs two gadgets that send to a Collector, which starts late. A Prometheus scrapes their metrics, and the
+// test sends it every query of the dashboard and every alert.
 func TestRealMetrics(t *testing.T) {
 	bin := os.Getenv("E2E_BIN")
 	require.NotEmpty(t, bin, "run make test-watching")
@@ -236,7 +237,7 @@ func TestRealMetrics(t *testing.T) {
 	prometheus.requireRules(t)
 }
 
-// burn keeps a CPU busy with a program to sample.
+// burn starts a program that keeps a CPU busy.
 func burn(t *testing.T) {
 	t.Helper()
 	cmd := exec.Command("python3", "-c", "def work():\n    while True: sum(range(1000))\nwork()")
@@ -309,7 +310,7 @@ scrape_configs:
 	return s
 }
 
-// get reads an answer of the server's API.
+// get decodes a response of the server's API.
 func (s server) get(ctx context.Context, path string, query url.Values, data any) error {
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+s.address+"/api/v1/"+path+"?"+query.Encode(), nil)
 	if err != nil {
@@ -337,7 +338,7 @@ func (s server) get(ctx context.Context, path string, query url.Values, data any
 	return nil
 }
 
-// eventually waits until a query has a number as its answer, and returns the number of series and the first.
+// eventually waits until a query returns a number. It returns the number of series and the first value.
 func (s server) eventually(t *testing.T, what, query string) (int, string) {
 	t.Helper()
 	var last error
@@ -364,7 +365,7 @@ func (s server) eventually(t *testing.T, what, query string) (int, string) {
 	return 0, ""
 }
 
-// requireRules requires that every rule was evaluated without an error.
+// requireRules requires that Prometheus evaluated every rule without an error.
 func (s server) requireRules(t *testing.T) {
 	t.Helper()
 	require.EventuallyWithT(t, func(c *assert.CollectT) {

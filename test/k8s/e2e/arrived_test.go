@@ -15,7 +15,7 @@ import (
 	"github.com/ig-otel-profiles/ig-otel-profiles/internal/receiver"
 )
 
-// arrived returns the samples that the Collectors have written to files since the given time, by the profiles' clock.
+// arrived returns the samples in the Collectors' files whose profiles end at or after the given time.
 func (c cluster) arrived(t *testing.T, since time.Time) []receiver.Sample {
 	t.Helper()
 	files, err := c.collectorFiles()
@@ -39,14 +39,14 @@ func (c cluster) arrived(t *testing.T, since time.Time) []receiver.Sample {
 	return samples
 }
 
-// container is a resource, with its samples added up.
+// container is a resource with the sum of its samples.
 type container struct {
 	resource map[string]string
 	value    int64
 	burns    bool // burn_leaf is in a stack
 }
 
-// byContainer groups samples by pod and container name. Samples outside of containers are under "/".
+// byContainer groups samples by pod and container name. Samples outside containers have the key "/".
 func byContainer(samples []receiver.Sample) map[string]*container {
 	groups := map[string]*container{}
 	for _, s := range samples {
@@ -75,7 +75,7 @@ func at(samples []receiver.Sample, pod string, start, end time.Time) int64 {
 	return sum
 }
 
-// inventory describes for people how much of each container has arrived, in which profiles.
+// inventory lists the number of samples per container and profile, for a failed test's log.
 func inventory(samples []receiver.Sample) string {
 	type window struct{ start, end time.Time }
 	sums := map[string]map[window]int64{}
@@ -103,7 +103,7 @@ func inventory(samples []receiver.Sample) string {
 	return b.String()
 }
 
-// some requires samples of a pod whose profiles overlap the time from start to end.
+// some requires that a pod has samples whose profiles overlap the time from start to end.
 func some(pod string, start, end time.Time) func([]receiver.Sample) error {
 	return func(s []receiver.Sample) error {
 		if at(s, pod, start, end) == 0 {

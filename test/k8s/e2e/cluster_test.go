@@ -17,17 +17,17 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// cluster is the running test cluster, used through its scripts and its kubectl.
+// cluster accesses the running test cluster through its scripts and kubectl.
 type cluster struct {
 	lab string // build.sh's results, and state/ of the running cluster
 	dir string // this project's test/k8s
 }
 
-// command is one to run inside the cluster's namespaces.
+// command returns a command that runs inside the cluster's namespaces.
 func (c cluster) command(ctx context.Context, args ...string) *exec.Cmd {
 	cmd := exec.CommandContext(ctx, filepath.Join(c.dir, "cluster.sh"), append([]string{"in"}, args...)...)
 	cmd.Env = append(os.Environ(), "LAB="+c.lab)
-	// The script execs the command, so that an interrupt reaches it.
+	// The script replaces itself with the command, so the signal reaches the command.
 	cmd.Cancel = func() error { return cmd.Process.Signal(os.Interrupt) }
 	cmd.WaitDelay = 20 * time.Second
 	return cmd
@@ -59,7 +59,7 @@ func (c cluster) kubectl(t *testing.T, args ...string) string {
 	return c.in(t, append([]string{"kubectl"}, args...)...)
 }
 
-// manifest writes a file of manifests/ with its variables replaced, and returns its path.
+// manifest fills in the variables of a file in manifests/, and returns the path of the result.
 func (c cluster) manifest(t *testing.T, name string, variables ...string) string {
 	t.Helper()
 	data, err := os.ReadFile(filepath.Join(c.dir, "manifests", name))
@@ -75,7 +75,7 @@ func (c cluster) apply(t *testing.T, name string, variables ...string) {
 	c.kubectl(t, "apply", "-f", c.manifest(t, name, variables...))
 }
 
-// hold makes a workload that waits for the file go on, and release ends it.
+// hold removes the file that a workload waits for, and release creates it.
 func (c cluster) hold(t *testing.T, name string) {
 	t.Helper()
 	require.NoError(t, os.RemoveAll(filepath.Join(c.lab, "state", "release", name)))
@@ -86,7 +86,7 @@ func (c cluster) release(t *testing.T, name string) {
 	require.NoError(t, os.WriteFile(filepath.Join(c.lab, "state", "release", name), nil, 0o600))
 }
 
-// daemonPod returns the name and the UID of the daemon's pod that is ready.
+// daemonPod returns the name and UID of the daemon's ready pod.
 func (c cluster) daemonPod(t *testing.T) (name, uid string) {
 	t.Helper()
 	c.kubectl(t, "-n", "gadget", "rollout", "status", "daemonset/gadget", "--timeout="+patience.String())
@@ -109,7 +109,7 @@ type usage struct {
 	rss int64 // bytes, now
 }
 
-// daemonProcess returns the daemon's folder in /proc, found by its pod's cgroup.
+// daemonProcess finds the daemon by its pod's cgroup, and returns its folder in /proc.
 func (c cluster) daemonProcess(t *testing.T) string {
 	t.Helper()
 	_, uid := c.daemonPod(t)
@@ -129,12 +129,12 @@ func (c cluster) daemonProcess(t *testing.T) string {
 	return ""
 }
 
-// usageOf reads the resource usage of the process with this folder in /proc.
+// usageOf reads a process's resource usage from its folder in /proc.
 func usageOf(t *testing.T, proc string) usage {
 	t.Helper()
 	stat, err := os.ReadFile(filepath.Join(proc, "stat"))
 	require.NoError(t, err)
-	// The second field is the name in parentheses and may hold anything.
+	// The second field is the process name in parentheses, which can contain any character.
 	fields := strings.Fields(string(stat[bytes.LastIndexByte(stat, ')')+1:]))
 	user, err := strconv.ParseInt(fields[11], 10, 64)
 	require.NoError(t, err)
@@ -146,7 +146,7 @@ func usageOf(t *testing.T, proc string) usage {
 	return usage{cpu: time.Duration(user+system) * 10 * time.Millisecond, rss: pages * int64(os.Getpagesize())}
 }
 
-// counters are the daemon's own counters by name, summed over their labels, and as lines of text.
+// counters holds the daemon's own counters: their sums over all labels, by name, and their lines of text.
 type counters struct {
 	sum  map[string]float64
 	text string
@@ -188,7 +188,7 @@ func (c cluster) counters(ctx context.Context) (counters, error) {
 	return all, nil
 }
 
-// patience limits all waits. It is long, because only a failure takes that long: a busy machine makes the test slow and not red.
+// patience limits all waits. It is long, so a busy machine makes the test slow but does not make it fail.
 const patience = 4 * time.Minute
 
 // fatal is an error that ends a wait.
@@ -198,7 +198,7 @@ type fatalError struct{ error }
 
 func (e fatalError) Unwrap() error { return e.error }
 
-// eventually waits until check returns nil, and fails with its last error otherwise.
+// eventually waits until check returns nil. After a timeout, it fails with the last error of check.
 func eventually(t *testing.T, check func() error) {
 	t.Helper()
 	for start := time.Now(); ; time.Sleep(250 * time.Millisecond) {

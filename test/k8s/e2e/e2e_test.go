@@ -1,4 +1,5 @@
-// Package e2e tests this project's daemon in a real Kubernetes with a real Collector. test/k8s/run.sh starts both and runs it.
+// Package e2e tests this project's daemon in a real Kubernetes cluster with a real Collector. test/k8s/run.sh starts both and
+// then runs the tests.
 package e2e
 
 import (
@@ -21,7 +22,7 @@ import (
 
 const (
 	registryAddress = "10.88.0.1:5000"
-	// image is the signed gadget, unsignedImage the same without a signature.
+	// image is the signed gadget. unsignedImage is the same gadget without a signature.
 	image         = registryAddress + "/profile_cpu:test"
 	unsignedImage = registryAddress + "/unsigned:test"
 	allocImage    = registryAddress + "/profile_alloc:test"
@@ -29,7 +30,7 @@ const (
 	tenant        = "tenant-from-a-secret"
 )
 
-// TestKubernetes runs in order: later parts use what earlier ones have set up.
+// TestKubernetes runs its steps in order, because later steps use what earlier steps set up.
 func TestKubernetes(t *testing.T) {
 	lab := os.Getenv("LAB")
 	if lab == "" {
@@ -81,7 +82,7 @@ func TestKubernetes(t *testing.T) {
 	t.Logf("took\n%s", took.String())
 }
 
-// describe is for people who only have the log of a failed step.
+// describe returns the cluster's state, for readers who only have the log of a failed step.
 func (c cluster) describe() string {
 	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 	defer cancel()
@@ -110,7 +111,8 @@ func (c cluster) describe() string {
 	return b.String()
 }
 
-// testDeploy brings up the Collector, the daemon with "kubectl gadget deploy", and its secrets, as the Kubernetes guide describes.
+// testDeploy deploys the Collector, the daemon's secrets, and the daemon with "kubectl gadget deploy", as in the Kubernetes
+// guide.
 func testDeploy(t *testing.T, c cluster) {
 	c.apply(t, "collector.yaml")
 	c.kubectl(t, "-n", "observability", "rollout", "status", "deployment/collector", "--timeout="+patience.String())
@@ -119,8 +121,8 @@ func testDeploy(t *testing.T, c cluster) {
 		"--from-literal=EXPORTERS_COLLECTOR_HEADERS=x-scope-orgid="+tenant)
 	c.kubectl(t, "-n", "gadget", "set", "env", "daemonset/gadget", "--from=secret/otel-profiles",
 		"--prefix=INSPEKTOR_GADGET_OPERATOR_OTEL_PROFILES_")
-	// Without a request, other processes can take the daemon's CPU time, and its probes fail on a busy machine. On a very busy
-	// machine, they fail in spite of the request, and the kubelet would end the daemon in the middle of a step.
+	// Without a CPU request, the daemon gets too little CPU time on a busy machine, and its probes fail. On a very busy
+	// machine, they fail even with the request, and the kubelet would restart the daemon in the middle of a step.
 	c.kubectl(t, "-n", "gadget", "set", "resources", "daemonset/gadget", "--requests=cpu=500m,memory=256Mi")
 	c.patchProbes(t)
 	c.daemonPod(t)
@@ -132,7 +134,8 @@ func testDeploy(t *testing.T, c cluster) {
 	c.kubectl(t, "-n", "shop", "wait", "pod", "--all", "--for=condition=Ready", "--timeout="+patience.String())
 }
 
-// patchProbes makes probes patient in fields that the manifests do not set, so a later deploy does not change them.
+// patchProbes makes the probes more tolerant. It only sets fields that the manifests do not set, so a later deployment does not
+// undo it.
 func (c cluster) patchProbes(t *testing.T) {
 	t.Helper()
 	const probes = "/spec/template/spec/containers/0/"
@@ -141,7 +144,7 @@ func (c cluster) patchProbes(t *testing.T) {
 		{"op": "add", "path": "`+probes+`startupProbe/timeoutSeconds", "value": 30}]`)
 }
 
-// daemonConfig is the file for --daemon-config, with the test's key.
+// daemonConfig returns the file for --daemon-config, with the test's key.
 func (c cluster) daemonConfig(t *testing.T, name string, variables ...string) string {
 	t.Helper()
 	key, err := os.ReadFile(filepath.Join(c.lab, "cosign.pub"))
@@ -196,8 +199,8 @@ func testCost(t *testing.T, c cluster) {
 	t.Logf("the daemon's resource usage, with all rows streamed to one client\n%s", table.String())
 }
 
-// testTwoClients runs the gadget for two clients at once over one exporter, and for a third over HTTP, each for a pod of its own.
-// When the first client ends, the others go on.
+// testTwoClients runs the gadget for three clients at once, each with its own pod. Two clients share an exporter, and the third
+// uses HTTP. When the first client exits, the others continue.
 func testTwoClients(t *testing.T, c cluster) {
 	since := time.Now()
 	pods := []string{"solo", "hostnet", "ledger-0"}
@@ -211,7 +214,7 @@ func testTwoClients(t *testing.T, c cluster) {
 	}
 	gadgets[0].stop(t)
 	firstEnded := time.Now()
-	// This is more than may have been under way when the first ended.
+	// These are more rows than were possibly under way when the first client exited.
 	gadgets[1].waitFor(t, pods[1], 2)
 	gadgets[2].waitFor(t, pods[2], 2)
 	gadgets[1].stop(t)
@@ -231,7 +234,7 @@ func testTwoClients(t *testing.T, c cluster) {
 	require.Zero(t, startedAfter(arrived, pods[0], firstEnded), inventory(arrived))
 }
 
-// testRollout changes the config. A running daemon keeps the old one until its restart.
+// testRollout changes the config. A running daemon keeps the old config until it restarts.
 func testRollout(t *testing.T, c cluster) {
 	_, before := c.daemonPod(t)
 	c.deploy(t, "daemon.yaml", "pod_labels: [tier]", "pod_labels: [tier]\n        resource: [deployment.environment.name=staging]")
@@ -255,8 +258,8 @@ func testRollout(t *testing.T, c cluster) {
 	})
 }
 
-// testHookModes starts the daemon in the modes whose hooks the image contains. The daemon copies them to the host and becomes
-// ready.
+// testHookModes starts the daemon in each mode whose hooks the image contains. The daemon must copy the hooks to the host and
+// become ready.
 func testHookModes(t *testing.T, c cluster) {
 	for mode, files := range map[string][]string{
 		"nri": {"/opt/nri/bin/nrigadget", "/etc/nri/conf.json"},
@@ -277,7 +280,7 @@ func testHookModes(t *testing.T, c cluster) {
 			})
 		}
 	}
-	// The manifest calls /cleanup before the pod stops, which removes them again.
+	// Before the pod stops, the manifest calls /cleanup, which removes the hooks.
 	c.kubectl(t, "gadget", "undeploy")
 	eventually(t, func() error {
 		var exit *exec.ExitError

@@ -17,7 +17,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// gadget is a "kubectl gadget run" or "attach" beside the test. The daemon sends it the same rows as the exporter.
+// gadget is a running "kubectl gadget run" or "attach". The daemon sends it the same rows as the exporter.
 type gadget struct {
 	args   []string
 	cmd    *exec.Cmd
@@ -30,19 +30,19 @@ type gadget struct {
 	seen  map[string]seen // by pod
 }
 
-// seen is a gadget's data about one pod.
+// seen counts a gadget's rows of one pod.
 type seen struct {
 	rows, ticks int
 	burn        int // rows with burn_leaf in their stack
 }
 
-// start runs the gadget until stop, or until the test ends.
+// start runs the gadget until stop is called or the test ends.
 func (c cluster) start(t *testing.T, args ...string) *gadget {
 	t.Helper()
 	return c.follow(t, append([]string{"run", image, "-o", "json"}, args...)...)
 }
 
-// follow starts "kubectl gadget" with these arguments, and prints rows as JSON.
+// follow starts "kubectl gadget" with these arguments, and reads its rows as JSON.
 func (c cluster) follow(t *testing.T, args ...string) *gadget {
 	t.Helper()
 	g := &gadget{args: args, done: make(chan struct{}), seen: map[string]seen{}}
@@ -101,14 +101,14 @@ func (g *gadget) read(stdout io.Reader) error {
 	}
 }
 
-// of returns the gadget's data about a pod so far.
+// of returns the gadget's data about a pod up to now.
 func (g *gadget) of(pod string) seen {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	return g.seen[pod]
 }
 
-// String lists the rows by pod, for people.
+// String lists the number of rows of each pod.
 func (g *gadget) String() string {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -127,8 +127,8 @@ func (g *gadget) String() string {
 	return fmt.Sprintf("the daemon has sent rows %d times to \"kubectl gadget %s\", rows by pod: %s", g.ticks, strings.Join(g.args, " "), list)
 }
 
-// waitFor waits until the daemon has shown rows of the pod several more times. The first rows may be from before the call, so two
-// times show that the daemon sees the pod now.
+// waitFor waits until the daemon has sent rows of the pod several more times. The first rows can be older than the call, so it
+// takes two times to show that the daemon sees the pod now.
 func (g *gadget) waitFor(t *testing.T, pod string, times int) {
 	t.Helper()
 	before := g.of(pod).ticks
@@ -140,7 +140,7 @@ func (g *gadget) waitFor(t *testing.T, pod string, times int) {
 	})
 }
 
-// waitForBurn waits until the daemon has shown burn_leaf of the pod.
+// waitForBurn waits until the daemon has sent a row of the pod with burn_leaf.
 func (g *gadget) waitForBurn(t *testing.T, pod string) {
 	t.Helper()
 	g.wait(t, func() error {
@@ -163,7 +163,7 @@ func (g *gadget) wait(t *testing.T, check func() error) {
 	})
 }
 
-// stop ends the gadget as Ctrl-C does, and waits for it.
+// stop interrupts the gadget as Ctrl-C does, and waits until it exits.
 func (g *gadget) stop(t *testing.T) {
 	t.Helper()
 	require.NoError(t, g.cmd.Process.Signal(os.Interrupt))

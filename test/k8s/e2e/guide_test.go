@@ -19,7 +19,8 @@ import (
 	"github.com/ig-otel-profiles/ig-otel-profiles/internal/receiver"
 )
 
-// guidePage is the Kubernetes guide, and fleetPage the page for many nodes. The guide's Collector sends to backend.
+// guidePage is the Kubernetes guide. fleetPage is the page for many nodes. backend is the address that the guide's Collector
+// sends to.
 const (
 	guidePage = "docs/operate/install.md"
 	fleetPage = "docs/operate/fleet.md"
@@ -28,14 +29,14 @@ const (
 	backend     = "10.88.0.1:24317"
 )
 
-// pageBlock is a file on a page, or commands.
+// pageBlock is a block on a page: a file, or commands.
 type pageBlock struct {
 	line       int
 	file, text string // empty for commands
 }
 
-// pageBlocks returns, in order, the files (blocks of YAML that begin with their name) and the commands marked "cluster" of a page
-// or of one of its sections.
+// pageBlocks returns the blocks of a page, or of one of its sections, in order. These are files (YAML blocks that begin with a
+// file name) and commands marked "cluster".
 func pageBlocks(t *testing.T, top, page, section string) []pageBlock {
 	t.Helper()
 	data, err := os.ReadFile(filepath.Join(top, page))
@@ -62,7 +63,7 @@ func pageBlocks(t *testing.T, top, page, section string) []pageBlock {
 	return blocks
 }
 
-// guide runs pages in a folder like the top of a clone.
+// guide runs a page's commands in a folder with the layout of a clone.
 type guide struct {
 	cluster
 	top   string
@@ -71,8 +72,8 @@ type guide struct {
 	used  map[string]bool // the replaced texts
 }
 
-// newGuide prepares the replacements for this cluster: a registry without TLS, an address instead of DNS, a local image, and the
-// released chart from its module.
+// newGuide prepares the replacements for this cluster. They are a registry without TLS, an address instead of DNS, a local
+// image, and a chart that is built from its module.
 func newGuide(t *testing.T, c cluster) *guide {
 	t.Helper()
 	top, err := filepath.Abs("../../..")
@@ -105,7 +106,7 @@ func newGuide(t *testing.T, c cluster) *guide {
 	return g
 }
 
-// standIn replaces texts of the page for this cluster.
+// standIn replaces the page's texts that do not fit this cluster.
 func (g *guide) standIn(t *testing.T, text string) string {
 	t.Helper()
 	for _, w := range g.wants {
@@ -133,7 +134,7 @@ func (g *guide) standIn(t *testing.T, text string) string {
 	return text
 }
 
-// make notes a new file to be removed at the end.
+// make returns the path of a new file, and registers the file for removal at the end.
 func (g *guide) make(t *testing.T, name string) string {
 	t.Helper()
 	path := filepath.Join(g.top, name)
@@ -148,14 +149,14 @@ func (g *guide) make(t *testing.T, name string) string {
 	return path
 }
 
-// remove deletes the files that the pages have made.
+// remove deletes the files that the pages have created.
 func (g *guide) remove() {
 	for _, file := range g.made {
 		_ = os.RemoveAll(file)
 	}
 }
 
-// run runs blocks of the page unchanged, up to and including the first for which until is true.
+// run runs the page's blocks, up to and including the first one for which until returns true.
 func (g *guide) run(t *testing.T, page string, blocks []pageBlock, until func(pageBlock) bool) []pageBlock {
 	t.Helper()
 	for i, b := range blocks {
@@ -165,7 +166,7 @@ func (g *guide) run(t *testing.T, page string, blocks []pageBlock, until func(pa
 		}
 		text := g.standIn(t, b.text)
 		ctx, cancel := context.WithTimeout(t.Context(), 10*time.Minute)
-		// A command in the cluster's namespaces starts in their root folder.
+		// Commands in the cluster's namespaces start in the root folder.
 		cmd := g.command(ctx, "bash", "-euo", "pipefail", "-c", "cd '"+g.top+"'\n"+text)
 		var output bytes.Buffer
 		cmd.Stdout, cmd.Stderr = &output, &output
@@ -195,7 +196,7 @@ func has(words string) func(pageBlock) bool {
 	return func(b pageBlock) bool { return strings.Contains(b.text, words) }
 }
 
-// probes is a patch for machines that are too busy for the manifests' probes.
+// probes is a patch for machines that are too slow for the manifests' probes.
 const probes = `[
 	{"op": "add", "path": "/spec/template/spec/containers/0/livenessProbe/failureThreshold", "value": 120},
 	{"op": "add", "path": "/spec/template/spec/containers/0/startupProbe/failureThreshold", "value": 120},
@@ -207,7 +208,8 @@ func (g *guide) patientProbes(t *testing.T) {
 	g.daemonPod(t)
 }
 
-// startBackend starts the backend of the guide's Collector. It writes its input where arrived reads it.
+// startBackend starts the backend that the guide's Collector sends to. The backend writes its input to the files that arrived
+// reads.
 func (g *guide) startBackend(t *testing.T) {
 	t.Helper()
 	config := filepath.Join(t.TempDir(), "backend.yaml")
@@ -223,7 +225,7 @@ service:
 	t.Cleanup(func() { _ = cmd.Process.Signal(os.Interrupt); _ = cmd.Wait() })
 }
 
-// whole requires whole stacks of these pods.
+// whole requires that each of these pods has a whole stack.
 func whole(pods ...string) func([]receiver.Sample) error {
 	return func(samples []receiver.Sample) error {
 		for _, pod := range pods {
@@ -235,14 +237,15 @@ func whole(pods ...string) func([]receiver.Sample) error {
 	}
 }
 
-// beforeGuide are the traces on the node from before the guide. The step that removes the guide's daemon compares with them.
+// beforeGuide lists the node's files and mounts from before the guide. The step that removes the guide's daemon compares with
+// this list.
 var beforeGuide []string
 
-// testGuide runs the Kubernetes guide from its page, and checks that profiles arrive where it says.
+// testGuide runs the Kubernetes guide's commands, and checks that profiles arrive where the guide says.
 func testGuide(t *testing.T, c cluster) {
 	g := newGuide(t, c)
 	t.Cleanup(g.remove)
-	// Nothing from other steps may help.
+	// The guide must not depend on anything from other steps.
 	if _, err := c.try(t.Context(), "kubectl", "get", "namespace", "gadget"); err == nil {
 		c.kubectl(t, "gadget", "undeploy", "--delete-namespace")
 	}
@@ -251,7 +254,8 @@ func testGuide(t *testing.T, c cluster) {
 	beforeGuide = c.traces(t)
 	g.startBackend(t)
 	chart(t, c)
-	// Signatures of an earlier run on this cluster have to go: the page signs once, and an image with two signatures is refused.
+	// This removes the signatures of an earlier run on this cluster. The page signs each image once, and an image with two
+	// signatures is refused.
 	for _, gadget := range []string{"profile_cpu", "profile_alloc"} {
 		_, _ = c.try(t.Context(), "cosign", "clean", "--force", "--allow-http-registry", registryAddress+"/gadgets/"+gadget+":v1.0.0")
 	}
@@ -265,7 +269,7 @@ func testGuide(t *testing.T, c cluster) {
 	blocks := pageBlocks(t, g.top, guidePage, "")
 	pods := []string{"solo", "hostnet", "ledger-0"}
 	rest := g.run(t, guidePage, blocks, has("gadget deploy"))
-	// Otherwise the kubelet restarts the daemon in the middle of a command on a busy machine.
+	// Otherwise, on a busy machine, the kubelet restarts the daemon in the middle of a command.
 	c.patchProbes(t)
 	c.daemonPod(t)
 	rest = g.run(t, guidePage, rest, has("--detach"))
@@ -303,8 +307,8 @@ func testGuide(t *testing.T, c cluster) {
 	}
 }
 
-// fleet runs the page for many nodes on the daemon that Kustomize has patched. A declared run replaces the detached one. The
-// cluster's only node is the pool for trying a new daemon.
+// fleet runs the commands of the page for many nodes, on the daemon that Kustomize has patched. A declared run replaces the
+// detached run. The cluster's only node is also the node pool that tries a new daemon.
 func (g *guide) fleet(t *testing.T) {
 	t.Helper()
 	pod := g.kubectl(t, "-n", "gadget", "get", "pods", "-l", "k8s-app=gadget", "-o", "jsonpath={.items[*].metadata.uid}")
@@ -314,11 +318,11 @@ func (g *guide) fleet(t *testing.T) {
 	strategy := g.kubectl(t, "-n", "gadget", "get", "daemonset/gadget", "-o",
 		"jsonpath={.spec.updateStrategy.type} {.spec.updateStrategy.rollingUpdate.maxUnavailable} {.spec.template.spec.priorityClassName}")
 	require.Equal(t, "RollingUpdate 10% system-node-critical", strategy)
-	// The cluster's Collector has another address than the page's.
+	// The Collector's address in this cluster differs from the address on the page.
 	g.kubectl(t, "-n", "gadget", "delete", "networkpolicy", "egress")
 }
 
-// history queries the history of the daemon that Kustomize has patched, as its page does.
+// history queries the history of the daemon that Kustomize has patched, with the page's commands.
 func (g *guide) history(t *testing.T) {
 	t.Helper()
 	rest := g.run(t, historyPage, pageBlocks(t, g.top, historyPage, "In Kubernetes"), has("--detach"))
@@ -334,7 +338,7 @@ func (g *guide) history(t *testing.T) {
 	g.kubectl(t, "gadget", "delete", "recorder")
 }
 
-// chart makes Inspektor Gadget's chart from its module, as its release does.
+// chart builds Inspektor Gadget's chart from its module, as Inspektor Gadget's release does.
 func chart(t *testing.T, c cluster) {
 	t.Helper()
 	var module struct{ Dir, Version string }

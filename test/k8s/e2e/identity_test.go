@@ -16,17 +16,17 @@ import (
 	"github.com/ig-otel-profiles/ig-otel-profiles/internal/receiver"
 )
 
-// expectation is a workload of the cluster, and the identity that its profiles must have.
+// expectation is a workload in the cluster, with the identity that its profiles must have.
 type expectation struct {
 	kind string
-	// pod is the pod's name or, with a star at the end, the beginning of it.
+	// pod is the pod's name, or a prefix of it followed by a star.
 	pod, container string
 	owner, service string // owner as attribute=value
 	extra          map[string]string
 	pods           int
 }
 
-// These are the kinds of workload that the test must start.
+// These kinds of workload must exist in the cluster.
 const (
 	afterInit   = "after its init"
 	endedDuring = "ended during"
@@ -55,7 +55,7 @@ var expectations = []expectation{
 	{kind: endedDuring, pod: "brief", container: "burn", service: "brief"},
 }
 
-// ownerAttributes are all attributes that name an owner. A resource has the expected one and no other.
+// ownerAttributes lists all attributes that name an owner. A resource must have only the expected one.
 var ownerAttributes = []string{
 	"k8s.deployment.name", "k8s.replicaset.name", "k8s.statefulset.name", "k8s.daemonset.name", "k8s.job.name", "k8s.cronjob.name",
 }
@@ -103,10 +103,10 @@ func (e expectation) problems(res map[string]string) []string {
 	return wrong
 }
 
-// testIdentity runs the gadget on every kind of workload, and on a process of the host. It reads at the Collector which profiles
-// arrived.
+// testIdentity runs the gadget on every kind of workload, and on a process of the host. It then checks the profiles that the
+// Collector received.
 func testIdentity(t *testing.T, c cluster) {
-	// This process of the node is in no container.
+	// This process runs on the node, outside containers.
 	hostBurn := c.command(t.Context(), filepath.Join(c.lab, "burn"))
 	require.NoError(t, hostBurn.Start())
 	t.Cleanup(func() {
@@ -169,7 +169,7 @@ func testIdentity(t *testing.T, c cluster) {
 	require.Empty(t, wrong)
 }
 
-// allOf requires samples with burn_leaf of every container of these expectations.
+// allOf requires samples with burn_leaf from every selected expectation's container.
 func allOf(which func(expectation) bool) func([]receiver.Sample) error {
 	return func(s []receiver.Sample) error {
 		groups := byContainer(s)

@@ -12,8 +12,9 @@ import (
 	"github.com/ig-otel-profiles/ig-otel-profiles/internal/receiver"
 )
 
-// testLanguages: without the node's PID namespace, profile_cpu with --unwind=whole and profile_alloc say what is missing, and the
-// daemon goes on. With it, as in the guide, pods have whole stacks, and pods of other namespaces are absent.
+// testLanguages checks that profile_cpu with --unwind=whole and profile_alloc report a missing PID namespace of the node, and
+// that the daemon continues. With this namespace, as in the guide, pods have whole stacks, and pods of other namespaces are
+// absent.
 func testLanguages(t *testing.T, c cluster) {
 	before, _ := c.daemonPod(t)
 	ctx, cancel := context.WithTimeout(t.Context(), 3*patience)
@@ -30,7 +31,8 @@ func testLanguages(t *testing.T, c cluster) {
 	since := time.Now()
 	g := c.follow(t, "run", image, "--unwind=whole", "-n", "shop", "-o", "json", "--frequency=99", "--otel-profiles-exporter=collector")
 	pods := []string{"solo", "hostnet", "ledger-0"}
-	// The run goes on until the stacks arrive, because a pod's first rows may be from before the unwinder knows its process.
+	// The run continues until the stacks arrive, because a pod's first rows can be older than the unwinder's knowledge of its
+	// process.
 	c.eventuallyArrived(t, since, func(samples []receiver.Sample) error {
 		for _, pod := range pods {
 			if !wholeStack(samples, pod) {
@@ -44,8 +46,8 @@ func testLanguages(t *testing.T, c cluster) {
 		require.Equal(t, "shop", s.Resource["k8s.namespace.name"], "a sample of another namespace: %v", s.Resource)
 	}
 	c.requireAccounted(t)
-	// The run's closing line goes to its client, and Inspektor Gadget may lose a client's last lines. The daemon's counters have
-	// the same numbers.
+	// The client gets the run's closing line, but Inspektor Gadget can lose a client's last lines. So this reads the same
+	// numbers from the daemon's counters.
 	figures, err := c.counters(ctx)
 	require.NoError(t, err)
 	require.Positive(t, figures.sum["ig_otel_profiles_unwinder_samples_total"], figures.text)
@@ -59,7 +61,7 @@ func (c cluster) shareHostPIDs(t *testing.T) {
 	c.daemonPod(t)
 }
 
-// wholeStack reports whether a pod has a stack with all of its callers.
+// wholeStack reports whether a pod has a stack with all callers.
 func wholeStack(samples []receiver.Sample, pod string) bool {
 	for _, s := range samples {
 		if s.Resource["k8s.pod.name"] != pod {

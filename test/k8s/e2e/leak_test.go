@@ -12,17 +12,17 @@ import (
 	"github.com/ig-otel-profiles/ig-otel-profiles/internal/receiver"
 )
 
-// A pod of leak.yaml keeps this for ever once the test releases it: KEPT_TIMES in burn.c, with its sizes.
+// A pod of leak.yaml leaks this much memory once the test releases it. burn.c defines the count, KEPT_TIMES, and the sizes.
 const (
 	leakTimes  = 512
 	leakMuch   = leakTimes * 6000
 	leakLittle = leakTimes * 2000
-	// freedAtOnce is the maximum in use at a time of the memory that it frees.
+	// freedAtOnce is the maximum size, at any time, of the memory that the pod later frees.
 	freedAtOnce = 30000
 )
 
-// testLeak: profile_alloc --live shows to the byte what one pod leaks, and almost nothing of the memory that it frees. A deleted
-// pod's memory is no longer in use.
+// testLeak checks that profile_alloc --live shows every byte that a pod leaks, and almost none of the memory that it frees. A
+// deleted pod's memory is no longer in use.
 func testLeak(t *testing.T, c cluster) {
 	c.shareHostPIDs(t)
 	start := func() {
@@ -34,10 +34,10 @@ func testLeak(t *testing.T, c cluster) {
 	defer c.remove(t, "leak.yaml")
 	start()
 	since := time.Now()
-	// Every allocation is sampled, at any cost.
+	// This samples every allocation, whatever the cost.
 	c.kubectl(t, "gadget", "run", allocImage, "-n", "shop", "--podname", "leaks", "--live", "--detach", "--name", "leak",
 		"--sample-bytes=1", "--max-cost=100", "--otel-profiles-exporter=collector")
-	// Memory allocated before the probes is unknown, so the leak begins after them.
+	// Memory allocated before the probes are attached is unknown, so the leak begins later.
 	first := c.inUse(t, since, func(state inUse) error {
 		if state.bytes["leak_before"] == 0 {
 			return fmt.Errorf("no memory from leak_before, only %v", state.bytes)
@@ -55,7 +55,7 @@ func testLeak(t *testing.T, c cluster) {
 		return nil
 	}
 	c.inUse(t, since, leaked)
-	// This is still so some profiles later, after more allocations.
+	// The result is still the same some profiles later, after more allocations.
 	state := c.inUse(t, time.Now().Add(10*time.Second), leaked)
 	t.Logf("container %.12s: in use %v bytes, %v allocations", state.container, state.bytes, state.objects)
 	require.Equal(t, first.container, state.container)
@@ -77,13 +77,13 @@ func testLeak(t *testing.T, c cluster) {
 	c.requireAccounted(t)
 }
 
-// inUse is a container's memory in use in a profile, by each function on the stack.
+// inUse is a container's memory in use in one profile, by function on the stack.
 type inUse struct {
 	container      string
 	bytes, objects map[string]int64
 }
 
-// inUse waits until the last state that has arrived passes the check, and returns it.
+// inUse waits until the newest state passes the check, and returns this state.
 func (c cluster) inUse(t *testing.T, since time.Time, check func(inUse) error) (state inUse) {
 	t.Helper()
 	c.eventuallyArrived(t, since, func(samples []receiver.Sample) error {

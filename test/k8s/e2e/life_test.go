@@ -19,12 +19,12 @@ import (
 
 const (
 	lifePage = "docs/operate/upgrade.md"
-	// oldImage is a daemon from before the format of stored requests changed, newImage one of this tree.
+	// oldImage is a daemon from before the format of stored requests changed. newImage is the daemon of this tree.
 	oldImage = "localhost/inspektor-gadget:old"
 	newImage = "localhost/inspektor-gadget:test"
-	// storage is the folder of the queue on the node, from the guide's patch.
+	// storage is the queue's folder on the node, as in the guide's patch.
 	storage = "/var/lib/otel-profiles"
-	// hookSocket is Inspektor Gadget's. It stays on the node until the page's command removes it.
+	// hookSocket belongs to Inspektor Gadget. It stays on the node until the page's command removes it.
 	hookSocket = "/run/hook-liveness.socket"
 )
 
@@ -53,7 +53,7 @@ func (g *guide) deployWithStorage(t *testing.T, image string) {
 	g.patientProbes(t)
 }
 
-// book has the numbers of rows that a daemon has read, delivered and dropped.
+// book counts the rows that a daemon has read, delivered and dropped.
 type book struct{ read, delivered, dropped float64 }
 
 func (c cluster) book(t *testing.T) book {
@@ -69,7 +69,8 @@ func (c cluster) book(t *testing.T) book {
 	return b
 }
 
-// atRest returns the book after the Collector has gone, once its counts no longer change. Exporters report every five seconds.
+// atRest returns the daemon's book once its counts no longer change after the Collector has stopped. Exporters report every
+// five seconds.
 func (c cluster) atRest(t *testing.T) book {
 	t.Helper()
 	for b := c.book(t); ; {
@@ -95,7 +96,8 @@ func (c cluster) grows(t *testing.T, than float64) {
 
 var lastWords = regexp.MustCompile(`(\d+) rows read, (\d+) exported, (\d+) not`)
 
-// replace runs the command that replaces the daemon's pod. It returns how many rows the old daemon had read, from its closing line.
+// replace runs the command that replaces the daemon's pod. It returns how many rows the old daemon had read, according to its
+// closing line.
 func (c cluster) replace(t *testing.T, how ...string) float64 {
 	t.Helper()
 	name, uid := c.daemonPod(t)
@@ -121,13 +123,13 @@ func (c cluster) replace(t *testing.T, how ...string) float64 {
 	return read
 }
 
-// stored returns the files of the node's queue.
+// stored returns the files in the node's queue.
 func (c cluster) stored(t *testing.T) []string {
 	t.Helper()
 	return strings.Fields(c.in(t, "find", storage, "-name", "*.msg"))
 }
 
-// settled waits until the queue is empty: all rows that a daemon has read or taken over are delivered or dropped.
+// settled waits until the queue is empty. Then all rows that the daemon read or took over have been delivered or dropped.
 func (c cluster) settled(t *testing.T, takenOver float64) book {
 	t.Helper()
 	var b book
@@ -157,8 +159,8 @@ func (c cluster) collectorReplicas(t *testing.T, n int) {
 	c.kubectl(t, "-n", "observability", "rollout", "status", "deployment/collector", "--timeout="+patience.String())
 }
 
-// testLife upgrades the daemon, replaces its pod, rolls it back and removes it. It does so under load, with the Collector away most
-// of the time.
+// testLife upgrades the daemon under load, replaces its pod, rolls it back and removes it. The Collector is stopped most of the
+// time.
 func testLife(t *testing.T, c cluster) {
 	g := newGuide(t, c)
 	if _, err := c.try(t.Context(), "kubectl", "get", "namespace", "gadget"); err == nil {
@@ -174,7 +176,7 @@ func testLife(t *testing.T, c cluster) {
 	c.kubectl(t, "gadget", "run", image, "-n", "shop", "--detach", "--name", "life", "--otel-profiles-exporter=collector", "--format-stacks=false")
 	c.eventuallyArrived(t, since, some("solo", since, since.Add(time.Hour)))
 
-	// The upgrade finds rows in the queue in the old format.
+	// At the upgrade, the queue contains rows in the old format.
 	c.collectorReplicas(t, 0)
 	away := time.Now()
 	c.grows(t, c.book(t).read+50)
@@ -191,7 +193,7 @@ func testLife(t *testing.T, c cluster) {
 	require.Equal(t, before.dropped, after.dropped, "rows were dropped")
 	c.eventuallyArrived(t, away, some("solo", away, upgraded))
 
-	// The node's pod is replaced while the Collector is away.
+	// The daemon's pod is replaced while the Collector is stopped.
 	c.collectorReplicas(t, 0)
 	c.grows(t, c.book(t).read+50)
 	atOutage := c.atRest(t)
@@ -209,7 +211,7 @@ func testLife(t *testing.T, c cluster) {
 	require.Zero(t, replaced.dropped)
 	require.Equal(t, readByOld+readByNew+replaced.read, before.delivered+atOutage.delivered+replaced.delivered, "all rows that the three daemons have read were delivered")
 
-	// Before the rollback, the stored requests are sent, as on the page.
+	// The daemon sends the stored requests before the rollback, as the page demands.
 	c.in(t, "rm", foreign)
 	c.settled(t, held2)
 	back := time.Now()
@@ -235,7 +237,7 @@ func testLife(t *testing.T, c cluster) {
 	t.Log("removed: no new program, map, pin, mount or file is left")
 }
 
-// leaves requires the node to have only its clean traces, and the named files and folders, which must exist.
+// leaves requires that the node has only its clean traces and the named files and folders. All of the named ones must exist.
 func (c cluster) leaves(t *testing.T, clean []string, named ...string) error {
 	t.Helper()
 	traces := c.traces(t)
@@ -253,7 +255,7 @@ func (c cluster) leaves(t *testing.T, clean []string, named ...string) error {
 	return nil
 }
 
-// plantForeign puts a request in a format that no version knows into the node's queue.
+// plantForeign adds a request to the node's queue, in a format that no version knows.
 func (c cluster) plantForeign(t *testing.T) string {
 	t.Helper()
 	file := storage + "/00000000000090000000.msg"
@@ -261,7 +263,7 @@ func (c cluster) plantForeign(t *testing.T) string {
 	return file
 }
 
-// requireKept requires that the request in an unknown format still exists, and that the log names it.
+// requireKept requires that the request in an unknown format still exists and that the log names its file.
 func (c cluster) requireKept(t *testing.T, file string) {
 	t.Helper()
 	c.in(t, "test", "-s", file)
@@ -270,8 +272,8 @@ func (c cluster) requireKept(t *testing.T, file string) {
 	require.Contains(t, log, filepath.Base(file), "the log does not name it")
 }
 
-// traces are the files that a daemon could leave on its node, and the mounts. /var/lib/ig belongs to ig on the machine around the
-// cluster: the daemon's is a volume of its pod.
+// traces returns the files and mounts that a daemon can leave on its node. It excludes /var/lib/ig, which belongs to ig on the
+// machine that runs the cluster. The daemon's /var/lib/ig is a volume of its pod.
 func (c cluster) traces(t *testing.T) []string {
 	t.Helper()
 	out := c.in(t, "bash", "-c", `find /etc /opt /usr/share/containers /sys/fs/bpf /var/lib /run -xdev \( -path /var/lib/kubelet -o -path /var/lib/containerd `+
@@ -280,7 +282,7 @@ func (c cluster) traces(t *testing.T) []string {
 	return strings.Split(strings.TrimSpace(out), "\n")
 }
 
-// kernelObjects are IDs of eBPF programs and maps.
+// kernelObjects holds the IDs of eBPF programs and maps.
 type kernelObjects struct{ programs, maps []uint32 }
 
 var fdinfoID = regexp.MustCompile(`(?m)^(prog_id|map_id):\s*(\d+)$`)
@@ -309,7 +311,7 @@ func (c cluster) programsAndMaps(t *testing.T) kernelObjects {
 	return ids
 }
 
-// left lists the objects that the kernel still has.
+// left lists the objects that still exist in the kernel.
 func (k kernelObjects) left() string {
 	var left []string
 	for _, id := range k.programs {

@@ -12,11 +12,12 @@ import (
 	"github.com/ig-otel-profiles/ig-otel-profiles/internal/receiver"
 )
 
-// lockTolerance is how much longer a thread's own measurement around its call may be than the wait in the kernel, as a fraction.
+// lockTolerance is the fraction by which a thread's own measurement can exceed the wait in the kernel. A thread measures the
+// whole call.
 const lockTolerance = 0.1
 
-// testLocks: profile_lock shows how long the threads of a pod wait for each of two mutexes, as they have measured themselves. It
-// shows nothing of the same pod in another namespace. It does not need the node's PIDs.
+// testLocks compares profile_lock's waits for two mutexes with the times that a pod's threads measure themselves. The same pod
+// in another namespace must not appear. profile_lock does not need the node's PID namespace.
 func testLocks(t *testing.T, c cluster) {
 	shares := c.kubectl(t, "-n", "gadget", "get", "daemonset/gadget", "-o", "jsonpath={.spec.template.spec.hostPID}")
 	require.NotEqual(t, "true", shares, "this step needs a daemon without the node's PIDs: it must run before steps that share them")
@@ -70,7 +71,7 @@ func testLocks(t *testing.T, c cluster) {
 			id = s.Resource["container.id"]
 		}
 		require.Equal(t, id, s.Resource["container.id"], "of one container")
-		// Locks that the kernel takes on the way, or in an interrupt, have the same user stack.
+		// Locks that the kernel takes during the call or in an interrupt have the same user stack.
 		if kind := s.Attributes["lock.kind"]; !strings.HasPrefix(kind, "kernel_") {
 			require.Equal(t, "user_mutex", kind)
 		}
@@ -79,7 +80,7 @@ func testLocks(t *testing.T, c cluster) {
 	c.requireAccounted(t)
 }
 
-// waited returns how many nanoseconds the threads of a pod of locks.yaml spent in each function, from the pod's last output.
+// waited returns the nanoseconds that a pod's threads spent in each function, from the last output of a pod in locks.yaml.
 func (c cluster) waited(t *testing.T, namespace string) map[string]float64 {
 	t.Helper()
 	var long, short float64
@@ -94,7 +95,7 @@ func (c cluster) waited(t *testing.T, namespace string) map[string]float64 {
 	return map[string]float64{"take_long": long, "take_short": short}
 }
 
-// waitsBy returns the number of waits for a mutex with a function in their stack, and their nanoseconds.
+// waitsBy returns the number and the nanoseconds of the mutex waits with a function in their stack.
 func waitsBy(samples []receiver.Sample, function string) (waits, delay int64) {
 	for _, s := range samples {
 		if s.Attributes["lock.kind"] != "user_mutex" || !throughAny(s, function) {

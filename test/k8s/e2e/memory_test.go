@@ -11,8 +11,8 @@ import (
 	"github.com/ig-otel-profiles/ig-otel-profiles/internal/receiver"
 )
 
-// testMemory: profile_alloc shows what one pod allocates, also after its restart, and nothing of other pods. It refuses a namespace
-// of more than ten containers.
+// testMemory checks that profile_alloc shows one pod's allocations, also after the pod restarts, and none of other pods. It
+// refuses a namespace with more than ten containers.
 func testMemory(t *testing.T, c cluster) {
 	c.shareHostPIDs(t)
 	start := func() {
@@ -32,7 +32,7 @@ func testMemory(t *testing.T, c cluster) {
 	c.kubectl(t, "gadget", "run", allocImage, "-n", "shop", "--podname", "allocates", "--detach", "--name", "memory",
 		"--sample-bytes=65536", "--otel-profiles-exporter=collector")
 	first := c.allocations(t, since, "")
-	// The informer reports the second pod when its program runs already.
+	// The informer reports the second pod after its program has started.
 	c.kubectl(t, "-n", "shop", "delete", "pod", "allocates", "--wait")
 	again := time.Now()
 	start()
@@ -45,7 +45,7 @@ func testMemory(t *testing.T, c cluster) {
 	c.requireAccounted(t)
 }
 
-// allocations waits for samples of the pod's container, ignores the container with the given ID, and returns the container's ID.
+// allocations waits for samples of the pod's container and returns its ID. It ignores the container whose ID is but.
 func (c cluster) allocations(t *testing.T, since time.Time, but string) (id string) {
 	t.Helper()
 	c.eventuallyArrived(t, since, func(samples []receiver.Sample) error {
@@ -72,7 +72,7 @@ func (c cluster) allocations(t *testing.T, since time.Time, but string) (id stri
 	return id
 }
 
-// requireOfPod checks the resource of a sample of memory.yaml, leak.yaml or locks.yaml.
+// requireOfPod checks a sample's resource. The pod is from memory.yaml, leak.yaml or locks.yaml.
 func requireOfPod(t *testing.T, s receiver.Sample, pod string) {
 	t.Helper()
 	for key, value := range map[string]string{
@@ -83,7 +83,8 @@ func requireOfPod(t *testing.T, s receiver.Sample, pod string) {
 	}
 }
 
-// remove deletes the objects in a file of manifests/, and waits until they are gone. A failed step does so, too.
+// remove deletes the objects in a file of manifests/, and waits until they no longer exist. This also happens after a failed
+// step.
 func (c cluster) remove(t *testing.T, name string) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), patience)

@@ -11,8 +11,8 @@ import (
 	"github.com/ig-otel-profiles/ig-otel-profiles/internal/receiver"
 )
 
-// testCollectorOutage takes the Collector away during two runs, one over gRPC and one over HTTP. Data from that time, including a
-// pod's that has come and gone, arrives later with its own timestamps.
+// testCollectorOutage stops the Collector during two runs, one over gRPC and one over HTTP. The data of this time arrives later
+// with its own timestamps. It includes a pod that ran only during the outage.
 func testCollectorOutage(t *testing.T, c cluster) {
 	c.kubectl(t, "-n", "shop", "delete", "pod", "brief", "--ignore-not-found")
 	c.hold(t, "brief")
@@ -26,7 +26,7 @@ func testCollectorOutage(t *testing.T, c cluster) {
 	c.kubectl(t, "-n", "observability", "scale", "deployment/collector", "--replicas=0")
 	c.kubectl(t, "-n", "observability", "wait", "pod", "-l", "app=collector", "--for=delete", "--timeout="+patience.String())
 	down := time.Now()
-	// A pod comes and goes while the Collector is away.
+	// A pod starts and exits while the Collector is stopped.
 	c.apply(t, "brief.yaml")
 	for _, g := range runs {
 		g.waitFor(t, "solo", 3)
@@ -48,8 +48,8 @@ func testCollectorOutage(t *testing.T, c cluster) {
 	c.requireAccounted(t)
 }
 
-// overBoth applies the check to the samples over gRPC and to those over HTTP. Only the exporter for gRPC has a tenant in its
-// headers.
+// overBoth applies the check to the samples that arrived over gRPC, and to the samples that arrived over HTTP. Only the gRPC
+// exporter has a tenant in its headers.
 func overBoth(check func([]receiver.Sample) error) func([]receiver.Sample) error {
 	return func(samples []receiver.Sample) error {
 		var grpc, http []receiver.Sample
@@ -71,7 +71,8 @@ func overBoth(check func([]receiver.Sample) error) func([]receiver.Sample) error
 	}
 }
 
-// requireAccounted checks the daemon's own counters once all gadgets have ended: every row was delivered or dropped with a reason.
+// requireAccounted waits until all gadgets have ended. It then requires that the daemon's counters account for every row as
+// delivered or dropped.
 func (c cluster) requireAccounted(t *testing.T) {
 	t.Helper()
 	eventually(t, func() error {
@@ -90,7 +91,7 @@ func (c cluster) requireAccounted(t *testing.T) {
 	})
 }
 
-// startedAfter sums the values of a pod's samples whose profiles start after the time.
+// startedAfter sums the values of a pod's samples whose profiles start after a time.
 func startedAfter(samples []receiver.Sample, pod string, after time.Time) int64 {
 	var sum int64
 	for _, s := range samples {
@@ -101,11 +102,11 @@ func startedAfter(samples []receiver.Sample, pod string, after time.Time) int64 
 	return sum
 }
 
-// testHeadlessAndRestart: an instance without a client goes on, also in a new daemon. Rows that the old daemon had read when it was
-// stopped arrive.
+// testHeadlessAndRestart checks that an instance without a client continues, also in a new daemon. Rows that the old daemon had
+// read before it stopped must arrive.
 func testHeadlessAndRestart(t *testing.T, c cluster) {
 	since := time.Now()
-	// The interval is still open when the daemon ends. No client reads such a run's output.
+	// The interval is still open when the daemon exits. No client reads the output of a detached run.
 	c.kubectl(t, "gadget", "run", image, "-n", "shop", "--detach", "--name", "always-on",
 		"--otel-profiles-exporter=collector", "--otel-profiles-interval=30m", "--format-stacks=false")
 	attached := c.follow(t, "attach", "always-on", "-o", "json")
@@ -121,7 +122,7 @@ func testHeadlessAndRestart(t *testing.T, c cluster) {
 	c.kubectl(t, "-n", "gadget", "delete", "pod", name)
 	gone := time.Now()
 	t.Logf("the daemon's pod was gone after %.1f s; its closing lines:\n%s", gone.Sub(told).Seconds(), <-logs)
-	// This is the interval that was open when the daemon was stopped: it begins before and ends after.
+	// This interval was open when the daemon was stopped, so it begins before and ends after that time.
 	c.eventuallyArrived(t, since, func(samples []receiver.Sample) error {
 		open := 0
 		for _, s := range samples {

@@ -22,7 +22,7 @@ const shortPods = 8
 // shortThread matches the names of the short pods, which are also the names of their threads.
 var shortThread = regexp.MustCompile(`^(brf|asd)-[a-z0-9]{5}$`)
 
-// testShortPods: pods that live for two seconds each have their own samples. A namespace that is not profiled has none. Every
+// testShortPods requires samples for each pod that lives for two seconds, and none of a namespace that is not profiled. Every
 // sample is accounted for.
 func testShortPods(t *testing.T, c cluster) {
 	c.shareHostPIDs(t)
@@ -30,7 +30,8 @@ func testShortPods(t *testing.T, c cluster) {
 	defer c.remove(t, "short.yaml")
 	drawn := c.drawn(t)
 	since := time.Now()
-	// A detached run has its closing lines in the daemon's log, but Inspektor Gadget may lose some of those to a client.
+	// The run is detached, because its closing lines are then in the daemon's log. Inspektor Gadget can lose a client's last
+	// lines.
 	c.kubectl(t, "gadget", "run", image, "--unwind=whole", "-n", "shop", "--detach", "--name", "short", "--frequency=99", "--otel-profiles-exporter=collector")
 	c.eventuallyArrived(t, since, whole("solo"))
 	c.apply(t, "short.yaml")
@@ -74,7 +75,7 @@ func testShortPods(t *testing.T, c cluster) {
 	require.GreaterOrEqual(t, now-drawn, float64(books.Drawn), "samples drawn, by the daemon's counters")
 }
 
-// drawn returns how many events gadgets have drawn, by the daemon's counters.
+// drawn returns how many events gadgets have sampled, according to the daemon's counters.
 func (c cluster) drawn(t *testing.T) float64 {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)

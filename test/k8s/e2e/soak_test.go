@@ -22,14 +22,14 @@ import (
 	"github.com/ig-otel-profiles/ig-otel-profiles/internal/receiver"
 )
 
-// testSoak profiles short-lived pods with ever new stacks for a long time. Every minute, it checks that nothing grows that must
-// not.
+// testSoak profiles short-lived pods with always new stacks for a long time. It measures sizes and counts every minute, and
+// checks that those in growing do not grow.
 func testSoak(duration time.Duration) func(*testing.T, cluster) {
 	return func(t *testing.T, c cluster) {
 		begun := time.Now()
 		c.kubectl(t, "gadget", "run", image, "-A", "--detach", "--name", "soak", "--otel-profiles-exporter=collector",
 			"--otel-profiles-interval=10s", "--frequency=199", "--format-stacks=false")
-		// The pods of the other steps take half of a small machine.
+		// The pods of the other steps use half of a small machine's CPU time.
 		c.kubectl(t, "delete", "namespace", "shop", "--wait=false")
 		c.apply(t, "soak.yaml")
 		pid := c.daemonProcess(t)
@@ -41,7 +41,7 @@ func testSoak(duration time.Duration) func(*testing.T, cluster) {
 		for next := begun; time.Since(begun) < duration; {
 			time.Sleep(5 * time.Second)
 			require.NoError(t, got.read())
-			// Ended pods are removed for good, and the others are replaced.
+			// This deletes pods that have exited. Once per interval, the loop also deletes pods that a controller replaces.
 			c.soakKubectl(t, "-n", "soak", "delete", "pods", "-l", "app=churn", "--field-selector=status.phase=Succeeded", "--wait=false")
 			if time.Now().Before(next) {
 				continue
@@ -88,7 +88,7 @@ func testSoak(duration time.Duration) func(*testing.T, cluster) {
 	}
 }
 
-// soakKubectl is kubectl whose failure only adds a line to the log, because the next round repairs it.
+// soakKubectl runs kubectl. It only logs a failure, because the next round repairs it.
 func (c cluster) soakKubectl(t *testing.T, args ...string) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
@@ -98,7 +98,7 @@ func (c cluster) soakKubectl(t *testing.T, args ...string) {
 	}
 }
 
-// point has the daemon's sizes and counts at one time.
+// point holds the daemon's sizes and counts at one time.
 type point struct {
 	at                             time.Duration
 	rss, heap, goroutines, files   int64
@@ -109,8 +109,9 @@ type point struct {
 	pods, stacks                   int // arrived so far
 }
 
-// These must not grow, apart from a tenth and the given variation. Inspektor Gadget keeps the last 1,024 events of an instance
-// without client, one a second, for later clients. So its memory grows for the first 17 minutes, and only later measurements count.
+// These values must not grow by more than a tenth and the given variation. For later clients, Inspektor Gadget keeps the last
+// 1,024 events of an instance without a client. There is one event a second, so memory grows for the first 17 minutes, and only
+// later measurements count.
 var growing = []growth{
 	{"resident memory in bytes", 16 << 20, func(p point) int64 { return p.rss }},
 	{"heap goal in bytes", 16 << 20, func(p point) int64 { return p.heap }},
@@ -191,7 +192,7 @@ func (c cluster) point(t *testing.T, pid string, begun time.Time) point {
 	return p
 }
 
-// stackEntries counts the entries of the eBPF maps that the process holds, by the maps' names.
+// stackEntries counts the entries of the process's eBPF maps, by map name.
 func stackEntries(t *testing.T, pid string) map[string]int64 {
 	t.Helper()
 	infos, err := filepath.Glob(filepath.Join(pid, "fdinfo", "*"))
@@ -223,7 +224,7 @@ func stackEntries(t *testing.T, pid string) map[string]int64 {
 }
 
 func entries(m *ebpf.Map) int64 {
-	// If a key is deleted during the walk, the walk starts again. The map's size limits that.
+	// If a key is deleted during the iteration, the kernel starts again from the first key. The map's size limits the count.
 	var n int64
 	key, next := make([]byte, m.KeySize()), make([]byte, m.KeySize())
 	for err := m.NextKey(nil, next); err == nil && n < int64(m.MaxEntries()); err = m.NextKey(key, next) {
@@ -233,7 +234,8 @@ func entries(m *ebpf.Map) int64 {
 	return n
 }
 
-// follower reads the Collectors' files while they write. So it misses nothing when they begin a new file and remove an old one.
+// follower reads the Collectors' files while they are written. So it misses nothing when a Collector begins a new file and
+// removes an old one.
 type follower struct {
 	folder string
 	name   string
@@ -262,7 +264,7 @@ func (f *follower) read() error {
 				return err
 			}
 		}
-		// Whether it has been renamed is checked before the read.
+		// This comes before the read, so that a rename during the read is noticed next time.
 		current, err := os.Stat(f.name)
 		if err != nil && !errors.Is(err, os.ErrNotExist) {
 			return err

@@ -18,9 +18,9 @@ import (
 
 const trustPage = "docs/security.md"
 
-// testTrust: a user without the page's role may not run gadgets; with the role, the page's command works. The daemon has the rights
-// that the page lists. Of signed gadgets, only those in the page's list run. This uses the daemon that the guide has installed by
-// the chart, then rolls it back and removes it with the pages' commands.
+// testTrust checks that a user can run gadgets only with the page's role, and that the daemon has the rights that the page
+// lists. Signed gadgets run only if they are in the page's list. The test uses the daemon that the guide installed with the
+// chart. It then rolls this daemon back and removes it with the pages' commands.
 func testTrust(t *testing.T, c cluster) {
 	g := newGuide(t, c)
 	t.Cleanup(g.remove)
@@ -40,7 +40,7 @@ func testTrust(t *testing.T, c cluster) {
 	require.NoError(t, try(jane...))
 	g.requireRights(t, c.kubectl(t, "gadget", "deploy", "-q", "--print-only"))
 
-	// These are both keys of the guide, and the page's list with a gadget's digest in place of its zeros.
+	// These are both keys of the guide, and the page's list with a gadget's digest instead of zeros.
 	signature := c.in(t, "cosign", "triangulate", "--allow-http-registry", allowed+":v1.0.0")
 	digest := regexp.MustCompile(`sha256-([0-9a-f]{64})\.sig`).FindStringSubmatch(signature)
 	require.NotNil(t, digest, signature)
@@ -48,7 +48,7 @@ func testTrust(t *testing.T, c cluster) {
 		t.Helper()
 		return c.kubectl(t, "-n", "gadget", "get", "configmap", "gadget", "-o", `jsonpath={.data.config\.yaml}`)
 	}
-	// The guide's own key was removed with the guide's files, but the daemon has it.
+	// The guide's key was removed with the guide's files, but the daemon's config still contains it.
 	key := regexp.MustCompile(`(?s)-----BEGIN PUBLIC KEY-----.*?-----END PUBLIC KEY-----`).FindString(config())
 	require.NoError(t, os.WriteFile(g.make(t, "cosign.pub"), []byte(regexp.MustCompile(`(?m)^ +`).ReplaceAllString(key, "")), 0o600))
 	upgrade := []string{"helm", "upgrade", "gadget", filepath.Join(c.lab, "chart"), "-n", "gadget", "--reuse-values"}
@@ -73,7 +73,7 @@ func testTrust(t *testing.T, c cluster) {
 
 	rest := g.run(t, lifePage, pageBlocks(t, g.top, lifePage, "With the chart"), has("helm rollback"))
 	c.daemonPod(t)
-	// The previous release has no list. So the gadget starts, and may itself report too many containers.
+	// The previous release has no list of allowed gadgets. So the gadget starts, and can then report too many containers.
 	if err := try("run", gadget, "-n", "shop", "--timeout", "1"); err != nil {
 		require.ErrorContains(t, err, "the run covers more than 10 containers")
 	}
@@ -98,7 +98,7 @@ func testTrust(t *testing.T, c cluster) {
 	require.NoError(t, c.leaves(t, beforeGuide))
 }
 
-// pageFile returns a file on a page.
+// pageFile returns the file with this name on a page.
 func pageFile(t *testing.T, top, page, name string) pageBlock {
 	t.Helper()
 	blocks := pageBlocks(t, top, page, "")

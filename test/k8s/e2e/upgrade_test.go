@@ -9,8 +9,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// testUpgrade upgrades a daemon and rolls it back with the page's commands for a daemon installed by "kubectl gadget deploy". The
-// next step checks the rows meanwhile.
+// testUpgrade upgrades a daemon and rolls it back, with the page's commands for "kubectl gadget deploy". The next step checks
+// the rows of this time.
 func testUpgrade(t *testing.T, c cluster) {
 	g := newGuide(t, c)
 	t.Cleanup(g.remove)
@@ -40,7 +40,7 @@ func testUpgrade(t *testing.T, c cluster) {
 	runs := func(image string) {
 		t.Helper()
 		c.daemonPod(t)
-		// Every daemon must have the page's patches.
+		// The page's patches must apply to every daemon.
 		kept := c.kubectl(t, "-n", "gadget", "get", "daemonset/gadget", "-o", "jsonpath={.spec.template.spec.hostPID} {.spec.template.spec.containers[0].image}")
 		require.Equal(t, "true "+image, kept)
 		since := time.Now()

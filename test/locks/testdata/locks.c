@@ -74,7 +74,7 @@ static struct counter counters[] = {
 static pthread_mutex_t warmup = PTHREAD_MUTEX_INITIALIZER, mutex = PTHREAD_MUTEX_INITIALIZER,
 		       short_mutex = PTHREAD_MUTEX_INITIALIZER;
 static pthread_rwlock_t table = PTHREAD_RWLOCK_INITIALIZER;
-// This is in the memory of a file that another process could map.
+// This mutex is in shared memory, so another process could use it.
 static pthread_mutex_t *shared;
 static int ends[2];
 
@@ -114,7 +114,7 @@ FUNCTION void write_table(void)
 	STAY();
 }
 
-// Waits for the mutex of the pipe in the kernel, and does almost nothing under it.
+// Waits for the pipe's mutex in the kernel, and holds it only for a moment.
 FUNCTION void count_pipe(void)
 {
 	int n;
@@ -124,7 +124,7 @@ FUNCTION void count_pipe(void)
 	STAY();
 }
 
-// Holds the mutex of the pipe until the page is there.
+// Holds the pipe's mutex until provide_page has filled in the page.
 FUNCTION void fill_pipe(char *page)
 {
 	char bytes[PAGE];
@@ -136,7 +136,8 @@ FUNCTION void fill_pipe(char *page)
 
 static int faults;
 
-// A page that is missing each time the kernel uses it, and that provide_page fills in.
+// Returns a page that causes a page fault each time the kernel uses it. provide_page
+// handles the fault.
 static char *missing_page(void)
 {
 	struct uffdio_api api = { .api = UFFD_API };
@@ -301,7 +302,7 @@ static int make_shared(void)
 	shared = mmap(NULL, PAGE, PROT_READ | PROT_WRITE, MAP_SHARED, file, 0);
 	if (shared == MAP_FAILED || pthread_mutexattr_init(&attr) || pthread_mutexattr_setpshared(&attr, PTHREAD_PROCESS_SHARED))
 		return -1;
-	// The futex is at the mutex's beginning.
+	// The futex word is at the start of the mutex.
 	shared = (void *)((char *)shared + 256);
 	return pthread_mutex_init(shared, &attr);
 }

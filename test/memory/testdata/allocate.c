@@ -1,10 +1,10 @@
 /*
- * Allocates in three functions, with shares of 60, 30 and 10 percent
- * of the bytes. Memory from leak_some is never freed. The first
- * argument is the time in seconds, the second the microseconds
- * between two rounds, and the third, if any, the minimum number of
- * rounds. It prints its counts: name, bytes, calls. With the third
- * argument, another thread then frees the memory from hand_over.
+ * Allocates 60, 30 and 10 percent of the bytes in three functions. Memory from
+ * leak_some is never freed. The first argument is the time in seconds, the
+ * second the microseconds between two rounds. The optional third argument is
+ * the minimum number of rounds. The program prints its counts: name, bytes,
+ * calls. With the third argument, another thread then frees the memory from
+ * hand_over.
  */
 #include <pthread.h>
 #include <stdio.h>
@@ -67,7 +67,7 @@ NOINLINE void allocate_middle(void)
 		kept = realloc(NULL, first);
 		note(&middle, size);
 		behind = calloc(size, 1);
-		/* It must move, because there is no room after it. */
+		/* realloc must move this block, because there is no room after it. */
 		note(&middle, then);
 		kept = realloc(kept, then);
 		free(kept);
@@ -166,7 +166,7 @@ static void *thread(void *unused)
 	exit(work(count, args));
 }
 
-/* The first thread ends some time after the other one has started to work. */
+/* The first thread exits some time after the other thread has started to work. */
 int main(int argc, char **argv)
 {
 	pthread_t other;

@@ -1,5 +1,5 @@
 /*
- * Allocates 64 times 1 MiB, and then runs sleep by execve.
+ * Allocates 1 MiB 64 times, and then starts sleep with execve.
  */
 #include <stdio.h>
 #include <stdlib.h>

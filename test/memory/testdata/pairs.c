@@ -1,7 +1,7 @@
 /*
- * Allocates and frees in pairs. Its arguments say how much it computes between
- * two of them. It reads numbers of pairs from its standard input, one a line.
- * For each, it prints the elapsed nanoseconds and those of its CPU time.
+ * Allocates and frees in pairs. The arguments say how much to compute between
+ * two pairs. Each line of the standard input is a number of pairs. For each
+ * line, the program prints the elapsed time and its CPU time, in nanoseconds.
  */
 #include <stdio.h>
 #include <stdlib.h>

@@ -1,5 +1,5 @@
-// crirun starts a pod with one container through a runtime's CRI socket, with a kubelet's labels. It prints the container's ID. The
-// pod uses the host's network, so it needs no network plugin.
+// crirun uses a runtime's CRI socket to start a pod with one container and the labels that a kubelet sets. It prints the
+// container's ID. The pod uses the host's network, so no network plugin is necessary.
 //
 //	crirun SOCKET NAMESPACE POD CONTAINER IMAGE COMMAND...
 package main

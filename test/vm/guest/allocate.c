@@ -1,6 +1,7 @@
 /*
- * allocate NAME is the program in the containers of memory.sh. One thread allocates and two others
- * contend for a mutex, until the file /books/stop exists. It then writes to /books/NAME, one line each:
+ * allocate NAME is the program in the containers of memory.sh. Until the file /books/stop exists, one
+ * thread allocates and two others contend for a mutex. Then the program writes these lines to
+ * /books/NAME:
  *
  *	rounds N                  of allocations
  *	probed N                  of these, how many met a probe at malloc
@@ -112,6 +113,6 @@ int main(int argc, char **argv)
 	dprintf(fd, "rounds %lu\nprobed %lu\nprobed-at-the-end %d\n", rounds, probed, *entry == BREAKPOINT);
 	dprintf(fd, "allocate_much %lu %lu\nallocate_little %lu %lu\n", much.sum, much.calls, little.sum, little.calls);
 	dprintf(fd, "take_mutex %lu %lu\n", (unsigned long)waited, (unsigned long)waits);
-	/* A waiting reader must see the whole file. */
+	/* The rename makes the complete file appear at once. */
 	return rename(part, path);
 }

@@ -1,6 +1,7 @@
 /*
- * shares allocates 60, 30 and 10 % of its bytes in three functions, as its own user, until it
- * is killed. test/vm/malloc_test.go has the same shares, and shares.py is the same in Python.
+ * shares allocates 60, 30 and 10 % of its bytes in three functions, as a separate user, until
+ * it is killed. test/vm/malloc_test.go expects these shares. shares.py is the same program in
+ * Python.
  */
 #define _GNU_SOURCE
 #include <stdlib.h>

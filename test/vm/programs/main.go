@@ -1,8 +1,9 @@
-// programs builds programs of known shares (package loads) for the virtual machine, and writes each one's command line beside it.
+// programs builds the programs of package loads for the virtual machine. It writes each program's command line into a file next
+// to it.
 //
 //	programs FOLDER PLACE NAME...
 //
-// FOLDER/NAME has the program for PLACE/NAME in the machine, and FOLDER/NAME/args its command line.
+// FOLDER/NAME contains the program for PLACE/NAME in the machine. FOLDER/NAME/args contains its command line.
 package main
 
 import (
@@ -37,7 +38,7 @@ func build(folder, place, name string) error {
 	if err != nil {
 		return err
 	}
-	// Interpreters are started by the names of their files, because this machine's links do not exist there.
+	// This resolves symbolic links to interpreters, because the links do not exist in the virtual machine.
 	args := append([]string(nil), p.Args...)
 	if args[0], err = filepath.EvalSymlinks(args[0]); err != nil {
 		return fmt.Errorf("finding the program of the load %s: %w", name, err)

@@ -1,5 +1,5 @@
-// receive is an OTLP receiver for the virtual machine. It writes every request to profiles.jsonl, and broken rules of the protocol
-// to findings.
+// receive is an OTLP receiver for the virtual machine. It writes every request to profiles.jsonl, and violations of the
+// protocol to findings.
 package main
 
 import (

@@ -1,2 +1,2 @@
-// Package prometheus is the folder of the module that builds Prometheus and promtool: see the Makefile. It has no code.
+// Package prometheus contains no code. Its module builds Prometheus and promtool: see the Makefile.
 package prometheus

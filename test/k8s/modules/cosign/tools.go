@@ -1,3 +1,3 @@
-// Package cosign pins cosign, which signs the gadget of the Kubernetes test, in a module of its own. The product does not need its
-// dependencies.
+// Package cosign pins cosign, which signs the gadget of the Kubernetes test. It has its own module, because the product does
+// not need its dependencies.
 package cosign

@@ -1,3 +1,3 @@
-// Package helm pins Helm, which installs Inspektor Gadget's chart in the Kubernetes test, in a module of its own. The product does
-// not need its dependencies.
+// Package helm pins Helm, which installs Inspektor Gadget's chart in the Kubernetes test. It has its own module, because the
+// product does not need its dependencies.
 package helm

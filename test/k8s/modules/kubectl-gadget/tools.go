@@ -1,3 +1,3 @@
-// Package kubectlgadget pins kubectl-gadget, the client of the Kubernetes test, in a module of its own. The product does not need
-// its dependencies.
+// Package kubectlgadget pins kubectl-gadget, the client of the Kubernetes test. It has its own module, because the product does
+// not need its dependencies.
 package kubectlgadget

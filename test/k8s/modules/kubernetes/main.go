@@ -1,5 +1,5 @@
-// kubernetes is kube-apiserver, kube-controller-manager, kube-scheduler, kube-proxy, kubelet and kubectl in one program. Linking
-// them once takes a sixth of the time and disk space. The name by which it is started selects one.
+// kubernetes is kube-apiserver, kube-controller-manager, kube-scheduler, kube-proxy, kubelet and kubectl in one program.
+// Linking them once takes a sixth of the time and disk space. The name in argv[0] selects the program.
 package main
 
 import (

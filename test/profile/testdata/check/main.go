@@ -1,5 +1,5 @@
-// check spends known shares of its time in ten functions, in random order. price takes a tenth, and is slower by as many percent as
-// the argument says. It works until it is killed.
+// check spends known shares of its time in ten functions, in random order. price takes a tenth. The argument makes price
+// slower, in percent. The program runs until it is killed.
 package main
 
 import (

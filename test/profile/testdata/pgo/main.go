@@ -1,5 +1,6 @@
-// pgo prices orders. It suits profile-guided optimization: it has an interface with one hot implementation, and functions called so
-// often that the calls themselves cost time. It works until it is interrupted, and writes its own CPU profile into the given file.
+// pgo prices orders. It is suitable for profile-guided optimization. It has an interface with one hot implementation, and
+// functions whose calls themselves cost time. It runs until it is interrupted, and writes its own CPU profile into the given
+// file.
 package main
 
 import (
@@ -35,7 +36,7 @@ func (s *stepped) price(quantity, weight int) int {
 	return total + weight
 }
 
-// rounded is too large to be inlined by itself.
+// rounded is too large to be inlined without a profile.
 func rounded(n, to int) int {
 	rest := n % to
 	if rest < 0 {
@@ -69,7 +70,7 @@ func total(orders []order) int {
 	return sum
 }
 
-// checksum is a leaf with a loop, and too large as well.
+// checksum is a leaf function with a loop. It is also too large.
 func checksum(text string) uint32 {
 	h := uint32(2166136261)
 	for i := range len(text) {

@@ -1,4 +1,4 @@
-// Shop keeps an account of the work of each of its functions: see test/walk/doc.go.
+// Shop measures the work of each of its functions: see test/walk/doc.go.
 package main
 
 import (
@@ -12,7 +12,7 @@ import (
 	"time"
 )
 
-// account has the functions and their amounts by question.
+// account holds each function's amount, by question.
 var account = map[string]map[string]float64{"cpu": {}, "offcpu": {}, "lock": {}, "alloc": {}, "pagefault": {}}
 
 var accounting, stock sync.Mutex
@@ -32,7 +32,7 @@ func usage() (cpu float64, faults int64) {
 	return time.Duration(u.Utime.Nano() + u.Stime.Nano()).Seconds(), u.Minflt
 }
 
-// call calls a function and accounts for what its thread did meanwhile.
+// call calls a function, and adds the thread's work during the call to the account.
 func call(name string, function func()) {
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
@@ -61,7 +61,7 @@ func renderInvoice() {
 	runtime.KeepAlive(text)
 }
 
-// askBank waits in a system call, because a parked goroutine has no waiting thread.
+// askBank waits in a system call, because no thread waits for a parked goroutine.
 func askBank() {
 	t := syscall.Timespec{Nsec: 30_000_000}
 	_ = syscall.Nanosleep(&t, nil) // interrupted, it waits for a shorter time
@@ -98,7 +98,7 @@ func keep(name string, size int) {
 	add("alloc", name, 1000*float64(size))
 }
 
-// keepBasket allocates 4 MB, keepReceipt 1 MB.
+// keepBasket allocates 4 MB, and keepReceipt 1 MB.
 func keepBasket() { keep("keepBasket", 4096) }
 
 func keepReceipt() { keep("keepReceipt", 1024) }

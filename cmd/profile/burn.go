@@ -29,7 +29,7 @@ func jobs() []job {
 	}
 }
 
-// burn keeps one CPU busy until stdin ends, as it does when the process at the other end ends.
+// burn keeps one CPU busy until stdin is closed, for example because the parent process exits.
 func burn(stdin io.Reader) error {
 	ended := make(chan error, 1)
 	go func() {
@@ -37,7 +37,7 @@ func burn(stdin io.Reader) error {
 		ended <- err
 	}()
 
-	// threadTime below needs the same thread.
+	// threadTime measures the current thread, so the goroutine must stay on it.
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
 	for {

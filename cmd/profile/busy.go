@@ -16,7 +16,7 @@ import (
 	"github.com/ig-otel-profiles/ig-otel-profiles/internal/receiver"
 )
 
-// busySources has the busy programs in languages other than Go.
+// busySources contains the busy programs in languages other than Go.
 //
 //go:embed demo
 var busySources embed.FS
@@ -26,11 +26,11 @@ type busy struct {
 	language string
 	// kind is the type of its functions' frames.
 	kind string
-	// functions has their names in profiles, in the order of busyShares.
+	// functions holds the functions' names in profiles, in the order of busyShares.
 	functions [3]string
-	// tools has the commands that can run or compile it. The first one that is found is used.
+	// tools lists commands that can run or compile the program. The first installed one is used.
 	tools []string
-	// command returns the command that runs it. If necessary, it first compiles it into dir.
+	// command returns the command that runs the program. If necessary, it first compiles the program into dir.
 	command func(ctx context.Context, tool, dir string) (*exec.Cmd, error)
 }
 
@@ -107,7 +107,7 @@ func startBusy(ctx context.Context, dir string, out io.Writer) (programs []runni
 		if err != nil {
 			return programs, stop, fmt.Errorf("making the busy program in %s: %w", b.language, err)
 		}
-		// The busy programs end with this program, even if it crashes.
+		// The kernel kills the busy programs when this program exits, even if it crashes.
 		cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
 		stdin, err := cmd.StdinPipe()
 		if err == nil {
@@ -137,11 +137,11 @@ func findTool(names []string) (string, bool) {
 	return "", false
 }
 
-// calls reports whether a function of the program is in a stack. In some languages, function names include their module, class or
-// arguments.
+// calls reports whether a stack contains a function of the program. In some languages, function names include their module,
+// class or arguments.
 func (b busy) calls(stack []receiver.Frame, function string) bool {
 	return slices.ContainsFunc(stack, func(f receiver.Frame) bool {
-		native := b.kind == "go" && f.Type == "native" // not every gadget marks Go frames
+		native := b.kind == "go" && f.Type == "native" // some gadgets do not mark Go frames
 		return (f.Type == b.kind || native) && strings.Contains(f.Name, function)
 	})
 }

@@ -192,7 +192,7 @@ func check(args []string, out io.Writer) error {
 	return nil
 }
 
-// known returns an error for rules about unknown programs, because no change could break them.
+// known returns an error for rules about unknown programs, because no change could break such a rule.
 func (c checked) known() error {
 	groups := map[string]bool{}
 	var names []string

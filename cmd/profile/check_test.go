@@ -15,7 +15,7 @@ import (
 	"github.com/ig-otel-profiles/ig-otel-profiles/internal/receiver"
 )
 
-// shopRun writes a run of 10,000 samples. The given number of them is in price, which main calls.
+// shopRun writes a run of 10,000 samples. main calls price, which has the given number of these samples.
 func shopRun(t *testing.T, price int64) string {
 	t.Helper()
 	frame := func(name string) receiver.Frame {
@@ -89,7 +89,7 @@ type failingWriter struct{}
 
 func (failingWriter) Write([]byte) (int, error) { return 0, errWrite }
 
-// TestCheckFormats: JSON has all numbers, and Markdown shows a workload's names only as code.
+// TestCheckFormats requires that JSON contains all numbers, and that Markdown shows a workload's names only as code.
 func TestCheckFormats(t *testing.T) {
 	base, slower := shopRun(t, 1000), shopRun(t, 1400)
 	var out bytes.Buffer
@@ -129,7 +129,8 @@ func TestCheckFormats(t *testing.T) {
 	}
 }
 
-// TestCheckOfServices: with several services, a function's share is of its service, and a service's share is of the total.
+// TestCheckOfServices requires that, with several services, a function's share refers to its service, and a service's share to
+// the total.
 func TestCheckOfServices(t *testing.T) {
 	side := func(shop, billing int64) string {
 		var samples []receiver.Sample

@@ -10,7 +10,7 @@ import (
 	"github.com/ig-otel-profiles/ig-otel-profiles/internal/report"
 )
 
-// reference is the share for which the detectable growth is printed.
+// reference is a function's share. The output says how much growth is detectable for such a function.
 const reference = 0.1
 
 func percent1(share float64) string { return fmt.Sprintf("%.1f%%", 100*share) }
@@ -51,7 +51,7 @@ func (c checked) conclusion() string {
 	return "no regression"
 }
 
-// table returns the rows to show, with their heading.
+// table returns the heading and the rows to show.
 func (c checked) table() [][]string {
 	programs := map[string]bool{}
 	for _, j := range c.verdict.Rows {

@@ -10,15 +10,16 @@ import (
 	"time"
 )
 
-// cpuUsage has the CPU time that processes have used so far.
+// cpuUsage holds the CPU time that processes have used up to now.
 type cpuUsage struct {
 	// own is the CPU time of each running process.
 	own map[int]time.Duration
-	// tree is the CPU time of these processes and their descendants, including ended children that their parents have waited for.
+	// tree is the CPU time of these processes and their descendants. It includes exited children that their parents have waited
+	// for.
 	tree time.Duration
 }
 
-// usageOf returns the CPU time of processes and of their descendants. Its resolution is the kernel's tick of 10 ms.
+// usageOf returns the CPU time of processes and of their descendants. The resolution is the kernel's tick of 10 ms.
 func usageOf(pids []int) cpuUsage {
 	u := cpuUsage{own: map[int]time.Duration{}}
 	if len(pids) == 0 {
@@ -27,7 +28,7 @@ func usageOf(pids []int) cpuUsage {
 	for _, pid := range withChildren(pids, parents()) {
 		stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
 		if err != nil {
-			continue // the process has ended
+			continue // the process has exited
 		}
 		// Fields 14 to 17 of proc_pid_stat(5), after the name.
 		fields := strings.Fields(string(stat[bytes.LastIndexByte(stat, ')')+1:]))
@@ -49,7 +50,7 @@ func usageOf(pids []int) cpuUsage {
 	return u
 }
 
-// since returns the CPU time since an earlier reading: own of the running processes, below of their descendants.
+// since returns the CPU time since an earlier reading. own is for the running processes, and below for their descendants.
 func (u cpuUsage) since(before cpuUsage) (own, below time.Duration) {
 	for pid, now := range u.own {
 		own += now - before.own[pid]

@@ -63,7 +63,7 @@ func runDemo(ctx context.Context, args []string, out io.Writer) (err error) {
 	return writeShares(out, programs, result.rcv.Samples(), whole)
 }
 
-// writePicture draws only the busy programs, because users may publish the picture.
+// writePicture draws a flame graph of only the busy programs, because users may publish the picture.
 func writePicture(path string, programs []running, samples []receiver.Sample) error {
 	types, byType := byWeight(samples)
 	if len(types) == 0 {
@@ -106,7 +106,7 @@ func writeShares(out io.Writer, programs []running, samples []receiver.Sample, w
 	return t.Flush()
 }
 
-// measured returns the shares of a program's functions in percent, and the sum of their CPU seconds.
+// measured returns the shares of a program's functions in percent, and their total CPU seconds.
 func measured(p running, samples []receiver.Sample) (shares [3]float64, seconds float64) {
 	for _, s := range samples {
 		for i, function := range p.functions {

@@ -119,7 +119,7 @@ func runDiff(args []string, out io.Writer) error {
 	return nil
 }
 
-// loadAlike loads the samples of the results' most informative type. It must be the same for all results.
+// loadAlike loads the samples of the results' most informative type. All results must have the same type.
 func loadAlike(paths []string, load func(string) (runInfo, []receiver.Sample, error)) (kind receiver.Type, infos []runInfo, runs [][]receiver.Sample, err error) {
 	for i, path := range paths {
 		info, samples, err := load(path)
@@ -136,7 +136,7 @@ func loadAlike(paths []string, load func(string) (runInfo, []receiver.Sample, er
 	return kind, infos, runs, nil
 }
 
-// beside returns the name of a page next to the later result.
+// beside returns the file name of a page. The page is stored next to the later result.
 func beside(before, after string) string {
 	name := func(path string) string {
 		base := filepath.Base(filepath.Clean(path))
@@ -163,7 +163,7 @@ func workHint(kind receiver.Type, sides [2]report.Side, given bool) string {
 	return "the sums differ: if the program did more or less work than before, set the amounts of work, such as served requests, with --work BEFORE,AFTER"
 }
 
-// oneRoot gives both sides the same program name if only one program was renamed, as from shop-1.2 to shop-1.3.
+// oneRoot gives both sides the same program name if exactly one program was renamed, for example from shop-1.2 to shop-1.3.
 func oneRoot(sides [2]report.Side) [2]report.Side {
 	type names struct{ service, program string }
 	var of [2]names
@@ -195,7 +195,7 @@ func oneRoot(sides [2]report.Side) [2]report.Side {
 			}
 			s.Attributes["process.executable.name"] = program
 			s.Stack = slices.Clone(s.Stack)
-			for k, f := range s.Stack { // frames without a name show the name of the file
+			for k, f := range s.Stack { // frames without a name show the file's name
 				if filepath.Base(f.Mapping) == of[i].program {
 					s.Stack[k].Mapping = program
 				}

@@ -16,7 +16,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// install has the paths of the programs and the gadgets.
+// install holds the paths of ig and of the gadgets.
 type install struct{ ig, gadgets string }
 
 // ownGadgets maps short names to this project's gadgets.
@@ -31,16 +31,16 @@ var ownGadgets = map[string]string{
 // gadget is the gadget that ig runs.
 type gadget struct {
 	image string
-	// archive is the file with the image; empty: ig finds the image itself.
+	// archive is the file that contains the image. If it is empty, ig finds the image itself.
 	archive string
-	// digest is the digest of the image in the archive.
+	// digest is the image's digest in the archive.
 	digest string
 	// name is the image's name without registry and tag.
 	name string
 }
 
-// find sets missing paths by this program's path. build/bin is next to build/gadgets. If installed, /usr/bin or
-// /usr/lib/ig-otel-profiles goes with /usr/share/ig-otel-profiles/gadgets.
+// find derives missing paths from this program's path. In a build, build/bin is next to build/gadgets. If the package is
+// installed, programs are in /usr/bin or /usr/lib/ig-otel-profiles, and gadgets in /usr/share/ig-otel-profiles/gadgets.
 func (i *install) find() error {
 	self, err := os.Executable()
 	if err != nil {
@@ -60,7 +60,7 @@ func (i *install) find() error {
 	return nil
 }
 
-// gadgetsOf returns the folder of the gadgets' images for this program's folder, or "" without one.
+// gadgetsOf returns the folder of the gadgets' images, given this program's folder. It returns "" if the folder does not exist.
 func gadgetsOf(bin string) string {
 	for _, dir := range []string{"../gadgets", "../share/ig-otel-profiles/gadgets", "../../share/ig-otel-profiles/gadgets"} {
 		if dir = filepath.Join(bin, dir); exists(dir) {
@@ -70,7 +70,7 @@ func gadgetsOf(bin string) string {
 	return ""
 }
 
-// archive returns the file of one of this project's gadgets, and whether it exists.
+// archive returns the archive of one of this project's gadgets, and whether it exists.
 func (i *install) archive(name string) (string, bool) {
 	if i.gadgets == "" {
 		return "", false
@@ -106,8 +106,8 @@ func (i *install) own(name string) (gadget, error) {
 	return gadget{image: image, archive: file, digest: digest, name: name}, nil
 }
 
-// load imports the gadget's image into ig, unless ig has it. It replaces an image with the same name from another build, and
-// prints that, because it affects later runs.
+// load imports the gadget's image, unless ig already has it. If it replaces an image of another build, it prints a message,
+// because this affects later runs.
 func (i *install) load(ctx context.Context, g gadget, out io.Writer) error {
 	if g.archive == "" {
 		return nil
@@ -155,7 +155,8 @@ const (
 	importPause    = 500 * time.Millisecond
 )
 
-// imagesLock is held while ig's images are changed, because ig refuses to import an image that another process is importing.
+// imagesLock is locked while a process changes ig's images, because ig refuses to import an image that another process is
+// importing.
 const imagesLock = "/run/ig-otel-profiles-images.lock"
 
 // lockImages waits until no other run of this program imports an image.

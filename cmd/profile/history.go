@@ -35,7 +35,7 @@ with "preset: history".
 
 `
 
-// past selects the data of a history.
+// past selects data from a history.
 type past struct {
 	folder, service, gadget string
 }
@@ -96,7 +96,7 @@ func runHistory(args []string, out io.Writer) error {
 	return p.report(out, o, info, answer)
 }
 
-// timeLayouts has the accepted formats of times. A time without a day is the latest such time in the past.
+// timeLayouts lists the accepted formats of times. A time without a day is the latest such time in the past.
 var timeLayouts = []string{"15:04", "15:04:05", "2006-01-02 15:04", "2006-01-02 15:04:05", "2006-01-02T15:04", "2006-01-02T15:04:05", time.RFC3339}
 
 func clockTime(text string, now time.Time) (time.Time, error) {
@@ -246,7 +246,7 @@ func (p *past) report(out io.Writer, o options, info runInfo, a history.Answer) 
 	return nil
 }
 
-// counted describes the amount of data in the answer.
+// counted describes how much data an answer contains.
 func (p *past) counted(s history.Summary) []string {
 	lines := []string{plural(s.Records, "request")}
 	if p.service == "" && p.gadget == "" {
@@ -255,7 +255,7 @@ func (p *past) counted(s history.Summary) []string {
 	return lines
 }
 
-// services prints each service's amount of a type.
+// services prints each service's sum of a profile type.
 func services(out io.Writer, t receiver.Type, samples []receiver.Sample, most int) {
 	amounts, all := map[string]float64{}, 0.0
 	for _, s := range samples {

@@ -18,7 +18,7 @@ import (
 	otlp "github.com/ig-otel-profiles/ig-otel-profiles/pkg/profile"
 )
 
-// recorded writes the last hour of a shop and a database. The shop hashes, and since half an hour ago it also sorts.
+// recorded writes a history of the last hour of a shop and a database. The shop hashes. In the second half hour, it also sorts.
 func recorded(t *testing.T, now time.Time) (dir string) {
 	t.Helper()
 	dir = filepath.Join(t.TempDir(), "history")
@@ -72,7 +72,7 @@ func TestHistory(t *testing.T) {
 		require.NoError(t, err)
 		require.Equal(t, os.FileMode(0o600), info.Mode().Perm())
 	}
-	// It writes a result like a run's.
+	// The command writes the same files as a run.
 	info, samples, err := load("all")
 	require.NoError(t, err)
 	require.InDelta(t, 3600, info.Seconds, 1)

@@ -7,7 +7,7 @@ import (
 	"time"
 )
 
-// maxLog limits how much of ig's log is kept, in bytes.
+// maxLog is the maximum size of the kept part of ig's log, in bytes.
 const maxLog = 64 << 10
 
 // igLog keeps the last lines of ig's log, without debug lines. It is safe for concurrent use.
@@ -16,7 +16,7 @@ type igLog struct {
 	lines []string
 	size  int
 	part  []byte
-	// began is when the gadget started, or zero. begun is closed then.
+	// began is when the gadget started, or zero. begun is closed at that time.
 	began time.Time
 	begun chan struct{}
 }

@@ -120,7 +120,7 @@ func readRunInfo(dir string) (info runInfo, err error) {
 }
 
 // inFolder returns the files with samples in a folder. For a result of this program, it returns only the OTLP file, because the
-// others have the same data.
+// other files contain the same data.
 func inFolder(dir string) ([]string, error) {
 	if file := filepath.Join(dir, samplesFile); exists(file) {
 		return []string{file}, nil
@@ -151,7 +151,7 @@ func exists(file string) bool {
 
 var errFormat = errors.New("unknown format: must be OTLP profiles in JSON, length-prefixed OTLP profiles in protobuf, or pprof")
 
-// read reads a file. Its first bytes tell whether it has OTLP requests or a pprof profile.
+// read reads a file. The first bytes show whether it contains OTLP requests or a pprof profile.
 func read(file string) ([]*collectorpb.ExportProfilesServiceRequest, *pprof.Profile, error) {
 	f, err := os.Open(file)
 	if err != nil {
@@ -182,7 +182,7 @@ func read(file string) ([]*collectorpb.ExportProfilesServiceRequest, *pprof.Prof
 	return nil, nil, errFormat
 }
 
-// withLengths decodes requests, each after its length in four bytes, big endian.
+// withLengths decodes length-prefixed requests. A length has four bytes, big endian.
 func withLengths(data []byte) (requests []*collectorpb.ExportProfilesServiceRequest, err error) {
 	for len(data) > 0 {
 		if len(data) < 4 || uint64(binary.BigEndian.Uint32(data)) > uint64(len(data)-4) {
@@ -245,7 +245,7 @@ func fromPprof(p *pprof.Profile) []receiver.Sample {
 	return samples
 }
 
-// sourceTypes has frame types by the extensions of source files, because pprof has no frame types.
+// sourceTypes maps extensions of source files to frame types, because pprof has no frame types.
 var sourceTypes = map[string]string{".go": "go", ".java": "jvm", ".js": "v8js", ".php": "php", ".py": "cpython", ".rb": "ruby"}
 
 func framesOf(l *pprof.Location) []receiver.Frame {

@@ -35,8 +35,8 @@ const usage = `profile shows which functions of programs take time, wait, or all
 `
 
 func main() {
-	// The first interrupt ends the sampling, and the samples so far are reported. It also restores the default handler, so the
-	// second one ends the program.
+	// After the first interrupt, the program stops sampling and reports the samples. It also restores the default handler, so a
+	// second interrupt ends the program.
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGINT, syscall.SIGTERM)
 	context.AfterFunc(ctx, stop)
 	err := run(ctx, os.Args[1:])
@@ -81,7 +81,7 @@ func run(ctx context.Context, args []string) error {
 
 var examples = regexp.MustCompile(`(?m)^(  (?:sudo )?)profile\b`)
 
-// asStarted returns a usage with the name by which this program was started: in packages, it is ig-otel-profile.
+// asStarted inserts the program's name into a usage. In packages, the name is ig-otel-profile.
 func asStarted(usage, program string) string {
 	return examples.ReplaceAllString(usage, "${1}"+filepath.Base(program))
 }

@@ -22,7 +22,7 @@ func nearest(given string, names []string) string {
 	return best
 }
 
-// distance returns the Levenshtein distance. Long names have none: they are no typing errors.
+// distance returns the Levenshtein distance. Long names get a large distance, because they are not typing errors.
 func distance(a, b string) int {
 	const longest = 64
 	if len(a) > longest || len(b) > longest {
@@ -71,7 +71,7 @@ func parse(flags *pflag.FlagSet, args []string) error {
 }
 
 // gadgetName returns the short name of one of this project's gadgets, or an image's name unchanged. A similar name is an error,
-// because Inspektor Gadget would look for it in a registry.
+// because Inspektor Gadget would request this name from a registry.
 func gadgetName(asked string) (string, error) {
 	if asked == "" || strings.ContainsAny(asked, "/:@") || ownGadgets[asked] != "" {
 		return asked, nil
@@ -94,5 +94,5 @@ func gadgetName(asked string) (string, error) {
 	return asked, nil
 }
 
-// otherWords maps words that users may try to gadgets.
+// otherWords maps other words that users may try to the gadgets' names.
 var otherWords = map[string]string{"memory": "alloc", "wait": "offcpu", "fault": "pagefault"}

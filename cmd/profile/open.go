@@ -71,8 +71,8 @@ func draw(input string) (dir string, err error) {
 	return dir, nil
 }
 
-// serveResult serves only the files of a result. It rejects requests from pages of other sites, even if their names resolve to
-// this machine.
+// serveResult serves only a result's files. It rejects requests from other sites' pages, even if a site's name resolves to this
+// machine.
 func serveResult(dir string) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		host, _, err := net.SplitHostPort(r.Host)

@@ -21,14 +21,14 @@ import (
 	"github.com/ig-otel-profiles/ig-otel-profiles/internal/report"
 )
 
-// The default and limit of --seconds. The receiver can keep a day of most machines.
+// These are the default and limit of --seconds. The receiver can keep a day's samples of most machines.
 const (
 	defaultSeconds = 30
 	maxSeconds     = 24 * 60 * 60
 )
 
-// The default frequency of a short run. A gadget's own frequency is for long runs: in ten seconds, half a CPU would have less
-// than a hundred samples.
+// This is the default frequency of a short run. A gadget's own frequency is for long runs. With it, half a busy CPU would have
+// fewer than a hundred samples in ten seconds.
 const (
 	shortLook      = time.Minute
 	shortFrequency = 99
@@ -37,7 +37,7 @@ const (
 	kernelLimit  = "/proc/sys/kernel/perf_event_max_sample_rate"
 )
 
-// hertz returns the sampling frequency for a gadget, or 0 for the gadget's own.
+// hertz returns the sampling frequency for a gadget. 0 selects the gadget's own frequency.
 func (o *options) hertz(g gadget) (int, error) {
 	samples := g.name == ownGadgets["cpu"]
 	own := slices.ContainsFunc(o.igFlags, func(f string) bool { return f == "--frequency" || strings.HasPrefix(f, "--frequency=") })
@@ -68,7 +68,7 @@ func ownName(name string) bool {
 
 var errNotRoot = errors.New("loading eBPF programs requires root: use sudo")
 
-// options has the parsed command line.
+// options holds the parsed command line.
 type options struct {
 	target target
 	// gadget is a short name, an image, or empty for the default.
@@ -76,11 +76,11 @@ type options struct {
 	dir    string
 	rows   int
 	time   time.Duration
-	// frequency is the samples per second of each busy CPU; 0: chosen by the length of the run.
+	// frequency is the number of samples per second of each busy CPU. If it is 0, the run's length decides.
 	frequency int
 	// interpreters shows interpreters' own frames, which are otherwise folded into the functions that they execute.
 	interpreters bool
-	// install has the paths of ig and the gadgets.
+	// install holds the paths of ig and the gadgets.
 	install install
 	// igFlags are passed on to ig.
 	igFlags []string
@@ -101,7 +101,7 @@ func addInterpreters(flags *pflag.FlagSet, to *bool) {
 	flags.BoolVar(to, "interpreters", false, "also show an interpreter's own frames; by default their time counts for the function that the interpreter executes")
 }
 
-// fold returns a function that selects the frames to leave out of views.
+// fold returns a function that selects the frames to omit from views.
 func (o *options) fold() func([]receiver.Frame) []bool {
 	if o.interpreters {
 		return nil
@@ -190,13 +190,13 @@ func parseProfile(args []string) (options, error) {
 	if err := o.check(*seconds); err != nil {
 		return options{}, err
 	}
-	if o.gadget == "alloc" && o.target.all() && len(o.igFlags) == 0 { // flags for ig can choose processes, too
+	if o.gadget == "alloc" && o.target.all() && len(o.igFlags) == 0 { // flags for ig can also select processes
 		return options{}, errors.New("--gadget alloc slows allocations down, so you must choose processes: use --pid, --comm or --container")
 	}
 	return o, o.target.check()
 }
 
-// runProfile samples as the command line says and reports the result.
+// runProfile samples according to the command line, and reports the result.
 func runProfile(ctx context.Context, args []string, out io.Writer) error {
 	opts, err := parseProfile(args)
 	if err != nil {
@@ -232,8 +232,8 @@ func newDir(what string, now time.Time) (string, error) {
 // resultFiles matches the names of the files that this program writes.
 var resultFiles = regexp.MustCompile(`^(profiles\.jsonl|run\.json|flamegraph(-[a-z0-9_-]+)?\.html|flamegraph\.svg|[A-Za-z0-9_-]+\.pb\.gz)$`)
 
-// removeEmpty removes empty files, as of a run without samples or with a full disk. made reports that the folder is new, so it is
-// removed, too.
+// removeEmpty removes empty files, which result from a run without samples or a full disk. If made is true, the folder is new,
+// and is also removed if it is empty.
 func removeEmpty(dir string, made bool) error {
 	entries, err := os.ReadDir(dir)
 	if err != nil {

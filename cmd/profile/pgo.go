@@ -87,7 +87,7 @@ type pgoBuildKey struct{ file, buildID string }
 // pgoBuild is the inputs' data for one build of a program.
 type pgoBuild struct {
 	pgoBuildKey
-	pkg          string // the folder of its main package, with -trimpath the import path; empty if no function of it was seen
+	pkg          string // the main package's folder (with -trimpath, its import path); empty if no function of the package was sampled
 	samples, cpu int64  // cpu in nanoseconds
 	parts        []*pprof.Profile
 	unmerged     int // samples of all parts except the first
@@ -163,7 +163,7 @@ func (m *pgoMerger) add(p *pprof.Profile) {
 		if parts[b] == nil {
 			parts[b] = emptyPGOProfile()
 		}
-		// The compiler does not know frames of the kernel and of libraries.
+		// The compiler does not know the frames of the kernel and of libraries.
 		own := slices.DeleteFunc(s.Location, func(l *pprof.Location) bool { return builds[l.Mapping] != b || len(l.Line) == 0 })
 		parts[b].Sample = append(parts[b].Sample, &pprof.Sample{Value: []int64{cpu, n}, Location: own})
 	}
@@ -172,7 +172,7 @@ func (m *pgoMerger) add(p *pprof.Profile) {
 	}
 	for b, part := range parts {
 		b.parts, b.unmerged = append(b.parts, part), b.unmerged+len(part.Sample)
-		if b.unmerged > max(10_000, len(b.parts[0].Sample)) { // not each time, because merging copies all samples
+		if b.unmerged > max(10_000, len(b.parts[0].Sample)) { // merge rarely, because merging copies all samples
 			merged, _ := pprof.Merge(b.parts) // their types are the same
 			b.parts, b.unmerged = []*pprof.Profile{merged}, 0
 		}
@@ -207,10 +207,10 @@ func (m *pgoMerger) buildsOf(p *pprof.Profile) map[*pprof.Mapping]*pgoBuild {
 
 func base(file string) string { return file[strings.LastIndexByte(file, '/')+1:] }
 
-// choose returns the builds of the chosen program, or of the only one.
+// choose returns the builds of the requested program, or of the only program.
 func (m *pgoMerger) choose(asked string) ([]*pgoBuild, error) {
-	// Builds with the same main package belong to one program. If no function of that package was seen, the file's name decides,
-	// provided that only one package has it.
+	// Builds with the same main package belong to one program. If no function of the main package was sampled, the file's name
+	// decides. This works only if one package has this file name.
 	packages := map[string]map[string]bool{}
 	all := slices.SortedFunc(maps.Values(m.builds), func(a, b *pgoBuild) int {
 		return cmp.Or(strings.Compare(a.file, b.file), strings.Compare(a.buildID, b.buildID))
@@ -268,7 +268,7 @@ func (m *pgoMerger) choose(asked string) ([]*pgoBuild, error) {
 	return matching, nil
 }
 
-// pgoTotal is the sum of some builds.
+// pgoTotal is the sum of several builds.
 type pgoTotal struct {
 	file, pkg, buildID string
 	builds             int

@@ -13,8 +13,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// goProgram writes a profile of a Go program. add calls a method of circle, which has square inlined, weight times in each of 60
-// lines.
+// goProgram writes a profile of a Go program. In each of 60 lines, add calls a method of circle weight times. square is inlined
+// into the method.
 func goProgram(t *testing.T, file, buildID, folder string, weight int64, change ...func(*pprof.Profile)) string {
 	t.Helper()
 	p := &pprof.Profile{
@@ -62,7 +62,7 @@ func mergePGO(t *testing.T, args ...string) (string, *pprof.Profile) {
 	return strings.ReplaceAll(out.String(), file, "default.pgo"), p
 }
 
-// Runs of several builds are merged into one profile, without the kernel's frames, addresses and labels.
+// TestPGO merges runs of several builds into one profile, without kernel frames, addresses and labels.
 func TestPGO(t *testing.T) {
 	const folder = "example.com/shop/cmd/shop"
 	one, two := goProgram(t, "/usr/bin/shop-1.2", "aaaaaaaa1", folder, 20), goProgram(t, "/usr/bin/shop-1.3", "bbbbbbbb1", folder, 30)
@@ -77,13 +77,13 @@ func TestPGO(t *testing.T) {
 	require.Len(t, p.Sample[0].Location[0].Line, 2)
 	require.Zero(t, p.Sample[0].Location[0].Address)
 
-	// Go's own reader gets these weights from the merged profile, and from one input.
+	// Go's own reader must get these weights from the merged profile, and from a single input.
 	for _, file := range []string{one, write(t, p)} {
 		data, err := os.ReadFile(file)
 		require.NoError(t, err)
 		in, err := pprof.ParseData(data)
 		require.NoError(t, err)
-		for _, s := range in.Sample { // Go uses the two innermost locations, even the kernel's
+		for _, s := range in.Sample { // Go uses the two innermost locations, even kernel frames
 			if s.Location[0].Mapping.File == "[kernel.kallsyms]" {
 				s.Location = s.Location[1:]
 			}
@@ -144,7 +144,7 @@ func TestPGOOfSeveralPrograms(t *testing.T) {
 	require.ErrorContains(t, runPGO(append(inputs, "--program", "example.com/sho"), os.Stdout), "--program example.com/sho: the inputs do not contain this Go program; they contain:\n  server")
 }
 
-// Sums of a hostile profile's values do not overflow.
+// TestPGOOfLargeNumbers requires that the sums of a hostile profile's values do not overflow.
 func TestPGOOfLargeNumbers(t *testing.T) {
 	said, _ := mergePGO(t, goProgram(t, "/usr/bin/shop", "", "example.com/shop", 1, func(p *pprof.Profile) {
 		for _, s := range p.Sample {

@@ -10,14 +10,14 @@ import (
 	"gonum.org/v1/gonum/stat/distuv"
 )
 
-// pgoEnough is the share of the weight of hot calls that must be hot in both halves of the samples.
+// pgoEnough is the share of the hot calls' weight that must be hot in both halves of the samples.
 const pgoEnough = 0.9
 
-// pgoMapping is a merged profile's only mapping. It has no addresses and build ID, so builds share their lines.
+// pgoMapping is a merged profile's only mapping. It has no addresses and no build ID, so builds share their lines.
 var pgoMapping = &pprof.Mapping{ID: 1, HasFunctions: true, HasFilenames: true, HasLineNumbers: true}
 
-// emptyPGOProfile returns a profile without samples. Go uses the first type that it knows. That is the CPU time, because hosts
-// may have different frequencies.
+// emptyPGOProfile returns a profile without samples. Go uses the first type that it knows. The first type is CPU time, because
+// the sampling frequency can differ between hosts.
 func emptyPGOProfile() *pprof.Profile {
 	return &pprof.Profile{
 		SampleType: []*pprof.ValueType{{Type: "cpu", Unit: "nanoseconds"}, {Type: "samples", Unit: "count"}},
@@ -25,7 +25,7 @@ func emptyPGOProfile() *pprof.Profile {
 	}
 }
 
-// newPGOProfile merges builds into one profile. It has no labels, because it is meant for a repository.
+// newPGOProfile merges builds into one profile. The profile has no labels, because users commit it to a repository.
 func newPGOProfile(builds []*pgoBuild) *pprof.Profile {
 	var parts []*pprof.Profile
 	for _, b := range builds {
@@ -40,14 +40,14 @@ func newPGOProfile(builds []*pgoBuild) *pprof.Profile {
 	return p
 }
 
-// pgoCall is a call in the form of Go's compiler, with the line relative to the start of the caller.
+// pgoCall is a call in the form of Go's compiler. The line is relative to the caller's first line.
 type pgoCall struct {
 	caller, callee string
 	offset         int64
 }
 
-// eachCall calls visit once for each call of a stack that Go's compiler uses: the calls in the two innermost locations. See
-// FromPProf in Go's cmd/internal/pgo, and NewGraph in internal/profile.
+// eachCall calls visit once for each call of a stack that Go's compiler uses. These are the calls in the two innermost
+// locations. See FromPProf in Go's cmd/internal/pgo, and NewGraph in internal/profile.
 func eachCall(locations []*pprof.Location, visit func(pgoCall)) {
 	type place struct {
 		function    string
@@ -88,7 +88,7 @@ func hotCalls(weights map[pgoCall]int64) []pgoCall {
 }
 
 // pgoAgreement returns the number of hot calls, and the share of their weight that is hot in both halves of the samples. The
-// halves are random but reproducible. They predict the agreement of two runs of half the length.
+// halves are random but reproducible. Their agreement predicts the agreement of two runs of half the length.
 func pgoAgreement(p *pprof.Profile) (calls int, agree float64) {
 	random := rand.NewPCG(1, 2)
 	all, halves := map[pgoCall]int64{}, [2]map[pgoCall]int64{{}, {}}

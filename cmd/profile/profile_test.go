@@ -106,7 +106,7 @@ func TestFlagsForIG(t *testing.T) {
 	require.NotContains(t, args, "--verify-image=false", "somebody else's image is verified")
 }
 
-// A short run samples more often than the gadget's default, if the gadget samples by time.
+// TestFrequency requires that a short run samples more often than the gadget's default, if the gadget samples by time.
 func TestFrequency(t *testing.T) {
 	hertz := func(args, name string) (int, error) {
 		o, err := parseProfile(strings.Fields(args))
@@ -144,7 +144,7 @@ func TestChildren(t *testing.T) {
 	require.Contains(t, o.target.list, os.Getpid())
 }
 
-// TestCPUTime: a process's CPU time includes user and system time.
+// TestCPUTime requires that a process's CPU time includes user and system time.
 func TestCPUTime(t *testing.T) {
 	used := func() (sum, system time.Duration) {
 		var of syscall.Rusage
@@ -161,12 +161,13 @@ func TestCPUTime(t *testing.T) {
 	require.Len(t, read.own, 1)
 	got := read.own[os.Getpid()]
 	after, _ := used()
-	const rounding = 20 * time.Millisecond // a tick each for user and system time
+	const rounding = 20 * time.Millisecond // one tick each for user and system time
 	require.GreaterOrEqual(t, got, before-rounding)
 	require.LessOrEqual(t, got, after+rounding)
 }
 
-// TestOthersBelow: a shell's child processes use the CPU time and are not sampled. The output says how much they used.
+// TestOthersBelow runs a shell whose child processes use the CPU time and are not sampled. The output must say how much time
+// they used.
 func TestOthersBelow(t *testing.T) {
 	const work = `i=0; while [ $i -lt 100000 ]; do i=$((i+1)); done`
 	shell := exec.Command("sh", "-c", `read a; sh -c 'read a; sh -c "$0"; echo done; read a' "$0"; :`, work)
@@ -273,7 +274,7 @@ func TestWhyThereIsNothing(t *testing.T) {
 	require.ErrorContains(t, r.nothing(), "ig exited early: allocator: the run ends: too dear")
 }
 
-// ig refuses an import while another program changes its images, so the import is repeated.
+// ig refuses an import while another program changes the images, so the import must be repeated.
 func TestImportIsRepeated(t *testing.T) {
 	dir := t.TempDir()
 	ig := filepath.Join(dir, "ig")
@@ -287,7 +288,7 @@ func TestImportIsRepeated(t *testing.T) {
 	require.ErrorContains(t, i.importImage(t.Context(), gadget{archive: "cpu.tar"}), "importing the gadget from cpu.tar: exit status 1\nError: importing images: no such file")
 }
 
-// writeArchive writes an image's archive that has only an index.
+// writeArchive writes an OCI archive that contains only an index.
 func writeArchive(t *testing.T, file, index string) {
 	t.Helper()
 	f, err := os.Create(file)
@@ -338,7 +339,7 @@ func TestChoiceOfGadget(t *testing.T) {
 	require.ErrorContains(t, err, "no index.json")
 }
 
-// writeResult writes a result in which a function was sampled n times, at 100 Hz in 10 s.
+// writeResult writes a result of 10 s at 100 Hz, in which a function was sampled n times.
 func writeResult(t *testing.T, function string, n int64, info *runInfo) string {
 	t.Helper()
 	dir := t.TempDir()
@@ -409,7 +410,7 @@ func TestDiff(t *testing.T) {
 	require.ErrorContains(t, runDiff([]string{before, empty}, &out), "has no samples")
 }
 
-// A program that was renamed between two builds has one root in the flame graph.
+// TestDiffOfRenamedProgram requires that a program that was renamed between two builds has one root in the flame graph.
 func TestDiffOfRenamedProgram(t *testing.T) {
 	side := func(program string, names ...string) report.Side {
 		var samples []receiver.Sample
@@ -433,7 +434,7 @@ func TestDiffOfRenamedProgram(t *testing.T) {
 	require.Equal(t, "a", report.Program(oneRoot([2]report.Side{several, side("c", "x")})[0].Samples[0]))
 }
 
-// diff and open accept all formats of profiles.
+// TestInputs requires that diff and open accept all formats of profiles.
 func TestInputs(t *testing.T) {
 	jsonl := filepath.Join(writeResult(t, "parse", 500, nil), samplesFile)
 	requests, _, err := read(jsonl)
@@ -624,7 +625,7 @@ func TestRemarks(t *testing.T) {
 	require.Contains(t, lines[0], "--sample-bytes=524288")
 }
 
-// TestRemarkOnBriefProcesses: a compiler's processes end before their program's name can be read.
+// TestRemarkOnBriefProcesses profiles a compiler, whose processes exit before their program's name can be read.
 func TestRemarkOnBriefProcesses(t *testing.T) {
 	sample := func(n int64, attributes map[string]string, stack ...receiver.Frame) receiver.Sample {
 		return receiver.Sample{Unit: "count", Values: []int64{n}, Service: "host", Attributes: attributes, Stack: stack}
@@ -645,7 +646,7 @@ func TestRemarkOnBriefProcesses(t *testing.T) {
 	require.Empty(t, r.remarks(samples), "another gadget need not have processes")
 }
 
-// Remarks suggest no gadget that shows something else, and none that cannot run here.
+// Remarks must not suggest a gadget that shows something else or cannot run on this machine.
 func TestRemarksAreOfTheGadget(t *testing.T) {
 	native := receiver.Frame{Name: "work", Type: "native"}
 	lone := []receiver.Sample{{Unit: "count", Values: []int64{90}, Stack: []receiver.Frame{native}}}
@@ -684,7 +685,7 @@ func TestRemarksAreOfTheGadget(t *testing.T) {
 	require.Len(t, r.unseen(of("cpython", "jvm", "v8js", "go", "jvm")), 4, "each language once")
 }
 
-// A program that the Go compiler built is recognized even without a sample from it.
+// TestIsGo requires that a Go program is recognized even without a sample.
 func TestIsGo(t *testing.T) {
 	other := exec.CommandContext(t.Context(), "sleep", "60")
 	require.NoError(t, other.Start())
@@ -696,7 +697,7 @@ func TestIsGo(t *testing.T) {
 	require.Len(t, r.unseen(nil), 1)
 }
 
-// Remarks on data that a gadget does not see come before the tables.
+// TestUnseenLeads requires that remarks on data that a gadget does not see come before the tables.
 func TestUnseenLeads(t *testing.T) {
 	r := sampled(t, options{target: target{comm: "shop"}}, request(receiver.Sample{Type: "alloc_space", Unit: "bytes", PeriodType: "space", PeriodUnit: "bytes", Period: 1, Values: []int64{9},
 		Stack: []receiver.Frame{{Name: "take", Type: "cpython", File: "/srv/shop.py"}}}))
@@ -707,7 +708,7 @@ func TestUnseenLeads(t *testing.T) {
 	require.Contains(t, out.String(), "flame graph of bytes allocated: open it in a browser")
 }
 
-// On a full disk, the files are missing, but the tables are printed.
+// On a full disk, the files are missing, but the tables must be printed.
 func TestTableWithoutPage(t *testing.T) {
 	r := sampled(t, options{target: target{list: []int{os.Getpid()}}}, request(timed(5, receiver.Frame{Name: "work", Type: "native"})))
 	for _, file := range []string{pageFile, runFile} {
@@ -734,7 +735,7 @@ func TestProgress(t *testing.T) {
 	require.False(t, log.gadgetStarted().IsZero())
 }
 
-// Frames that stand for missing parts are explained below their table.
+// TestMarksAreExplained requires that frames for missing parts are explained below their table.
 func TestMarksAreExplained(t *testing.T) {
 	mark := receiver.Frame{Name: "[truncated]"}
 	r := sampled(t, options{target: target{list: []int{os.Getpid()}}}, request(timed(5, receiver.Frame{Name: "work", Type: "native"}, mark)))
@@ -744,7 +745,7 @@ func TestMarksAreExplained(t *testing.T) {
 	require.NotContains(t, out.String(), "[incomplete]:")
 }
 
-// ig takes seconds to start. They do not count as sampled time.
+// ig takes seconds to start. This time must not count as sampled time.
 func TestStartedIsTheFirstSample(t *testing.T) {
 	run := runInfo{Started: time.Unix(100, 0), Seconds: 30}
 	at := func(start, end int64) receiver.Sample {
@@ -758,7 +759,7 @@ func TestStartedIsTheFirstSample(t *testing.T) {
 	require.Equal(t, run.Started, firstSample(nil, run))
 }
 
-// The first table, flame graph and difference show amounts, not counts.
+// TestByWeight requires that the first table, flame graph and difference show amounts, not counts.
 func TestByWeight(t *testing.T) {
 	of := func(typ, unit string) receiver.Sample { return receiver.Sample{Type: typ, Unit: unit} }
 	types, byType := byWeight([]receiver.Sample{of("alloc_objects", "count"), of("alloc_space", "bytes"), of("alloc_objects", "count")})

@@ -14,10 +14,11 @@ import (
 // remarkable is the smallest share of the samples that is worth a remark.
 const remarkable = 0.1
 
-// fewSamples is the smallest number of samples with meaningful shares: with ten, a share of 50 % is off by 26 points.
+// fewSamples is the smallest number of samples with meaningful shares. With ten samples, a share of 50 % has an error of 26
+// percentage points.
 const fewSamples = 10
 
-// instead explains how to show the missing data, or why that is impossible.
+// instead explains how to show the missing data, or why this is impossible.
 func (r *result) instead() string {
 	whole, why := unwound(r.log)
 	switch {
@@ -46,7 +47,7 @@ func (r *result) interpreter() string {
 	return ""
 }
 
-// runtimes has the languages with memory or waits that a gadget does not see: their frame types and the prefixes of program
+// runtimes lists the languages with memory or waits that a gadget does not see. Each has a frame type and a prefix of program
 // names.
 var runtimes = []struct{ frames, program string }{{"go", ""}, {"jvm", "java"}, {"cpython", "python"}, {"v8js", "node"}}
 
@@ -105,7 +106,7 @@ func (r *result) lookAtLess() string {
 	return "choose fewer processes"
 }
 
-// plainUnits replaces ig's words for amounts by those of the tables.
+// plainUnits replaces ig's units with the units of the tables.
 var plainUnits = strings.NewReplacer("(0.0 %", "(<0.1 %", " of the nanoseconds)", " of the time)", " of the count)", ")")
 
 // remarks returns notes about missing data.
@@ -168,7 +169,7 @@ func (r *result) remarks(samples []receiver.Sample) []string {
 	}
 	if share, which := notUnwound(r.log); share >= remarkable {
 		of := ""
-		if len(r.opts.target.list) > 1 { // several PIDs filter only the gadget's rows, so its counts include all processes
+		if len(r.opts.target.list) > 1 { // several PIDs filter only rows, so the gadget's counts include all processes
 			of = " of all events on this machine"
 		}
 		lines = append(lines, fmt.Sprintf("%.0f %%%s have stacks collected with frame pointers, which can lack callers: %s", 100*share, of, report.Shown(plainUnits.Replace(which), 1024)))

@@ -80,7 +80,7 @@ func pageName(i int) string {
 	return fmt.Sprintf("flamegraph-%d.html", i+1)
 }
 
-// pageOf returns the flame graph page for the samples of one type.
+// pageOf returns the flame graph page for one type's samples.
 func pageOf(t receiver.Type, samples []receiver.Sample, run runInfo, interpreters bool) flamepage.Page {
 	subtitle := run.Started.Format(time.DateTime + " MST")
 	if run.Seconds > 0 {
@@ -124,18 +124,18 @@ func waits(t receiver.Type) bool {
 	return strings.HasPrefix(t.Type, "off_cpu") || strings.HasPrefix(t.Type, "offcpu") || strings.HasPrefix(t.PeriodType, "off_cpu") || forLocks(t)
 }
 
-// byOwn reports whether a type is counted by the program's own functions. By leaf, the system's functions would always come
-// first.
+// byOwn reports whether a type's table is sorted by the program's own functions. If it were sorted by leaf, the system's
+// functions would always come first.
 func byOwn(t receiver.Type) bool { return waits(t) || forMemory(t) || t.Type == "page_faults" }
 
-// forMemory reports whether a type measures an allocator's memory, as named in Go's heap profiles.
+// forMemory reports whether a type measures an allocator's memory. The types' names are the same as in Go's heap profiles.
 func forMemory(t receiver.Type) bool { return memoryTitles[t.Type] != "" && t.PeriodType == "space" }
 
 var memoryTitles = map[string]string{
 	"alloc_objects": "allocations", "alloc_space": "bytes allocated", "inuse_objects": "objects in use", "inuse_space": "bytes in use",
 }
 
-// forLocks reports whether a type measures waits for locks, as named in Go's mutex profiles.
+// forLocks reports whether a type measures waits for locks. The type's name is the same as in Go's mutex profiles.
 func forLocks(t receiver.Type) bool { return t.PeriodType == "contentions" }
 
 // title returns a type's title.
@@ -215,7 +215,7 @@ func (r *result) table(out io.Writer, t receiver.Type, samples []receiver.Sample
 	return nil
 }
 
-// width returns the width of a terminal in columns, or 0 for other outputs.
+// width returns a terminal's width in columns, or 0 for other outputs.
 func width(out io.Writer) int {
 	f, ok := out.(*os.File)
 	if !ok {
@@ -228,7 +228,7 @@ func width(out io.Writer) int {
 	return int(size.Col)
 }
 
-// marks has the frames in brackets that stand for missing parts, with their meanings.
+// marks lists the frames in brackets that stand for missing parts, with their meanings.
 var marks = [][2]string{
 	{"[no stack]", "no stack was recorded"},
 	{"[lost user stack]", "only the kernel's part of the stack was recorded"},
@@ -239,7 +239,7 @@ var marks = [][2]string{
 	{"[file not known]", "no file was found for the address"},
 }
 
-// explained returns the meaning of the marks in a table's rows.
+// explained returns the meanings of the marks in a table's rows.
 func explained(rows []report.Row) []string {
 	var lines []string
 	for _, mark := range marks {
@@ -302,7 +302,7 @@ func describe(file, shows string) string {
 	return ""
 }
 
-// shellLine returns a command line with the necessary quotes for a shell.
+// shellLine returns a command line, quoted for a shell.
 func shellLine(args []string) string {
 	quoted := make([]string, len(args))
 	for i, arg := range args {

@@ -8,7 +8,7 @@ import (
 	"time"
 )
 
-// The names of the files in a result's folder.
+// These are the names of the files in a result's folder.
 const (
 	runFile     = "run.json"
 	samplesFile = "profiles.jsonl"

@@ -21,13 +21,13 @@ import (
 )
 
 const (
-	// sendEvery is the interval of ig's requests. It gives ig time to read programs' files: samples that are sent too early lack
-	// names.
+	// sendEvery is the interval between ig's requests. It gives ig time to read programs' files, because samples that are sent
+	// too early lack names.
 	sendEvery = 10 * time.Second
 	// tellEvery is the time between two progress messages.
 	tellEvery = 2 * time.Second
-	// startTime limits the start of the gadget and the unwinder, which takes minutes if a hundred threads compete for a CPU.
-	// endTime limits the end.
+	// startTime limits how long the gadget and the unwinder take to start. This takes minutes if a hundred threads compete for
+	// a CPU. endTime limits how long they take to exit.
 	startTime = 5 * time.Minute
 	endTime   = time.Minute
 )
@@ -42,15 +42,15 @@ type result struct {
 	byService bool
 	// log is ig's log.
 	log string
-	// cpu is the CPU time of the processes of --pid while the gadget sampled, and below that of their other descendants. gone
-	// reports that all processes of --pid have ended.
+	// cpu is the CPU time of the processes of --pid while the gadget sampled. below is the CPU time of their other descendants.
+	// gone reports that all processes of --pid have exited.
 	cpu, below time.Duration
 	gone       bool
-	// early reports that ig ended too early.
+	// early reports that ig exited too early.
 	early bool
 	// began is when the gadget began to sample, or zero.
 	began time.Time
-	// unwritten is the error of writing files, as on a full disk.
+	// unwritten is the error of writing files, for example on a full disk.
 	unwritten error
 }
 
@@ -108,8 +108,8 @@ func (r *result) write() {
 	r.unwritten = errors.Join(r.unwritten, r.rcv.Close())
 }
 
-// firstSample returns the time of the first sample, or the start of its profile. For a state, which has only an end time, it is
-// computed from that. Without samples, it is the start of ig.
+// firstSample returns the time of the first sample, or the start of its profile. A state has only an end time, from which the
+// start is computed. Without samples, firstSample returns when ig started.
 func firstSample(samples []receiver.Sample, run runInfo) time.Time {
 	first, last := time.Time{}, time.Time{}
 	for _, s := range samples {
@@ -154,11 +154,11 @@ func igArgs(opts options, g gadget, endpoint string) []string {
 	return append(append(args, shortRun[g.name]...), opts.igFlags...)
 }
 
-// shortRun has flags for gadgets whose defaults give too few samples in a short run. The user's flags come later and override
-// them.
+// shortRun contains flags for gadgets whose defaults give too few samples in a short run. The user's flags come later and
+// override these.
 var shortRun = map[string][]string{"profile_alloc": {"--sample-bytes=32768"}}
 
-// sample runs ig until its time is over or ctx ends, which is not an error. It sets the log.
+// sample runs ig until the run's time is over or ctx ends. Neither is an error. It sets the log.
 func (r *result) sample(ctx context.Context, out io.Writer) (interrupted bool, err error) {
 	limit := startTime + r.opts.time + endTime
 	limited, cancel := context.WithTimeout(ctx, limit)
@@ -168,7 +168,7 @@ func (r *result) sample(ctx context.Context, out io.Writer) (interrupted bool, e
 	cmd := igrun.Command(limited, r.opts.install.ig, args...)
 	log := newLog()
 	cmd.Stdout, cmd.Stderr = log, log
-	// A new process group, so that ig gets the terminal's interrupt only once, by ctx.
+	// In a new process group, ig does not get the terminal's interrupt. It gets only the signal that ctx triggers.
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
 	if err := cmd.Start(); err != nil {
 		return false, fmt.Errorf("starting ig: %w", err)
@@ -285,7 +285,7 @@ func (r *result) nothing() error {
 	return err
 }
 
-// The counts of events by result in ig's last lines.
+// These match counts of events, by result, in ig's last lines.
 var (
 	ofOtherKinds  = regexp.MustCompile(`\b(\d+) of other kinds\b`)
 	sampledEvents = regexp.MustCompile(`\bcaptures: \d+ events, (\d+) sampled:`)
@@ -302,7 +302,7 @@ func counted(what *regexp.Regexp, log string) int {
 	return n
 }
 
-// warnings returns the last ten warnings of ig's log. Warnings about containers are included only if one was chosen.
+// warnings returns the last ten warnings of ig's log. It includes warnings about containers only if a container was selected.
 func warnings(log string, containers bool) string {
 	var lines []string
 	for s := bufio.NewScanner(strings.NewReader(log)); s.Scan(); {
@@ -336,10 +336,10 @@ func lastFailure(log string) string {
 	return said
 }
 
-// framePointers matches the line in ig's log with the reason for stacks by frame pointers.
+// framePointers matches the log line with the reason why ig uses frame pointers.
 var framePointers = regexp.MustCompile(`msg=("unwind: stacks are taken by frame pointers: (?:[^"\\]|\\.)*")`)
 
-// unwound returns whether the run's stacks are whole, and if not, the reason.
+// unwound reports whether the run's stacks are whole. If they are not, it returns the reason.
 func unwound(log string) (whole bool, why string) {
 	if m := framePointers.FindStringSubmatch(log); m != nil {
 		said, err := strconv.Unquote(m[1])
@@ -351,7 +351,7 @@ func unwound(log string) (whole bool, why string) {
 	return strings.Contains(log, "unwind: stacks are whole"), ""
 }
 
-// unwoundShare matches the share of unwound events in ig's last lines, and the results of the others.
+// unwoundShare matches the share of unwound events in ig's last lines, and the results of other events.
 var unwoundShare = regexp.MustCompile(`msg="unwind: \d+ events sampled, \d+ unwound \(([\d.]+) % [^)]*\), ([^";]*)`)
 
 // notUnwound returns the share of sampled events without a whole stack, and describes these events.

@@ -45,7 +45,7 @@ func (t target) check() error {
 // all reports whether the target is all processes.
 func (t target) all() bool { return len(t.list) == 0 && t.comm == "" && t.container == "" }
 
-// one returns the only chosen PID, or 0.
+// one returns the only selected PID, or 0.
 func (t target) one() int {
 	if len(t.list) == 1 {
 		return t.list[0]
@@ -53,7 +53,7 @@ func (t target) one() int {
 	return 0
 }
 
-// numbers lists at most most of the chosen PIDs, and counts the others.
+// numbers lists the selected PIDs, but no more than most. It counts the others.
 func (t target) numbers(most int) string {
 	var words []string
 	for i, pid := range t.list {
@@ -79,7 +79,7 @@ func parents() map[int]int {
 		}
 		stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
 		if err != nil {
-			continue // the process has ended
+			continue // the process has exited
 		}
 		// Field 4 of proc_pid_stat(5), after the name.
 		if fields := strings.Fields(string(stat[bytes.LastIndexByte(stat, ')')+1:])); len(fields) > 1 {
@@ -104,12 +104,12 @@ func withChildren(pids []int, parents map[int]int) []int {
 	return pids
 }
 
-// goNote is the type and the name of the note with Go's build ID.
+// goNote is the type and name of the ELF note that contains Go's build ID.
 const goNote = "\x04\x00\x00\x00Go\x00\x00"
 
-// isGo reports whether a process runs a program built by Go. Linkers put the note with Go's build ID into the file's first 4 KiB.
-// The file can be hostile, so they are searched without parsing: at worst, a remark is wrong. It does not recognize a program
-// with an empty build ID.
+// isGo reports whether a process runs a program built by Go. Linkers put the note with Go's build ID into the file's first 4
+// KiB. The file can be hostile, so isGo searches these bytes without parsing. At worst, a remark is wrong. isGo does not
+// recognize a program with an empty build ID.
 func isGo(pid int) bool {
 	f, err := os.Open(fmt.Sprintf("/proc/%d/exe", pid))
 	if err != nil {
@@ -159,7 +159,7 @@ func (t target) fileName() string {
 	}, name)
 }
 
-// igFlags returns the flags of "ig run" that choose the target.
+// igFlags returns the flags of "ig run" that select the target.
 func (t target) igFlags() []string {
 	switch {
 	case len(t.list) == 1:
@@ -174,8 +174,8 @@ func (t target) igFlags() []string {
 	return []string{"--host"}
 }
 
-// exists returns an error if there is certainly nothing to sample. A program that does not run may still start later. igFlags can
-// name another socket of a container runtime.
+// exists returns an error if there is certainly nothing to sample. A program that does not run can still start later. igFlags
+// can name another socket of a container runtime.
 func (t target) exists(igFlags []string) error {
 	if t.container != "" && !slices.ContainsFunc(igFlags, func(f string) bool { return strings.Contains(f, "-socketpath") }) {
 		if why := noRuntime(runtimeSockets); why != "" {
@@ -208,7 +208,7 @@ func processExists(pid int) error {
 	return nil
 }
 
-// runtimeSockets has the sockets of container runtimes.
+// runtimeSockets lists the sockets of container runtimes.
 var runtimeSockets = []string{
 	"/run/docker.sock", "/run/containerd/containerd.sock", "/run/k3s/containerd/containerd.sock", "/run/crio/crio.sock", "/run/podman/podman.sock",
 }

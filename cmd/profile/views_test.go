@@ -108,7 +108,7 @@ func request(samples ...receiver.Sample) *collectorpb.ExportProfilesServiceReque
 	}}}
 }
 
-// shown has a function's percentages in a view.
+// shown holds a function's percentages in a view.
 type shown struct{ self, total string }
 
 func percent(part, all int64) string { return fmt.Sprintf("%.1f%%", 100*float64(part)/float64(all)) }
@@ -129,7 +129,7 @@ func terminal(t *testing.T, table string) map[string]shown {
 	return rows
 }
 
-// page computes the table of a page by the rules of the page's script. test/page compares the two.
+// page computes a page's table by the rules of the page's script. test/page compares the results.
 func page(t *testing.T, file string) (rows map[string]shown, own map[string]string) {
 	t.Helper()
 	html, err := os.ReadFile(file)
@@ -208,7 +208,7 @@ func goTool(t *testing.T, file string) map[string]shown {
 	return rows
 }
 
-// sampled returns a result with these options that has received requests, like a run's.
+// sampled returns the result of a run with these options that received these requests.
 func sampled(t *testing.T, opts options, requests ...*collectorpb.ExportProfilesServiceRequest) *result {
 	t.Helper()
 	opts.dir, opts.rows = t.TempDir(), 100
@@ -230,8 +230,8 @@ func sampled(t *testing.T, opts options, requests ...*collectorpb.ExportProfiles
 	return &result{opts: opts, rcv: rcv, run: runInfo{Target: "process 7 (shop)", Seconds: opts.time.Seconds(), Started: time.Unix(1_700_000_000, 0)}}
 }
 
-// TestTableOfMany: a table of a busy machine says which share its largest functions have, and what a file's name in brackets
-// means.
+// TestTableOfMany requires that a busy machine's table says which share the largest functions have, and explains a file's name
+// in brackets.
 func TestTableOfMany(t *testing.T) {
 	stripped := receiver.Frame{Type: "native", Mapping: "/usr/libexec/cc1", Address: 7}
 	samples := []receiver.Sample{timed(4, stripped)}
@@ -253,7 +253,7 @@ func TestTableOfMany(t *testing.T) {
 	require.NotContains(t, out.String(), "[cc1]: functions in a file", "a workload can call a function so")
 }
 
-// TestFewSamples: with few samples, the output says so, and suggests a gadget that shows more.
+// TestFewSamples requires that, with few samples, the output says so and suggests a gadget that shows more.
 func TestFewSamples(t *testing.T) {
 	for n, few := range map[int64]bool{1: true, 9: true, 10: false} {
 		r := sampled(t, options{target: target{list: []int{os.Getpid()}}}, request(timed(n, receiver.Frame{Name: "work", Type: "native"})))
@@ -272,7 +272,7 @@ func timed(n int64, leafFirst ...receiver.Frame) receiver.Sample {
 	return receiver.Sample{Type: "samples", Unit: "count", PeriodType: "cpu", PeriodUnit: "nanoseconds", Period: 10_000_000, Values: []int64{n}, Stack: leafFirst}
 }
 
-// pythonLoad returns 10 s of a Python program. CPython's own functions are the leaves of most samples.
+// pythonLoad returns samples of a Python program for 10 s. CPython's own functions are the leaves of most samples.
 func pythonLoad() []receiver.Sample {
 	eval := receiver.Frame{Name: "_PyEval_EvalFrameDefault", Type: "native", Mapping: "/usr/bin/python3.11"}
 	add := receiver.Frame{Name: "long_add", Type: "native", Mapping: "/usr/bin/python3.11"}
@@ -287,7 +287,7 @@ func pythonLoad() []receiver.Sample {
 	}
 }
 
-// TestViewsAgree: the tables of the terminal, the page and pprof have the same self and total.
+// TestViewsAgree requires that the tables of the terminal, the page and pprof have the same self and total values.
 func TestViewsAgree(t *testing.T) {
 	want := map[string]shown{
 		"score_items": {"67.0%", "67.0%"}, "sort_items": {"28.0%", "33.0%"}, "memset": {"5.0%", "5.0%"}, "<module>": {"0.0%", "100.0%"},
@@ -315,7 +315,7 @@ func TestViewsAgree(t *testing.T) {
 	}
 }
 
-// TestViewsAgreeOnOwn: for waits, the tables are sorted by the program's own functions.
+// TestViewsAgreeOnOwn requires that, for waits, the tables are sorted by the program's own functions.
 func TestViewsAgreeOnOwn(t *testing.T) {
 	libc := receiver.Frame{Name: "recv", Type: "native", Mapping: "/usr/lib/libc.so.6"}
 	ask := receiver.Frame{Name: "ask_stock", Type: "native", Mapping: "/srv/shop"}
@@ -342,7 +342,7 @@ func TestViewsAgreeOnOwn(t *testing.T) {
 	require.Equal(t, rows, pprofs)
 }
 
-// The output says if no function of the program itself is in the stacks.
+// The output must say if the stacks contain no function of the program itself.
 func TestNoFunctionOfItsOwn(t *testing.T) {
 	recv := receiver.Frame{Name: "recv", Type: "native", Mapping: "/usr/lib/libc.so.6"}
 	lost := receiver.Sample{Type: "off_cpu", Unit: "nanoseconds", PeriodType: "off_cpu", PeriodUnit: "nanoseconds", Period: 1, Values: []int64{3e9}, Stack: []receiver.Frame{recv}}

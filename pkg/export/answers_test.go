@@ -149,7 +149,7 @@ func TestResourceExhausted(t *testing.T) {
 	})
 }
 
-// Both transports return the wait that the receiver requested, bounded to minutes. See TestShutdownRespectsTheReceiver.
+// Both transports return the wait that the receiver requested, limited to minutes. See TestShutdownRespectsTheReceiver.
 func TestAskedToWait(t *testing.T) {
 	for transport, endpoint := range map[string]string{
 		config.TransportGRPC: recvtest.StartGRPC(t, recvtest.GRPCConfig{Answer: always(nil, withRetryInfo(t, codes.Unavailable, 200*365*24*time.Hour))}).Addr,

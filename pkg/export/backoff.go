@@ -8,7 +8,7 @@ import (
 	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/config"
 )
 
-// backoffState computes the increasing wait of one message, or of the receiver as a whole. Its zero value is ready for use.
+// backoffState computes the increasing wait of one message, or of the receiver as a whole. The zero value is ready to use.
 type backoffState struct{ b *backoff.ExponentialBackOff }
 
 // next returns the wait after one more failure.
@@ -26,7 +26,7 @@ func (s *backoffState) next(cfg config.Retry) time.Duration {
 	return s.b.NextBackOff()
 }
 
-// gate blocks all sends while the receiver fails, so that a full queue does not flood the receiver. Any response that does not
+// gate blocks all sends while the receiver fails. Otherwise, a full queue would flood the receiver. Any response that does not
 // request a retry opens the gate.
 type gate struct {
 	until time.Time

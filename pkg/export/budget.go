@@ -4,7 +4,7 @@ import (
 	"container/list"
 )
 
-// budget bounds the bytes of a set of entries and chooses the entries to evict. It evicts the oldest entries of the owner with
+// budget limits the bytes of a set of entries, and chooses entries to evict. It chooses the oldest entries of the owner with
 // the most evictable bytes. So an owner with many bytes cannot displace other owners. Entries in flight count but cannot be
 // evicted.
 type budget struct {
@@ -17,7 +17,7 @@ type budget struct {
 // owner is one owner's share of a budget.
 type owner struct {
 	bytes   int64     // of the evictable entries
-	entries list.List // of *entry, the oldest first, including those in flight
+	entries list.List // of *entry, oldest first, including entries in flight
 }
 
 func newBudget(bound int64) *budget {
@@ -102,7 +102,8 @@ func (o *owner) oldest() *entry {
 	return place.Value.(*entry)
 }
 
-// each visits all entries, including those in flight, the oldest first within an owner. visit may release its entry.
+// each visits all entries, including entries in flight. Within an owner, it visits the oldest first. visit may release its
+// entry.
 func (b *budget) each(visit func(*entry)) {
 	for _, o := range b.owners {
 		for place := o.entries.Front(); place != nil; {

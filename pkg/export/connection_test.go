@@ -77,7 +77,7 @@ func TestResetInMidMessage(t *testing.T) {
 	})
 }
 
-// A receiver that restarts at the same address gets everything, the oldest first.
+// A receiver that restarts at the same address must get all messages, oldest first.
 func TestReceiverRestarts(t *testing.T) {
 	r := recvtest.StartGRPC(t, recvtest.GRPCConfig{})
 	cfg := settings(config.TransportGRPC, r.Addr)
@@ -100,7 +100,7 @@ func TestReceiverRestarts(t *testing.T) {
 	require.LessOrEqual(t, strings.Count(logs.String(), "sending failed, retrying"), 2, "one line a minute")
 }
 
-// muteListener makes the first connection discard what the server writes after requests have begun, like a crashed machine.
+// muteListener simulates a crashed machine. Once requests have begun, the first connection discards the server's output.
 type muteListener struct {
 	net.Listener
 	conns atomic.Int64

@@ -24,8 +24,8 @@ func (e *Exporter) work() {
 	}
 }
 
-// next waits for an entry that may be sent now, takes it out of the queue and marks it as in flight. The body is nil if it is on
-// disk. The entry is nil if the exporter has stopped.
+// next waits for an entry that can be sent now, removes it from the queue, and marks it as in flight. The body is nil if it is
+// on disk. The entry is nil if the exporter has stopped.
 func (e *Exporter) next() (*entry, []byte) {
 	timer := time.NewTimer(time.Hour)
 	defer timer.Stop()
@@ -138,8 +138,9 @@ func (e *Exporter) dropUnreadable(en *entry, err error) {
 	e.log.errorf(string(r), "dropped: a message in the storage folder %s cannot be read: %v%s", e.store.Dir, err, stays)
 }
 
-// settle counts an attempt. Then it removes the entry, or queues it for the next attempt (again). reason is empty unless the
-// entry was dropped. again is also true if a Shutdown has abandoned the entry meanwhile. The caller holds mu.
+// settle counts an attempt. Then it removes the entry, or queues it for the next attempt and returns again as true. reason is
+// empty unless the entry was dropped. again is also true if a Shutdown abandoned the entry during the attempt. The caller holds
+// mu.
 func (e *Exporter) settle(en *entry, out attempt.Outcome, started time.Time, size int64) (reason Reason, again bool) {
 	if !clearInFlight(en) {
 		return "", true
@@ -190,7 +191,7 @@ func (e *Exporter) settle(en *entry, out attempt.Outcome, started time.Time, siz
 	return reason, false
 }
 
-// endOutage opens the gate after an outage and wakes the workers. The caller holds mu.
+// endOutage opens the gate and wakes the workers. The caller holds mu.
 func (e *Exporter) endOutage(now time.Time) {
 	if !e.gate.failing() {
 		return

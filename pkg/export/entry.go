@@ -5,12 +5,12 @@ import (
 	"time"
 )
 
-// entryOverhead is the memory for a held message besides its body. These bytes count towards the queue's size, which bounds a
-// flood of tiny messages.
+// entryOverhead is the memory that a held message needs in addition to its body. It counts towards the queue's size, so the
+// queue also limits many tiny messages.
 const entryOverhead = 512
 
-// entry is a message that the exporter holds. Exporter.mu guards all fields except Message, seq and size. Body is nil while it is
-// only on disk.
+// entry is a message that the exporter holds. Exporter.mu guards all fields except Message, seq and size. Body is nil while the
+// body is only on disk.
 type entry struct {
 	Message
 	seq  uint64 // order of arrival; with storage, the name of its file

@@ -26,14 +26,14 @@ const (
 	stopGrace = 2 * time.Second
 )
 
-// Options are an exporter's inputs besides its settings. The zero value works.
+// Options contains an exporter's inputs that are not settings. The zero value is valid.
 type Options struct {
 	Logger    logrus.FieldLogger // nil: logrus' standard logger
 	Observer  Observer
 	Now       func() time.Time // the clock for the age of data; nil: time.Now
 	UserAgent string           // empty: ig-otel-profiles
-	// Patient makes New return at once. The exporter then retries to open its files (certificates, secrets, the storage folder),
-	// and holds messages in memory meanwhile. See Opened.
+	// Patient makes New return at once. The exporter then keeps trying to open its files (certificates, secrets, the storage
+	// folder). Until then, it holds messages in memory. See Opened.
 	Patient bool
 }
 

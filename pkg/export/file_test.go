@@ -122,7 +122,7 @@ func TestJSONLinesAsTheCollectorReadsThem(t *testing.T) {
 	}
 }
 
-// protobuf's own JSON reader agrees, except where OTLP's JSON differs.
+// protobuf's own JSON reader must agree, except where OTLP's JSON differs.
 func TestJSONAgainstProtobuf(t *testing.T) {
 	req := request("app", 0)
 	values := []*commonpb.AnyValue{
@@ -287,7 +287,7 @@ func TestPprofOfSeveralTypes(t *testing.T) {
 	require.Equal(t, []int64{3, 2}, p.Sample[0].Value, "timestamps alone count one each")
 }
 
-// FuzzFileFormats reads any bytes as a request. It expects an error or a valid record.
+// FuzzFileFormats encodes any bytes as a request. The result must be an error or a valid record.
 func FuzzFileFormats(f *testing.F) {
 	body, err := proto.Marshal(request("app", 0))
 	require.NoError(f, err)
@@ -339,7 +339,7 @@ func TestRotation(t *testing.T) {
 	}
 }
 
-// Standard output is a link that is followed.
+// Standard output is a symbolic link that the exporter must follow.
 func TestToStandardOutput(t *testing.T) {
 	r, w, err := os.Pipe()
 	require.NoError(t, err)
@@ -395,7 +395,7 @@ func TestLeftoversOfPprofFilesAreRemoved(t *testing.T) {
 	}
 }
 
-// Old pprof files are removed by their total size. Their number is only bounded by a setting.
+// Old pprof files are removed by their total size. Only a setting limits their number.
 func TestPprofFilesAreBoundedInTotal(t *testing.T) {
 	cfg := toFile(t, "pprof")
 	cfg.Rotation = config.Rotation{MaxMegabytes: 1, MaxTotalMegabytes: 2}

@@ -23,7 +23,7 @@ import (
 	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/export/wire"
 )
 
-// Another program may rotate the file, too.
+// Another program can also rotate the file.
 func TestFileMovedAway(t *testing.T) {
 	cfg := toFile(t, "otlp-json")
 	e, _ := open(t, cfg)
@@ -38,7 +38,7 @@ func TestFileMovedAway(t *testing.T) {
 	require.Contains(t, string(data), `"two"`)
 }
 
-// A folder that is missing for a while causes no loss.
+// TestFileThatCannotBeWritten requires that a temporarily missing folder causes no loss.
 func TestFileThatCannotBeWritten(t *testing.T) {
 	cfg := toFile(t, "otlp-json")
 	e, logs := open(t, cfg)
@@ -53,7 +53,7 @@ func TestFileThatCannotBeWritten(t *testing.T) {
 	require.Contains(t, logs.String(), "no such file")
 }
 
-// Two exporters may write to one file without mixing their lines.
+// Two exporters must be able to write to one file without mixing their lines.
 func TestTwoWritersOfOneFile(t *testing.T) {
 	cfg := toFile(t, "otlp-json")
 	var wg sync.WaitGroup
@@ -76,8 +76,8 @@ func TestTwoWritersOfOneFile(t *testing.T) {
 	}
 }
 
-// Before a full disk, at most one request is held decoded, however many consumers the queue has. None is decoded if the target
-// cannot be opened.
+// If the disk is full, the exporter decodes one request at a time, whatever num_consumers is. It decodes no request if it
+// cannot open the target.
 func TestFileInFrontOfAFullDisk(t *testing.T) {
 	body, err := proto.Marshal(request("app", 3_000_000))
 	require.NoError(t, err)
@@ -131,7 +131,7 @@ func smallDisk(t *testing.T) string {
 	return dir
 }
 
-// An incomplete record of a killed process does not damage the records after it.
+// An incomplete record of a killed process must not damage later records.
 func TestTornRecordIsCutOff(t *testing.T) {
 	record := func(name string) []byte { return message(t, name, 100).Body }
 	for format, encode := range map[string]func([]byte) ([]byte, error){
@@ -158,7 +158,7 @@ func TestTornRecordIsCutOff(t *testing.T) {
 	}
 }
 
-// A file with other content stays as it is, and a log line says so.
+// A file with other content must stay unchanged, and a log line must say so.
 func TestForeignFileIsLeftAlone(t *testing.T) {
 	for format, content := range map[string]string{"otlp-json": "all work\nand no play", "otlp-proto": `{"resourceProfiles":[]}` + "\n"} {
 		cfg := toFile(t, format)
@@ -174,7 +174,7 @@ func TestForeignFileIsLeftAlone(t *testing.T) {
 	}
 }
 
-// A link that another user can have made is not followed. A link that the administrator made is.
+// The exporter follows a symbolic link of the administrator, but not a link that another user can have made.
 func TestLinksInTheWayOfAFile(t *testing.T) {
 	if os.Geteuid() != 0 {
 		t.Skip("only root has anything to fear")
@@ -253,7 +253,7 @@ func openPipe(t *testing.T, path string) *os.File {
 	return r
 }
 
-// A pipe that nobody reads blocks only its own exporter, until the exporter ends.
+// A pipe that nobody reads must block only its own exporter, and only until the exporter stops.
 func TestPipeThatTakesNoBytes(t *testing.T) {
 	cfg := toFile(t, "otlp-json")
 	openPipe(t, cfg.Path)
@@ -285,7 +285,7 @@ func holdsBytes(t *testing.T, path string) bool {
 	return n > 0
 }
 
-// Requests sent as JSON are decoded one at a time, like those for files.
+// Requests in JSON are decoded one at a time, like requests for files.
 func TestHTTPJSONIsEncodedOneAtATime(t *testing.T) {
 	r := recvtest.StartHTTP(t, recvtest.HTTPConfig{})
 	cfg := settings(config.TransportHTTP, r.URL)

@@ -184,7 +184,7 @@ func TestPatientExporter(t *testing.T) {
 		require.Contains(t, logs.String(), "not ready, retrying")
 		require.Contains(t, logs.String(), "ready, starting to send")
 
-		// An exporter that can never open its files can be stopped.
+		// An exporter that can never open its files must still stop.
 		cfg.Auth.BearerTokenFile += ".none"
 		e = patient(&outageSender{})
 		e.Enqueue(message(t, "lost", 0))
@@ -193,7 +193,7 @@ func TestPatientExporter(t *testing.T) {
 		require.Error(t, e.Shutdown(ctx))
 		require.Equal(t, map[Reason]int64{ReasonShutdown: 10}, balanced(t, e).Rows.Dropped)
 
-		// An exporter whose files hang blocks nobody for long.
+		// An exporter must not block its callers for long if its file system hangs.
 		answers := make(chan struct{})
 		e = prepare(cfg, Options{Logger: logs.logger()})
 		go e.run(func() (sender, error) { <-answers; return &outageSender{}, nil }, true)

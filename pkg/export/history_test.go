@@ -15,7 +15,7 @@ import (
 	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/export/history"
 )
 
-// A history takes data of any time: it neither drops nor delays it because of the clock. Its rows count as delivered.
+// A history accepts data of any time. It does not drop or delay data because of the clock. Its rows count as delivered.
 func TestHistory(t *testing.T) {
 	cfg := toFile(t, config.FormatHistory)
 	cfg.Retention = config.Retention{MaxBytes: 1 << 30}
@@ -45,7 +45,7 @@ func TestHistory(t *testing.T) {
 	require.Equal(t, sent.TraceID, samples[0].TraceID)
 }
 
-// While the disk is full, the queue holds requests within its bound. Afterwards, each row is in the history or counted as
+// While the disk is full, the queue holds requests up to its limit. Afterwards, each row must be in the history or count as
 // dropped.
 func TestHistoryOnAFullDisk(t *testing.T) {
 	disk := smallDisk(t)

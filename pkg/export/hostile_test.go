@@ -25,7 +25,7 @@ import (
 	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/export/attempt"
 )
 
-// heapPeak runs f and returns the largest growth of the heap meanwhile.
+// heapPeak runs f and returns the heap's largest growth during this time.
 func heapPeak(f func()) uint64 {
 	var before, now runtime.MemStats
 	defer debug.SetGCPercent(debug.SetGCPercent(10)) // to measure live memory, not garbage
@@ -260,7 +260,7 @@ func startWithOptions(t testing.TB, cfg config.Exporter, to sender, opts Options
 	return e
 }
 
-// If the receiver blocks forever, Enqueue does not wait and memory stays within the bound.
+// If the receiver blocks forever, Enqueue must not wait, and memory must stay within its limit.
 func TestBlockedForGood(t *testing.T) {
 	s := &stuckSender{release: make(chan struct{})}
 	cfg := settings("stuck", "")
@@ -282,7 +282,7 @@ func TestBlockedForGood(t *testing.T) {
 	stop(t, e)
 }
 
-// flakySender asks for a retry, rejects, accepts and partly accepts requests in turn.
+// flakySender requests a retry, rejects, accepts and partly accepts requests, in turn.
 type flakySender struct{ n atomic.Int64 }
 
 func (s *flakySender) Send(ctx context.Context, _ Message) attempt.Outcome {
@@ -304,7 +304,7 @@ func (s *flakySender) Send(ctx context.Context, _ Message) attempt.Outcome {
 
 func (s *flakySender) Close() error { return nil }
 
-// Every row is accounted for at every moment under a load with all kinds of faults.
+// Under a load with all kinds of faults, every row must be accounted for at every moment.
 func TestEveryRowIsAccountedFor(t *testing.T) {
 	for _, storage := range []bool{false, true} {
 		t.Run(map[bool]string{false: "memory", true: "storage"}[storage], func(t *testing.T) {

@@ -19,8 +19,8 @@ const (
 )
 
 // eventLog writes an exporter's log lines, at most one line of each kind per minute, with the number of omitted lines. A
-// goroutine writes, because a logger can block on a full pipe. So callers never wait. Secrets are removed from every line, but
-// not from prefix.
+// goroutine writes, because a logger can block on a full pipe. So callers never wait. eventLog removes secrets from every line,
+// but not from prefix.
 type eventLog struct {
 	to      logrus.FieldLogger
 	prefix  string

@@ -63,7 +63,7 @@ func TestWordsAreShortQuotedAndClean(t *testing.T) {
 		"you sent s3cr3t, no?":   `"you sent [redacted], no?"`,
 		"\xff":                   "\"\uFFFD\"",
 		strings.Repeat("é", 200): `"` + strings.Repeat("é", 128) + `"`,
-		// A truncated secret must not show in part.
+		// A log line must not show a part of a truncated secret.
 		strings.Repeat("x", 253) + "s3cr3t": `"` + strings.Repeat("x", 253) + `[re"`,
 	} {
 		require.Equal(t, want, l.words(in))

@@ -43,14 +43,14 @@ func settings(transport, endpoint string) config.Exporter {
 	}
 }
 
-// capture is a logger that keeps its lines.
+// capture is a logger that stores its lines.
 type capture struct{ igtest.Buffer }
 
 func (c *capture) logger() *logrus.Logger {
 	return igtest.Logger(c)
 }
 
-// open starts an exporter, which the end of the test shuts down.
+// open starts an exporter, and shuts it down when the test ends.
 func open(t testing.TB, cfg config.Exporter) (*Exporter, *capture) {
 	t.Helper()
 	logs := &capture{}
@@ -60,12 +60,12 @@ func open(t testing.TB, cfg config.Exporter) (*Exporter, *capture) {
 	return e, logs
 }
 
-// stop shuts e down at once, which drops what it holds, and checks that all rows are accounted for.
+// stop shuts e down at once, so e drops its messages. It then checks that all rows are accounted for.
 func stop(t testing.TB, e *Exporter) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), time.Millisecond)
 	defer cancel()
-	_ = e.Shutdown(ctx) // it may hold something on purpose
+	_ = e.Shutdown(ctx) // it can hold messages on purpose
 	balanced(t, e)
 }
 

@@ -1,9 +1,9 @@
-// Package export delivers encoded profile requests. It provides a queue bounded in bytes, retries according to OTLP, and the
-// transports otlp-grpc, otlp-http and file. Its folders do not depend on it. otlp and file send, spool keeps messages across
-// restarts, wire encodes requests, and attempt describes the outcome of a send.
+// Package export delivers encoded profile requests. It provides a queue with a byte limit, retries according to OTLP, and the
+// transports otlp-grpc, otlp-http and file. Its subpackages do not depend on it. otlp and file send, spool keeps messages
+// across restarts, wire encodes requests, and attempt describes the outcome of a send.
 //
-// The package takes requests as bytes and does not decode them for the network. It accounts for every row at every moment, see
-// RowCounts.
+// The package takes requests as bytes, and does not decode them before it sends them over the network. It accounts for every
+// row at every moment, see RowCounts.
 package export
 
 import (
@@ -33,8 +33,8 @@ const (
 	ReasonCorrupt        Reason = "corrupt"          // a stored message failed its checksum
 )
 
-// beforeSend reports whether messages are dropped for this reason before any attempt. In this case, the queue is the cause, not
-// the receiver.
+// beforeSend reports whether messages are dropped for this reason before any attempt. Then the queue is the cause, not the
+// receiver.
 func (r Reason) beforeSend() bool {
 	switch r {
 	case ReasonQueueFull, ReasonStorageFull, ReasonStorageError, ReasonCorrupt:
@@ -99,7 +99,7 @@ type Stats struct {
 	CorruptFiles int64 // files in the storage folder without usable content
 }
 
-// of calls count with the counts for the message's origin.
+// of calls count with the counts of the message's origin.
 func (s *Stats) of(m *Message, count func(*OriginCounts)) {
 	if s.Origins == nil {
 		s.Origins = map[string]OriginCounts{}

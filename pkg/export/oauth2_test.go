@@ -86,7 +86,7 @@ func (s *tokenServer) count() int {
 	return s.given
 }
 
-// guarded is a receiver that accepts requests whose authorization satisfies good.
+// guarded is a receiver. It accepts requests if good returns true for their authorization.
 type guarded struct {
 	requests func() []recvtest.Request
 
@@ -134,8 +134,8 @@ func lastAuthorization(g *guarded) string {
 	return strings.Join(list[len(list)-1].Metadata.Get("authorization"), ",")
 }
 
-// A token is fetched when needed and kept while valid. After it expires or is refused, another is fetched with the current
-// secret.
+// TestOAuth2 requires that a token is fetched when it is needed, and kept while it is valid. After a token expires or is
+// refused, another is fetched with the current secret.
 func TestOAuth2(t *testing.T) {
 	for _, transport := range bothTransports {
 		t.Run(transport, func(t *testing.T) {
@@ -177,7 +177,8 @@ func TestOAuth2(t *testing.T) {
 	}
 }
 
-// A token is replaced before it expires. Fetches use the way that the server is known to accept, without trying others again.
+// A token is replaced before it expires. Later requests pass the secret in the form that the server accepted, and do not try
+// other forms again.
 func TestOAuth2SecretInTheBody(t *testing.T) {
 	ca := recvtest.NewCA(t)
 	tokens := startTokenServer(t, ca)
@@ -207,7 +208,7 @@ func TestOAuth2SecretInTheBody(t *testing.T) {
 	})
 }
 
-// A token is revoked while several requests are in flight. A late refusal of it, after a new token exists, causes no loss.
+// A token is revoked while several requests are in flight. If a refusal arrives after a new token exists, nothing must be lost.
 func TestOAuth2LateRefusal(t *testing.T) {
 	ca := recvtest.NewCA(t)
 	tokens := startTokenServer(t, ca)
@@ -299,7 +300,7 @@ func redirecting(s *tokenServer, _ *config.Exporter) {
 	}
 }
 
-// A receiver that accepts no token has wrong settings, so its refusal is not retried.
+// If a receiver has never accepted a token, the settings are wrong, so there is no retry.
 func TestOAuth2RefusedAtOnce(t *testing.T) {
 	for _, transport := range bothTransports {
 		t.Run(transport, func(t *testing.T) {

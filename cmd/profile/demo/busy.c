@@ -1,4 +1,5 @@
-// Half of its CPU time is hash_orders, 30 % sort_orders, 20 % render_invoices.
+// hash_orders takes half of the CPU time, sort_orders 30 % and render_invoices
+// 20 %.
 #include <time.h>
 
 static volatile unsigned long sink;

@@ -16,9 +16,9 @@ import (
 	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/export/trusted"
 )
 
-// appendFile appends records to one file. If a record would exceed the size limit, write first renames the file, with the time in
-// its name, and removes old files. Records are never split. A killed process can leave an incomplete record, which the next write
-// removes. All of this happens in write, without a goroutine.
+// appendFile appends records to one file. If a record would exceed the size limit, write first renames the file, with the time
+// in its name, and removes old files. Records are never split. A killed process can leave an incomplete record, which the next
+// write removes. write does all of this, without a separate goroutine.
 //
 // Several processes may append to the same file: each process locks the file while it writes. The methods are safe for concurrent
 // use.
@@ -28,7 +28,7 @@ type appendFile struct {
 	whole   recordEnd   // finds the end of the last complete record
 	problem func(error) // called with errors that do not prevent the write
 
-	patience time.Duration // how long a reader may take no bytes before problem is called
+	patience time.Duration // how long a reader can take no bytes before problem is called
 
 	mu     sync.Mutex
 	file   *os.File
@@ -138,8 +138,8 @@ func (a *appendFile) reopen() error {
 	return nil
 }
 
-// mend removes an incomplete record at the end of the file and returns the remaining size. The caller holds the file's lock, so
-// no process is still writing that record.
+// mend removes an incomplete record at the end of the file, and returns the remaining size. The caller holds the file's lock,
+// so no process is still writing this record.
 func (a *appendFile) mend() (size int64, err error) {
 	info, err := a.file.Stat()
 	if err != nil {

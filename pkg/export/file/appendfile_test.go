@@ -39,7 +39,7 @@ func TestHalfWrittenRecordIsCutOff(t *testing.T) {
 	require.Equal(t, "{whole}\n{next}\n", string(data))
 }
 
-// A slow reader gets whole records, and each of them once.
+// A slow reader must get each record once and completely.
 func TestPipeWhoseReaderRests(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "pipe")
 	require.NoError(t, unix.Mkfifo(path, 0o600))

@@ -35,7 +35,7 @@ type numberedFiles struct {
 	tidied    time.Time // last run of removeLeftovers
 }
 
-// leftoverAge is the minimum age of a leftover file. Another process may still be writing a newer file.
+// leftoverAge is the minimum age of a leftover file. Another process can still be writing a newer file.
 const leftoverAge = time.Hour
 
 const (

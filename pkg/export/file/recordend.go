@@ -7,11 +7,11 @@ import (
 	"io"
 )
 
-// recordEnd returns the end of the last complete record in a file of size bytes. from is the end of an earlier record. It returns
-// an error if the rest is not the start of a record, because another program must have written it.
+// recordEnd returns the end of the last complete record in a file of size bytes. from is the end of an earlier record. It
+// returns an error if the rest is not the start of a record. Then another program has written the rest.
 type recordEnd func(f io.ReaderAt, from, size int64) (int64, error)
 
-// maxRecord is far above the limit of every receiver.
+// maxRecord is the maximum size of a record. It is far above the limits of all receivers.
 const maxRecord = 1 << 30
 
 var errForeign = errors.New("contains data in another format: name another file, or move this one away")

@@ -44,7 +44,7 @@ type Answer struct {
 // Gap is a period without records.
 type Gap struct{ From, To time.Time }
 
-// minGap is the shortest reported gap. A gap must also be more than twice as long as the record after it.
+// minGap is the shortest reported gap. A gap must also be more than twice as long as the record that follows it.
 const minGap = 30 * time.Second
 
 type group struct {
@@ -54,7 +54,7 @@ type group struct {
 
 type sampleKey struct{ node, set, link uint32 }
 
-// amount is the sum of a key's samples: their values and their number.
+// amount holds the sum and the number of a key's samples.
 type amount struct{ value, samples int64 }
 
 func (a amount) plus(b amount) amount { return amount{a.value + b.value, a.samples + b.samples} }
@@ -80,8 +80,8 @@ type answer struct {
 	out     Answer
 }
 
-// Read answers a query from a folder. It reads one segment at a time, so its memory is bounded by a segment and the answer. To
-// bound the answer, rare stacks lose their callers, but the sums stay exact.
+// Read answers a query from a folder. It reads one segment at a time, so it needs memory for one segment and the answer. To
+// limit the answer, rare stacks lose their callers, but the sums stay exact.
 func Read(dir string, q Query) (Answer, error) { return readAnswer(dir, q, maxEntries) }
 
 func readAnswer(dir string, q Query, most int) (Answer, error) {

@@ -61,7 +61,7 @@ func TestCost(t *testing.T) {
 	ask(t, m, 24*time.Hour)
 }
 
-// held returns the memory that the writer holds between requests: the dictionary of its segment.
+// held returns the memory that the writer needs between requests, which is its segment's dictionary.
 func held(m *machine) uint64 {
 	use := func() uint64 {
 		var s runtime.MemStats

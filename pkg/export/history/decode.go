@@ -73,7 +73,7 @@ func (t *tables) readEntries(payload string) (cursor, error) {
 	return c, nil
 }
 
-// block is a profile in a record's form.
+// block is a profile as a record stores it.
 type block struct {
 	resource, scope, measure uint32
 	time, duration, dropped  uint64
@@ -107,7 +107,7 @@ func (b *block) read(c *cursor) error {
 	return nil
 }
 
-// dictionary returns the dictionary as OTLP, without stacks. The indices stay the same.
+// dictionary returns the dictionary in OTLP form, without stacks. The indices stay the same.
 func (t *tables) dictionary() *profilespb.ProfilesDictionary {
 	d := &profilespb.ProfilesDictionary{
 		StringTable: append([]string{""}, t.entries[text]...), AttributeTable: []*profilespb.KeyValueAndUnit{{}}, FunctionTable: []*profilespb.Function{{}},
@@ -158,7 +158,7 @@ func (t *tables) setOf(i uint32) []int32 {
 	return list
 }
 
-// stackOf returns the locations of a node's stack, the innermost first.
+// stackOf returns the locations of a node's stack, innermost first.
 func (t *tables) stackOf(node uint32) []int32 {
 	var list []int32
 	for node > 0 && int(node) <= len(t.parents) {

@@ -19,7 +19,7 @@ import (
 	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/export/history"
 )
 
-// writesTo makes the test binary a writer, into the folder in this variable.
+// writesTo is an environment variable. It makes the test binary write a history into the folder that it names.
 const writesTo = "HISTORY_TEST_WRITES_TO"
 
 func TestMain(m *testing.M) {
@@ -29,7 +29,7 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// write writes intervals until it is killed, and prints the number of rows of each accepted one.
+// write writes intervals until it is killed. It prints the number of rows of each accepted interval.
 func write(dir string) {
 	w := workload.New(new(testing.T), "profile_cpu", "shop", "db")
 	to, err := history.New(dir, limit, func(err error) { fmt.Fprintln(os.Stderr, err) })
@@ -52,7 +52,7 @@ func write(dir string) {
 // perKill is the number of rows in an interval.
 const perKill = 200
 
-// Each of 50 kills at random moments loses at most the current interval.
+// TestKills kills the writer 50 times at random moments. Each kill must lose at most the current interval.
 func TestKills(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "history")
 	began := time.Now()
@@ -89,7 +89,7 @@ func TestKills(t *testing.T) {
 	}
 }
 
-// A write that is torn at any byte loses only its own record, and the next writer continues.
+// TestTornWrite cuts a write at every byte. It must lose only its own record, and the next writer must continue.
 func TestTornWrite(t *testing.T) {
 	m := newMachine(t, limit)
 	w := workload.New(t, "profile_cpu", "shop")
@@ -117,7 +117,7 @@ func TestTornWrite(t *testing.T) {
 	require.Equal(t, rows, read(t, after.dir, history.Query{From: noon}).Summary.Rows)
 }
 
-// A full disk prevents writes while it is full, and keeps the data from before.
+// A full disk prevents writes, but must not damage earlier data.
 func TestFullDisk(t *testing.T) {
 	disk := t.TempDir()
 	if err := unix.Mount("tmpfs", disk, "tmpfs", 0, "size=256k"); err != nil {
@@ -132,7 +132,7 @@ func TestFullDisk(t *testing.T) {
 	filler := filepath.Join(disk, "filler")
 	require.NoError(t, os.WriteFile(filler, make([]byte, 100<<10), 0o600))
 	refused := 0
-	for refused < 3 { // the exporter retries, with others in between
+	for refused < 3 { // the exporter retries, and sends other requests in between
 		from := m.now
 		m.pass(10 * time.Second)
 		w.Sample(100)

@@ -24,7 +24,7 @@ var (
 	limit = config.Retention{MaxAge: 24 * time.Hour, MaxBytes: 1 << 30}
 )
 
-// machine has clocks that a test controls, and a writer that uses them.
+// machine holds clocks that a test controls, and a writer that uses these clocks.
 type machine struct {
 	t       *testing.T
 	dir     string
@@ -97,7 +97,7 @@ func byService(reqs ...*collectorpb.ExportProfilesServiceRequest) map[string]map
 	return out
 }
 
-// Read returns each stack of each service with its value, for an hour with services that come and go.
+// TestAccounts requires each service's stacks with their values, for an hour in which services start and stop.
 func TestAccounts(t *testing.T) {
 	m := newMachine(t, limit)
 	early, late := workload.New(t, "registry.example/profile_cpu:v1", "shop", "db"), workload.New(t, "registry.example/profile_cpu:v1", "db", "mail")
@@ -131,7 +131,7 @@ func TestAccounts(t *testing.T) {
 	require.Equal(t, byService(sent...), byService(a.Request))
 	require.Equal(t, time.Minute, a.Step)
 
-	// Two halves add up to the whole, in total and for each service.
+	// Two halves must add up to the whole, in total and for each service.
 	first, second := read(t, m.dir, history.Query{From: noon, To: middle}), read(t, m.dir, history.Query{From: middle})
 	require.Equal(t, rows, first.Summary.Rows+second.Summary.Rows)
 	require.Equal(t, byService(a.Request), byService(first.Request, second.Request))
@@ -142,7 +142,7 @@ func TestAccounts(t *testing.T) {
 	require.Equal(t, of["db"], db.Summary.Sums[0].Value)
 	require.Empty(t, read(t, m.dir, history.Query{From: noon, Gadget: "profile_lock"}).Summary.Sums)
 
-	// The list agrees, also for the current segment.
+	// List must return the same sums, also for the current segment.
 	list, err := history.List(m.dir)
 	require.NoError(t, err)
 	require.Greater(t, len(list), 5)
@@ -159,7 +159,7 @@ func segmentFiles(t *testing.T, dir string) []string {
 	return files
 }
 
-// Damage in a segment loses the rest of that segment, and the answer names it.
+// Damage loses the rest of its segment, and the answer must name the segment.
 func TestDamage(t *testing.T) {
 	m := newMachine(t, limit)
 	w := workload.New(t, "profile_cpu", "shop")
@@ -189,7 +189,7 @@ func TestDamage(t *testing.T) {
 	more := m.interval(w, 20)
 	require.Equal(t, a.Summary.Rows+more, read(t, m.dir, history.Query{From: noon}).Summary.Rows)
 
-	// Reading a segment ends, whatever its content.
+	// Read must return, whatever a segment contains.
 	for i := range 20 {
 		bad := append([]byte(nil), data[:len(data)*(i%7+1)/7]...)
 		for j := range 1 + i%5 {
@@ -203,7 +203,7 @@ func TestDamage(t *testing.T) {
 	}
 }
 
-// Two clocks must agree on the age. A change of the clock neither removes nor hides anything.
+// Two clocks must agree on the age. So a change of the clock must not remove or hide data.
 func TestClockIsSet(t *testing.T) {
 	short := config.Retention{MaxAge: 30 * time.Minute, MaxBytes: 1 << 30}
 	m := newMachine(t, short)
@@ -226,10 +226,10 @@ func TestClockIsSet(t *testing.T) {
 	m.now = m.now.Add(-time.Hour) // the clock is set back
 	rows += m.interval(w, 5)
 	require.Equal(t, rows, read(t, m.dir, history.Query{From: noon.Add(-time.Hour)}).Summary.Rows)
-	// By the clock that was set back, all data is younger than an hour.
+	// According to the clock that was set back, all data is younger than an hour.
 	require.Equal(t, rows, read(t, m.dir, history.Query{From: m.now.Add(-time.Hour)}).Summary.Rows)
 
-	// All of it is removed when it is old enough.
+	// All data must be removed when it is old enough.
 	for range 2 * 60 * 6 {
 		m.interval(w, 5)
 	}
@@ -246,7 +246,7 @@ func listed(t *testing.T, dir string) []history.Segment {
 	return list
 }
 
-// A history takes no more than max_bytes, and removes the oldest segments.
+// A history must not exceed max_bytes, and must remove the oldest segments first.
 func TestMaxBytes(t *testing.T) {
 	small := config.Retention{MaxBytes: 128 << 10}
 	m := newMachine(t, small)
@@ -270,7 +270,7 @@ func TestMaxBytes(t *testing.T) {
 	require.Greater(t, len(list), 3)
 }
 
-// The folder is closed to other users, and has one writer.
+// Other users must have no access to the folder, and there must be only one writer.
 func TestOneWriter(t *testing.T) {
 	m := newMachine(t, limit)
 	m.interval(workload.New(t, "profile_cpu", "shop"), 5)
@@ -286,7 +286,7 @@ func TestOneWriter(t *testing.T) {
 	require.ErrorContains(t, err, "has another writer")
 }
 
-// A request that cannot be decoded loses only itself. The next segment is another file.
+// Only a request that cannot be decoded must be lost. The next segment is another file.
 func TestRequestIsNoRequest(t *testing.T) {
 	m := newMachine(t, limit)
 	w := workload.New(t, "profile_cpu", "shop")
@@ -296,7 +296,7 @@ func TestRequestIsNoRequest(t *testing.T) {
 	require.Equal(t, rows, read(t, m.dir, history.Query{From: noon}).Summary.Rows)
 }
 
-// Samples are the same if only the order of their attributes differs.
+// Samples must count as the same if only the order of their attributes differs.
 func TestAttributesInAnyOrder(t *testing.T) {
 	m := newMachine(t, limit)
 	m.interval(workload.New(t, "profile_cpu", "shop", "db"), 200)

@@ -9,7 +9,7 @@ import (
 	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/export/wire"
 )
 
-// List returns the segments in a folder, the oldest first.
+// List returns the segments in a folder, oldest first.
 func List(dir string) (list []Segment, err error) {
 	files, err := segments(dir)
 	if err != nil {

@@ -6,14 +6,14 @@ import (
 	"slices"
 )
 
-// These are the bounds of an answer.
+// These constants limit an answer.
 const (
 	maxEntries    = 400_000   // samples, counted per step
 	maxDictionary = 128 << 20 // bytes
 )
 
-// shrink keeps the answer within its bounds. Rare stacks lose their callers within each step, so the timeline stays. The steps
-// become longer only if even one sample per service and step is too much.
+// shrink keeps the answer within its limits. It removes the callers of rare stacks within each step, so the timeline stays. The
+// steps become longer only if one sample per service and step is still too much.
 func (a *answer) shrink() {
 	for len(a.groups) > a.most/4 && a.moreSteps() {
 		a.coarsen()
@@ -35,7 +35,7 @@ func (a *answer) moreSteps() bool {
 	return false
 }
 
-// coarsen doubles the length of the steps.
+// coarsen doubles the steps' length.
 func (a *answer) coarsen() {
 	a.width *= 2
 	a.regroup(func(g group) group { g.step /= 2; return g }, func(k sampleKey) sampleKey { return k })
@@ -60,7 +60,7 @@ func (a *answer) regroup(group2 func(group) group, sample func(sampleKey) sample
 	}
 }
 
-// cut keeps the callers of about most samples. Another most/4 samples keep only their innermost frame.
+// cut keeps the callers of most samples, approximately. Another most/4 samples keep only their innermost frame.
 func (a *answer) cut(most int) {
 	a.root = a.to.node(0, rareLocation(a.to))
 	root := sampleKey{node: a.root}
@@ -79,8 +79,8 @@ type stackOf struct {
 	sampleKey
 }
 
-// cutTo keeps about most of the chosen samples and moves the others to another key. Half of the kept samples are the largest
-// stacks of the whole answer. The other half are the largest stacks of each step, so that short events keep their stacks.
+// cutTo keeps approximately most of the chosen samples, and moves the others to another key. Half of the kept samples are the
+// largest stacks of the whole answer. The other half are the largest stacks of each step, so short events keep their stacks.
 func (a *answer) cutTo(most int, chosen func(sampleKey) bool, other func(sampleKey) sampleKey) {
 	type line struct {
 		measure uint32

@@ -15,8 +15,8 @@ import (
 	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/export/history"
 )
 
-// A day of a busy machine keeps its timeline: each step has its exact sum, though rare stacks lose their callers. Each sample
-// counts as rare once.
+// A busy machine's day must keep its timeline. Each step has its exact sum, although rare stacks lose their callers. Each
+// sample counts as rare once.
 func TestLineOfTime(t *testing.T) {
 	m := newMachine(t, limit)
 	var services []string
@@ -44,7 +44,7 @@ func TestLineOfTime(t *testing.T) {
 	a := ask(most)
 	require.Equal(t, length, a.Step)
 	samples, entries, rare := int64(0), int64(0), int64(0)
-	got, whole := map[int]int64{}, map[int]int64{} // whole has the samples with callers
+	got, whole := map[int]int64{}, map[int]int64{} // whole counts the samples with callers
 	for _, s := range receiver.Resolve(a.Request) {
 		step := int(s.Start.Sub(noon) / length)
 		got[step] += s.Total()
@@ -65,7 +65,7 @@ func TestLineOfTime(t *testing.T) {
 	require.LessOrEqual(t, rare, a.Rare)
 	require.LessOrEqual(t, a.Rare+entries-rare, samples)
 
-	// If there are more services than room in each step, the steps become longer.
+	// If a step has no room for all services, the steps become longer.
 	a = ask(1000)
 	require.Greater(t, a.Step, length)
 	got = map[int]int64{}
@@ -75,10 +75,11 @@ func TestLineOfTime(t *testing.T) {
 	require.Equal(t, map[int]int64{0: rows}, got)
 }
 
-// A stack in all steps keeps its callers, though each step has larger ones. So does the largest stack of a single step.
+// A stack that is in all steps must keep its callers, although each step has larger stacks. The largest stack of a single step
+// must also keep its callers.
 func TestSteadyStacks(t *testing.T) {
 	m := newMachine(t, limit)
-	const steps, steady, once = 60, 20, 100 // stacks: steady ones in all steps, and once new ones in each step
+	const steps, steady, once = 60, 20, 100 // steady stacks are in all steps, and once new stacks in each step
 	for range steps {
 		w := workload.New(t, "profile_cpu", "shop")
 		from := m.now

@@ -1,9 +1,9 @@
-// Package history keeps requests in a folder, bounded by age and by bytes, and answers queries on them.
+// Package history stores requests in a folder, limits their age and bytes, and answers queries.
 //
-// The folder contains numbered segments. A segment is an append-only file that covers some minutes. It contains a record for each
-// request, in package spool's form with two checksums. A record contains the samples, and the entries that they add to the
-// segment's dictionary. So a segment contains each stack once. A finished segment has a summary after its records. If the writer
-// was killed, readers use the complete records. A damaged segment is read up to its first damaged record.
+// The folder contains numbered segments. A segment is an append-only file that covers some minutes. It contains a record for
+// each request, in package spool's format with two checksums. A record contains samples, and the entries that these samples add
+// to the segment's dictionary. So a segment contains each stack once. A finished segment has a summary after its records. If
+// the writer was killed, readers use the complete records. A damaged segment is read up to its first damaged record.
 //
 // One writer holds the folder's lock. Readers need no lock, because they see only complete records.
 package history
@@ -34,7 +34,7 @@ const (
 	summaryOwner = "summary"
 	trailerMagic = "IGHX"
 	trailerSize  = 4 + len(trailerMagic)
-	// maxPayload bounds the uncompressed size of a record, which can be damaged or hostile.
+	// maxPayload limits a record's uncompressed size, because a record can be damaged or hostile.
 	maxPayload = 64 << 20
 	// diskBlock is the disk space of the smallest file.
 	diskBlock = 4 << 10
@@ -55,7 +55,7 @@ func segmentPath(dir string, seq uint64) string {
 	return filepath.Join(dir, fmt.Sprintf("%020d%s", seq, suffix))
 }
 
-// segments lists the segments in a folder, the oldest first.
+// segments lists the segments in a folder, oldest first.
 func segments(dir string) ([]file, error) {
 	entries, err := os.ReadDir(dir)
 	if err != nil {
@@ -161,7 +161,7 @@ func records(f *os.File, unpack *zstd.Decoder, visit func(m wire.Message, payloa
 	}
 }
 
-// counted records that its reader has reached the end.
+// counted is a reader that records whether it has reached the end.
 type counted struct {
 	r     io.Reader
 	ended bool

@@ -18,7 +18,7 @@ type Summary struct {
 	// Records is the number of requests. Rows is the number of gadget rows in them.
 	Records int64 `json:"records"`
 	Rows    int64 `json:"rows"`
-	// Sums contains a sum for each service and type of profile.
+	// Sums contains a sum for each service and profile type.
 	Sums []Sum `json:"sums"`
 	// More reports that some services were summed under an empty name, because there were too many services.
 	More bool `json:"more,omitempty"`
@@ -29,7 +29,7 @@ type Summary struct {
 // Sum is a service's sum of one type of profile.
 type Sum struct {
 	Service string `json:"service"`
-	// Gadget is the name of the scope, which is the gadget's image.
+	// Gadget is the scope's name, which is the gadget's image.
 	Gadget  string `json:"gadget"`
 	Type    string `json:"type"`
 	Unit    string `json:"unit"`
@@ -42,7 +42,7 @@ type Sum struct {
 
 type sumKey struct{ service, gadget, typ, unit string }
 
-// maxSums bounds a summary. Services beyond this limit share an empty name.
+// maxSums limits a summary. Services beyond this limit share an empty name.
 const maxSums = 2000
 
 // sum returns the sum for a key.
@@ -125,7 +125,7 @@ func (s *Summary) merge(o Summary) {
 	}
 }
 
-// sort orders the sums by gadget and type, and then from the largest value down.
+// sort orders the sums by gadget and type, and then by descending value.
 func (s *Summary) sort() {
 	slices.SortFunc(s.Sums, func(a, b Sum) int {
 		return cmp.Or(strings.Compare(a.Gadget, b.Gadget), strings.Compare(a.Type, b.Type), cmp.Compare(b.Value, a.Value), strings.Compare(a.Service, b.Service))
@@ -135,13 +135,13 @@ func (s *Summary) sort() {
 
 // Query selects data from a history.
 type Query struct {
-	// From and To bound the start of a profile. From is inclusive, and To is exclusive. A zero To means no bound.
+	// From and To limit the start of a profile. From is inclusive, and To is exclusive. A zero To means no limit.
 	From, To time.Time
 	// Service and Gadget select by name; empty selects all. Gadget is the scope's name, or the last part of the image's name.
 	Service, Gadget string
 }
 
-// GadgetName returns the name of a gadget, such as profile_cpu, from the name of a scope, usually an image.
+// GadgetName returns the gadget's name, for example profile_cpu, from a scope's name, which is usually an image.
 func GadgetName(scope string) string {
 	name, _, _ := strings.Cut(path.Base(scope), "@")
 	name, _, _ = strings.Cut(name, ":")
@@ -156,7 +156,7 @@ func (q Query) covers(t time.Time) bool {
 	return !t.Before(q.From) && (q.To.IsZero() || t.Before(q.To))
 }
 
-// skips reports whether the query selects nothing from a segment.
+// skips reports whether a segment contains nothing for the query.
 func (q Query) skips(s Summary) bool {
 	if s.End.Before(q.From) || !q.To.IsZero() && !s.Start.Before(q.To) {
 		return true

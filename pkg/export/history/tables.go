@@ -26,8 +26,8 @@ const (
 	kinds
 )
 
-// shapes describes the entries: the fixed fields, the fields that repeat until the end, and whether the remaining data is bytes.
-// An entry is a sequence of varints, so its stored form is also its key.
+// shapes describes each table's entries: the fixed fields, the fields that repeat until the end, and whether the rest is bytes.
+// An entry is a sequence of varints. Its stored form is also its key.
 var shapes = [kinds]struct {
 	fixed, repeated []kind
 	rest            bool
@@ -63,7 +63,7 @@ func (t *tables) entry(k kind, i uint32) string {
 	return t.entries[k][i-1]
 }
 
-// interned is a dictionary with an index of its entries.
+// interned is a dictionary with an index from entries to numbers.
 type interned struct {
 	tables
 	known [kinds]map[string]uint32

@@ -18,14 +18,14 @@ import (
 	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/export/wire"
 )
 
-// A segment ends when it reaches one of these limits. A query reads whole segments, and damage makes the rest of a segment
-// unreadable.
+// A segment ends when it reaches one of these limits. The limits matter because a query reads whole segments, and damage makes
+// the rest of a segment unreadable.
 const (
 	segmentTime   = 10 * time.Minute
 	segmentMemory = 12 << 20 // bytes of the dictionary in memory
 	// A segment also ends at 1/segmentShare of the history's size, because only whole segments are removed.
 	segmentShare = 16
-	// settled is the time that a process runs before it removes old segments. After a start, the clock can be wrong.
+	// settled is how long a process runs before it removes old segments. After a start, the clock can be wrong.
 	settled = 10 * time.Minute
 )
 
@@ -51,11 +51,11 @@ type Writer struct {
 	seg    *segment // the current segment, or nil
 }
 
-// kept is a finished segment.
+// kept describes a finished segment.
 type kept struct {
 	file
 	end time.Time // end of its data
-	// age is the segment's age when the monotonic clock showed seen.
+	// age is the segment's age at the monotonic time seen.
 	age, seen time.Duration
 }
 
@@ -184,8 +184,8 @@ func (w *Writer) begin() error {
 	return nil
 }
 
-// drop closes the segment after an error and truncates it after the last complete record. It removes an empty segment. The next
-// segment begins with its own dictionary.
+// drop closes the segment after an error, and truncates it after the last complete record. It removes an empty segment. The
+// next segment begins with its own dictionary.
 func (w *Writer) drop() {
 	if w.seg == nil {
 		return
@@ -229,8 +229,8 @@ func (w *Writer) end() {
 // prune removes segments that are too old, and then the oldest segments until more bytes fit.
 //
 // The clock can be set, so two clocks must agree that a segment is too old. One is the time of day. The other is this process's
-// monotonic time since it first saw the segment. So setting the clock removes nothing. The limit max_bytes does not depend on a
-// clock.
+// monotonic time since it first saw the segment. So a change of the clock removes nothing. The limit max_bytes does not depend
+// on a clock.
 func (w *Writer) prune(more int64) {
 	now, running := w.clock.now(), w.clock.running()
 	total := onDisk(w.seg.size + more)

@@ -34,7 +34,7 @@ var retryableStatus = map[int]bool{
 	http.StatusGatewayTimeout:     true,
 }
 
-// retryInfo finds a RetryInfo in the details of a status. The wait is untrusted. Bound it with askedWait.
+// retryInfo finds a RetryInfo in the details of a status. The wait is untrusted, so limit it with askedWait.
 func retryInfo(details []*anypb.Any) (wait time.Duration, ok bool) {
 	for _, d := range details {
 		var info errdetails.RetryInfo
@@ -61,7 +61,8 @@ func retryAfter(value string, now time.Time) time.Duration {
 	return 0
 }
 
-// askedWait bounds the wait that a receiver requested. It adds up to a tenth, so that not all senders retry at the same moment.
+// askedWait limits the wait that a receiver requested. It adds up to a tenth at random, so senders do not all retry at the same
+// moment.
 func askedWait(wait time.Duration) time.Duration {
 	wait = min(max(wait, 0), maxAskedWait)
 	if wait < 10 {

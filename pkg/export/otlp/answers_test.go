@@ -29,8 +29,8 @@ func TestAskedWaitIsCapped(t *testing.T) {
 	}
 }
 
-// TestReceiverThatSpeaksFirst recognises a gRPC server whose greeting arrives before the request is sent. net/http reports that
-// with another error.
+// TestReceiverThatSpeaksFirst requires that a gRPC server is recognised if its greeting arrives before the request is sent.
+// net/http reports this case with another error.
 func TestReceiverThatSpeaksFirst(t *testing.T) {
 	d := diagnosis{plain: true}
 	require.Contains(t, d.hint(`Post "http://127.0.0.1:4317/v1development/profiles": readLoopPeekFailLocked: %!w(<nil>)`), "speaks gRPC on this port")

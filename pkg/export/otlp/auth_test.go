@@ -9,7 +9,7 @@ import (
 	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/config"
 )
 
-// TestSecretsStayKnown rotates a token many times. Secrets of the settings are still removed from log lines.
+// TestSecretsStayKnown rotates a token many times. Log lines must still not contain the secrets in the settings.
 func TestSecretsStayKnown(t *testing.T) {
 	a := NewAuth(config.Exporter{Headers: []config.Header{{Key: "x-api-key", Value: "api-key"}, {Key: "x-honeycomb-team", Value: "hcaik"}}, Auth: config.Auth{Username: "user", Password: "password"}})
 	for i := range 1000 {
@@ -23,7 +23,7 @@ func TestSecretsStayKnown(t *testing.T) {
 	require.Less(t, len(secrets), 100)
 }
 
-// No header's value shows in log lines, because its name need not tell that it is a credential.
+// Log lines must not show any header's value. A header's name does not always show that it contains a credential.
 func TestHeaderValuesAreSecrets(t *testing.T) {
 	a := NewAuth(config.Exporter{Headers: []config.Header{
 		{Key: "x-scope-orgid", Value: "prod"}, {Key: "X-Api-Key", Value: "k3y-value"}, {Key: "authorization", Value: "Basic abcd"},

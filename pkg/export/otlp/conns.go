@@ -6,8 +6,9 @@ import (
 	"sync"
 )
 
-// openConns holds an HTTP client's open connections. CloseIdleConnections leaves an HTTP/2 connection open for 90 s if its last
-// request has just ended. closeAll closes it. An openConns is safe for concurrent use.
+// openConns holds an HTTP client's open connections. If an HTTP/2 connection's last request has just ended,
+// CloseIdleConnections leaves the connection open for 90 s. closeAll closes it at once. An openConns is safe for concurrent
+// use.
 type openConns struct {
 	mu   sync.Mutex
 	open map[*openConn]struct{}

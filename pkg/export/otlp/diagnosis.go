@@ -15,7 +15,7 @@ type diagnosis struct {
 	plain   bool
 	written config.Written
 	timeout time.Duration
-	layout  string // otlp_version; empty for JSON, which is the same in all versions
+	layout  string // otlp_version; empty for JSON, which is identical in all versions
 }
 
 func newDiagnosis(cfg config.Exporter, plain bool) diagnosis {

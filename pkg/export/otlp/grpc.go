@@ -30,11 +30,11 @@ import (
 
 const grpcMethod = "/opentelemetry.proto.collector.profiles.v1development.ProfilesService/Export"
 
-// maxReconnectDelay bounds the time between attempts to connect. So the exporter soon notices that a receiver is available again,
-// whatever the retry settings are.
+// maxReconnectDelay limits the time between attempts to connect. So the exporter soon notices that a receiver is available
+// again, with any retry settings.
 const maxReconnectDelay = 5 * time.Second
 
-// maxGRPCHeaders bounds a receiver's headers and trailers, including its error message.
+// maxGRPCHeaders limits the size of a receiver's headers and trailers, including its error message.
 const maxGRPCHeaders = 1 << 20
 
 // rawCodec passes the bytes of requests and responses through. Its name is "proto" because the content type contains it. It is
@@ -126,7 +126,7 @@ func NewGRPC(cfg config.Exporter, a *Auth, warn func(kind, format string, args .
 	}
 	target := cfg.Endpoint
 	if proxy := cfg.Proxy(); proxy != nil && !strings.HasPrefix(target, "unix:") {
-		// With passthrough, the proxy resolves the host name.
+		// With the scheme passthrough, the proxy resolves the host name.
 		opts = append(opts, grpc.WithContextDialer(dialThrough(proxy)))
 		target = "passthrough:///" + hostPort(target)
 	}
@@ -177,7 +177,7 @@ func (s *GRPC) Send(ctx context.Context, m wire.Message) (out attempt.Outcome) {
 	return out
 }
 
-// wireCounter adds the compressed bytes of a request to the counter in its context.
+// wireCounter adds a request's compressed bytes to the counter in the request's context.
 type wireCounter struct{}
 
 type sentKey struct{}

@@ -33,7 +33,7 @@ const (
 	mediaProto     = "application/x-protobuf"
 	mediaJSON      = "application/json"
 
-	// maxResponse bounds a decompressed response. OTLP leaves the limit to clients (https://opentelemetry.io/docs/specs/otlp/).
+	// maxResponse limits a decompressed response. OTLP leaves the limit to clients (https://opentelemetry.io/docs/specs/otlp/).
 	maxResponse = 4 << 20
 )
 

@@ -17,7 +17,7 @@ import (
 	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/export/attempt"
 )
 
-// tokenTimeout bounds one request for a token. The timeout of the attempt to send also bounds it.
+// tokenTimeout limits one request for a token. The attempt's own timeout also applies.
 const tokenTimeout = 10 * time.Second
 
 // tokens gets bearer tokens with OAuth 2.0 client credentials. It keeps a token until the token expires or the receiver rejects
@@ -58,8 +58,8 @@ func newTokens(cfg config.Exporter, learn func(string)) *tokens {
 			Scopes: cfg.OAuth2.Scopes, EndpointParams: params,
 		},
 		cfg: cfg.OAuth2, proxy: proxyOf(cfg), learn: learn, fetching: make(chan struct{}, 1),
-		// Only the trusted certificates are used. The client certificate, server_name_override and insecure_skip_verify are meant
-		// for the receiver.
+		// The token server only gets the trusted certificates. The client certificate, server_name_override and
+		// insecure_skip_verify apply to the receiver.
 		tls: config.TLS{CAFile: cfg.TLS.CAFile, CAPEM: cfg.TLS.CAPEM, SystemCAs: cfg.TLS.SystemCAs, ReloadInterval: cfg.TLS.ReloadInterval},
 	}
 }
@@ -195,8 +195,8 @@ func (t *tokens) markAccepted(token string) {
 	t.lastAccepted = token
 }
 
-// refused records that the receiver has rejected a token, so that the next attempt fetches another token. It reports whether a
-// new token may work. A new token may work if the receiver accepted this token before, or if another token is now current.
+// refused records that the receiver has rejected a token. The next attempt then fetches another token. refused reports whether
+// a new token can work. This is so if the receiver accepted this token before, or if another token is now current.
 func (t *tokens) refused(token string) bool {
 	t.mu.Lock()
 	defer t.mu.Unlock()

@@ -7,7 +7,7 @@ import (
 	"golang.org/x/oauth2"
 )
 
-// A refusal that comes late, of a token before the current one, takes nothing away.
+// A late refusal of an earlier token must not discard the current token.
 func TestRefusedToken(t *testing.T) {
 	s := &tokens{current: &oauth2.Token{AccessToken: "new"}}
 	s.markAccepted("new")

@@ -14,7 +14,7 @@ import (
 	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/config"
 )
 
-// maxProxyAnswer bounds a proxy's answer to CONNECT.
+// maxProxyAnswer limits a proxy's answer to CONNECT.
 const maxProxyAnswer = 64 << 10
 
 type proxyFunc func(*http.Request) (*url.URL, error)

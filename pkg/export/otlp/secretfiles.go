@@ -14,7 +14,7 @@ import (
 	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/export/trusted"
 )
 
-// These limit the sizes of the files named in the settings.
+// These constants limit the sizes of files that the settings name.
 const (
 	maxCertificateFile = 1 << 20
 	maxSecretFile      = 64 << 10

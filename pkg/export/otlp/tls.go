@@ -16,8 +16,8 @@ import (
 	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/config"
 )
 
-// tlsSource provides the TLS settings for new connections and reads changed files again. Open connections stay unchanged. A
-// tlsSource is safe for concurrent use.
+// tlsSource provides the TLS settings for new connections and reads changed files again. Open connections keep their settings.
+// A tlsSource is safe for concurrent use.
 type tlsSource struct {
 	cfg     config.TLS
 	problem func(error) // called when changed files cannot be used
@@ -57,7 +57,7 @@ func (s *tlsSource) config() (*tls.Config, uint64) {
 		next, err = buildTLS(s.cfg, found)
 	}
 	if err != nil {
-		// Perhaps only one of two files is new yet, so try again next time.
+		// Perhaps only one of two files has changed so far, so try again next time.
 		s.problem(fmt.Errorf("%w: still using the previous certificates", err))
 		return s.current, s.version
 	}

@@ -45,7 +45,8 @@ func (s *outageSender) set(down bool) {
 	s.down = down
 }
 
-// For an hour there is no receiver, at 10,000 rows a second in requests of 64 KiB a second. Only the clock is simulated.
+// TestAnHoursOutage has no receiver for an hour. Each second brings 10,000 rows in a request of 64 KiB. Only the clock is
+// simulated.
 func TestAnHoursOutage(t *testing.T) {
 	for _, queue := range []int64{64 << 20, 512 << 20} {
 		t.Run(fmt.Sprintf("queue of %d MiB", queue>>20), func(t *testing.T) {
@@ -109,7 +110,7 @@ func TestAnHoursOutage(t *testing.T) {
 	}
 }
 
-// Shutdown shortens waits that the receiver did not request.
+// Shutdown must shorten waits that the receiver did not request.
 func TestShutdownTriesOnceMore(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		cfg := settings("outage", "")
@@ -140,7 +141,7 @@ func (s *askingSender) Send(ctx context.Context, m Message) attempt.Outcome {
 	return out
 }
 
-// Both delivery and Shutdown respect a wait that the receiver requested.
+// Delivery and Shutdown must both respect a wait that the receiver requested.
 func TestShutdownRespectsTheReceiver(t *testing.T) {
 	for name, shutdown := range map[string]bool{"delivery": false, "shutdown": true} {
 		t.Run(name, func(t *testing.T) {
@@ -171,7 +172,7 @@ func TestShutdownRespectsTheReceiver(t *testing.T) {
 	}
 }
 
-// Data that is too old is dropped, and data too far ahead is held, each with its own reason, before it is sent.
+// Data that is too old must be dropped, and data too far ahead must be held before it is sent. Each has its own reason.
 func TestAgeOfData(t *testing.T) {
 	to := &outageSender{}
 	e := startWith(t, settings("outage", ""), to)
@@ -195,7 +196,7 @@ func laterBy(t time.Time, d time.Duration) time.Time {
 	return t
 }
 
-// After two hours of suspension, or with a clock two hours behind, data is old.
+// Data must count as old after two hours of suspension, or if the clock was two hours behind.
 func TestAgeAfterSuspend(t *testing.T) {
 	before := time.Now()
 	require.Equal(t, 2*time.Hour, laterBy(before, 2*time.Hour).Round(0).Sub(before.Round(0)))

@@ -82,7 +82,7 @@ func (p *httpProxy) serve(client net.Conn) {
 	_, _ = io.Copy(client, server)
 }
 
-// Requests to receivers and to token servers use the proxy in the settings.
+// TestProxy requires that requests to receivers and token servers use the proxy in the settings.
 func TestProxy(t *testing.T) {
 	for _, transport := range bothTransports {
 		for _, scheme := range []string{"", "dns:///"} {
@@ -116,7 +116,7 @@ func TestProxy(t *testing.T) {
 	}
 }
 
-// An error names the proxy that refuses the exporter. Rows are held meanwhile.
+// An error must name the proxy that refuses the exporter. Until the proxy accepts it, rows are held.
 func TestProxyThatRefuses(t *testing.T) {
 	proxy := startProxy(t)
 	hangs, err := net.Listen("tcp", "127.0.0.1:0") // accepts connections and sends nothing
@@ -132,7 +132,7 @@ func TestProxyThatRefuses(t *testing.T) {
 				cfg := settings(transport, "https://behind.example:4317")
 				cfg.Insecure = false
 				cfg.ProxyURL = url
-				if says == "retrying" { // otherwise the first attempt must get its answer
+				if says == "retrying" { // otherwise, wait for the answer to the first attempt
 					cfg.Timeout = 100 * time.Millisecond
 				}
 				e, logs := open(t, cfg)

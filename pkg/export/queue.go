@@ -34,7 +34,7 @@ func (q *sendQueue) promote(now time.Time) {
 	}
 }
 
-// due returns the time of the first delayed entry, or zero if there is none.
+// due returns when the first delayed entry becomes ready, or zero if there is none.
 func (q *sendQueue) due() (next time.Time) {
 	for en := range q.delayed {
 		if next.IsZero() || en.notBefore.Before(next) {

@@ -11,7 +11,7 @@ import (
 	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/config"
 )
 
-// held returns the sequence numbers in a stuck exporter, in order, by owner.
+// held returns the sequence numbers of a stuck exporter's entries, in order, by owner.
 func held(e *Exporter) map[string][]uint64 {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -73,13 +73,13 @@ func TestQueueRefusesWhatCannotFit(t *testing.T) {
 	e.Enqueue(Message{Body: make([]byte, 100_000), Rows: 5, Owner: "b"})
 	require.Equal(t, int64(5), balanced(t, e).Rows.Dropped[ReasonQueueFull], "only itself")
 	require.Len(t, held(e)["a"], 1)
-	// A message that would only fit without the entries in flight evicts no others.
+	// If a message would fit only without the entries in flight, no other entry is evicted.
 	e.Enqueue(Message{Body: make([]byte, 100_000-entryOverhead-100), Rows: 7, Owner: "a"})
 	require.Equal(t, int64(12), balanced(t, e).Rows.Dropped[ReasonQueueFull])
 	require.Len(t, held(e)["a"], 1)
 }
 
-// Among owners with the same bytes, the one with the oldest message loses it.
+// If several owners have the same number of bytes, the oldest of their messages must be evicted.
 func TestVictimOfEqualOwners(t *testing.T) {
 	b := newBudget(1 << 20)
 	for seq := range uint64(20) {
@@ -92,7 +92,7 @@ func TestVictimOfEqualOwners(t *testing.T) {
 	}
 }
 
-// Sends that fail together lengthen the receiver's pause only once.
+// Sends that fail together must lengthen the receiver's pause only once.
 func TestGateCountsParallelFailuresOnce(t *testing.T) {
 	cfg := config.Retry{InitialInterval: time.Second, Multiplier: 2, MaxInterval: time.Hour}
 	started := time.Now()
@@ -106,7 +106,7 @@ func TestGateCountsParallelFailuresOnce(t *testing.T) {
 	require.Equal(t, failed.Add(time.Minute+2*time.Second), g.until, "the next one is another")
 }
 
-// The queue does not keep a body's much larger array.
+// The queue must not keep an array that is much larger than its body.
 func TestQueueHoldsNoMoreThanItCounts(t *testing.T) {
 	e := stuck(t, 64<<20)
 	for range 10 {
@@ -117,7 +117,7 @@ func TestQueueHoldsNoMoreThanItCounts(t *testing.T) {
 	e.memory.each(func(en *entry) { require.Less(t, cap(en.Body), 2000) })
 }
 
-// The budget agrees with a simple model after any operations.
+// After any operations, the budget must agree with a simple model.
 func TestBudgetAgainstModel(t *testing.T) {
 	rng := rand.New(rand.NewPCG(1, 2))
 	b := newBudget(1 << 20)
@@ -199,7 +199,7 @@ func inFlight(e *Exporter) (n int) {
 	return n
 }
 
-// Delayed entries become ready at their time, the oldest first. hurry does not shorten a wait that the receiver requested.
+// Delayed entries must become ready at their time, oldest first. hurry does not shorten a wait that the receiver requested.
 func TestSendQueue(t *testing.T) {
 	now := time.Now()
 	q := newSendQueue()

@@ -11,11 +11,11 @@ import (
 type drain struct {
 	upTo     uint64 // the number of the last entry to wait for
 	left     int64  // entries still to wait for
-	unsaved  int64  // of left, entries that are not on disk
+	unsaved  int64  // entries among left that are not on disk
 	finished chan struct{}
 }
 
-// checkDrains ends the Drain calls that need not wait any longer. All their entries are finished, or all are on disk while the
+// checkDrains ends Drain calls that need not wait any longer. Either all their entries are finished, or all are on disk and the
 // receiver fails or the clock is slow. The caller holds mu.
 func (e *Exporter) checkDrains() {
 	for d := range e.drains {
@@ -104,7 +104,7 @@ func (e *Exporter) Shutdown(ctx context.Context) error {
 	}
 	err := errors.Join(drainErr, stuck)
 	if stuck == nil {
-		// Otherwise, they are still in use, and closing them could also hang.
+		// Otherwise, the sender and the folder are still in use, and closing them could also hang.
 		if e.to != nil {
 			err = errors.Join(err, e.to.Close())
 		}

@@ -26,8 +26,8 @@ type state struct {
 	stopped bool  // nothing is accepted or sent any longer
 }
 
-// unlock releases mu and removes the files of entries that ended under it. Callers that end entries on disk must use it to
-// release mu.
+// unlock releases mu, and removes the files of entries that ended while mu was held. A caller that ends entries on disk must
+// release mu with unlock.
 func (e *Exporter) unlock() {
 	ended := e.ended
 	e.ended = nil

@@ -30,7 +30,7 @@ import (
 // childEnv makes the test binary store messages until it is killed.
 const childEnv = "EXPORT_TEST_STORE_IN"
 
-// storeUntilKilled prints the number of messages on disk. It never returns.
+// storeUntilKilled stores messages and prints how many are on disk. It never returns.
 func storeUntilKilled(dir string) {
 	cfg := settings(config.TransportGRPC, "127.0.0.1:1")
 	cfg.Queue.Storage, cfg.Queue.StorageSize = dir, 1<<30
@@ -201,7 +201,7 @@ func TestStorageIsBounded(t *testing.T) {
 	stop(t, e)
 	require.Contains(t, logs.String(), "sending_queue.storage_size")
 
-	// After a start with a smaller bound, the loud owner loses its oldest messages.
+	// After a start with a smaller limit, the owner with the most bytes loses its oldest messages.
 	cfg.Queue.StorageSize = 65 << 10
 	r := recvtest.StartGRPC(t, recvtest.GRPCConfig{})
 	cfg.Endpoint = r.Addr
@@ -219,7 +219,7 @@ func TestStorageIsBounded(t *testing.T) {
 	require.Equal(t, 3, quiet, "the quiet owner loses nothing")
 }
 
-// The number of stored messages is bounded, because each also costs memory.
+// The number of stored messages must be limited, because each also costs memory.
 func TestStorageIsBoundedInMessages(t *testing.T) {
 	cfg := withStorage(t, "127.0.0.1:1")
 	e, _ := open(t, cfg)
@@ -254,7 +254,7 @@ func inLayout(m Message, version string) []byte {
 	return binary.BigEndian.AppendUint32(append(head, m.Body...), checksum(m.Body))
 }
 
-// Messages stored in one layout, as by earlier versions, are sent in the layout of the settings.
+// Messages that were stored in one layout, for example by earlier versions, must be sent in the layout of the settings.
 func TestStoredLayoutIsKept(t *testing.T) {
 	versions := []string{"1.8", "1.9", "1.11"}
 	for _, from := range append(versions, "") { // files of format 1 have the layout of the settings
@@ -309,7 +309,7 @@ func TestLayoutOfTheSettings(t *testing.T) {
 	}
 }
 
-// A killed process leaves all messages that it has stored.
+// All messages that a killed process has stored must remain.
 func TestKilledProcessLosesNothingStored(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "queue")
 	total := int64(0)
@@ -364,7 +364,7 @@ func TestShutdownWithStorageAndHangingReceiver(t *testing.T) {
 	require.Len(t, storedFiles(t, cfg.Queue.Storage), 1)
 }
 
-// stepSender accepts messages one at a time, when the test lets it.
+// stepSender accepts one message each time that the test allows it.
 type stepSender struct {
 	sending chan int // bytes of the request that is being sent
 	let     chan struct{}
@@ -382,7 +382,7 @@ func (s *stepSender) Send(ctx context.Context, m Message) attempt.Outcome {
 
 func (s *stepSender) Close() error { return nil }
 
-// A Drain that begins before the storage folder is open waits for its own messages, even if the folder holds as many.
+// A Drain that begins before the storage folder is open must wait for its own messages, even if the folder contains as many.
 func TestDrainBeforeTheFolderIsOpen(t *testing.T) {
 	cfg := withStorage(t, "127.0.0.1:1")
 	cfg.Queue.NumConsumers = 1

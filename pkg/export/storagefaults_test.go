@@ -15,7 +15,7 @@ import (
 	"github.com/ig-otel-profiles/ig-otel-profiles/internal/recvtest"
 )
 
-// A damaged file loses only its own message, which is counted.
+// A damaged file must lose only its own message, which is counted.
 func TestDamagedFilesCostJustThemselves(t *testing.T) {
 	cfg := withStorage(t, "127.0.0.1:1")
 	e, _ := open(t, cfg)
@@ -57,8 +57,8 @@ func TestDamagedFilesCostJustThemselves(t *testing.T) {
 	require.Contains(t, logs.String(), "wrong checksum of the body")
 }
 
-// Messages stored by a later version stay after a rollback. They are not sent, removed or overwritten, and the later version
-// sends them when it returns.
+// Messages stored by a later version stay after a rollback. They are not sent, removed or overwritten. When the later version
+// runs again, it sends them.
 func TestUnknownFormatIsKept(t *testing.T) {
 	cfg := withStorage(t, "127.0.0.1:1")
 	e, _ := open(t, cfg)
@@ -69,7 +69,7 @@ func TestUnknownFormatIsKept(t *testing.T) {
 	stop(t, e)
 	files := storedFiles(t, cfg.Queue.Storage)
 	require.Len(t, files, 3)
-	// The first has another header. The last has an unknown layout in a known header.
+	// The first file has an unknown header. The last file has an unknown layout in a known header.
 	later, err := os.ReadFile(files[0])
 	require.NoError(t, err)
 	known := slices.Clone(later)
@@ -120,7 +120,7 @@ func TestStoredFileThatVanishes(t *testing.T) {
 	require.Contains(t, logs.String(), "cannot be read")
 }
 
-// A message that cannot be stored is held in memory and sent from there.
+// A message that cannot be stored must be held in memory and sent from there.
 func TestStorageThatCannotBeWritten(t *testing.T) {
 	r := recvtest.StartGRPC(t, recvtest.GRPCConfig{})
 	cfg := withStorage(t, r.Addr)
@@ -143,7 +143,7 @@ func TestStorageThatCannotBeWritten(t *testing.T) {
 	require.Contains(t, logs.String(), "in memory only")
 }
 
-// A disk that hangs blocks nobody, and memory stays within the bound.
+// A disk that hangs must not block callers, and memory must stay within its limit.
 func TestStorageThatHangs(t *testing.T) {
 	cfg := withStorage(t, "127.0.0.1:1")
 	cfg.Queue.Size = 256 << 10

@@ -65,7 +65,7 @@ func TestExpiredCertificateIsReplaced(t *testing.T) {
 				require.Empty(t, clients())
 				require.Eventually(t, func() bool { return strings.Contains(logs.String(), "sending failed, retrying") }, 20*time.Second, time.Millisecond)
 
-				// One file is replaced before the other, as in practice.
+				// As in practice, one file is replaced before the other.
 				fresh := ca.Issue(t, "fresh", time.Now().Add(time.Hour))
 				writeFile(t, cfg.TLS.CertFile, fresh.Cert)
 				require.Eventually(t, func() bool { return strings.Contains(logs.String(), "still using the previous certificates") }, 20*time.Second, time.Millisecond)
@@ -79,8 +79,8 @@ func TestExpiredCertificateIsReplaced(t *testing.T) {
 	}
 }
 
-// A receiver with an expired certificate is trusted again after it has a new one. One of another authority is trusted after
-// ca_file has that authority.
+// A receiver with an expired certificate is trusted again after it has a new one. A certificate of another authority is trusted
+// after ca_file contains that authority.
 func TestReceiversCertificate(t *testing.T) {
 	for _, transport := range bothTransports {
 		t.Run(transport, func(t *testing.T) {

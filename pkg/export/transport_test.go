@@ -52,7 +52,7 @@ func TestDeliversUnchanged(t *testing.T) {
 	}
 }
 
-// TestProtocolVersion checks that the version header is sent once: a receiver refuses two.
+// TestProtocolVersion checks that the version header is sent once, because a receiver refuses two.
 func TestProtocolVersion(t *testing.T) {
 	for _, transport := range bothTransports {
 		for name, tc := range map[string]struct {
@@ -78,7 +78,7 @@ func TestProtocolVersion(t *testing.T) {
 	}
 }
 
-// loaded returns the settings that package config makes of environment variables for the exporter test.
+// loaded returns the settings that package config derives from environment variables, for the exporter "test".
 func loaded(t *testing.T, variables ...string) config.Exporter {
 	t.Helper()
 	for i, v := range variables {
@@ -121,7 +121,7 @@ func TestHTTPURLs(t *testing.T) {
 	}
 }
 
-// With round_robin, several addresses share the load. While one is down, the other gets all of it.
+// With round_robin, several addresses share the load. While one address is down, the other gets all requests.
 func TestRoundRobin(t *testing.T) {
 	a, b := recvtest.StartGRPC(t, recvtest.GRPCConfig{}), recvtest.StartGRPC(t, recvtest.GRPCConfig{})
 	names := manual.NewBuilderWithScheme("roundrobintest")

@@ -23,7 +23,7 @@ func identifyHere(ctx context.Context, f *os.File) (buildid.Info, time.Duration,
 	return symbols.Info(ctx, parse.Here{}, f)
 }
 
-// bare returns a Resolver without goroutines. take adds events, and requests stay in the queues.
+// bare returns a Resolver without goroutines. Tests add events with take, and requests stay in the queues.
 func bare() *Resolver {
 	return &Resolver{
 		identifyFile: identifyHere, watching: true, proc: "/proc", changed: make(chan struct{}), history: newHistory(), processes: map[Process]*entry{},
@@ -48,7 +48,7 @@ func TestMappedAfterReading(t *testing.T) {
 		require.NoError(t, err)
 		defer func() { require.NoError(t, unix.Munmap(code)) }()
 		r.mu.Lock()
-		r.processes[p].retry = r.processes[p].used // as if time had passed
+		r.processes[p].retry = r.processes[p].used // simulates that time has passed
 		r.mu.Unlock()
 		place := known(t, r, p, procfs.SinceBoot(), uint64(reflect.ValueOf(code).Pointer()))[0]
 		require.NotNil(t, place.File)
@@ -87,7 +87,7 @@ func TestRowBeforeEvents(t *testing.T) {
 	require.NotNil(t, e.life.find(350))
 	require.Nil(t, e.life.find(150))
 
-	// A process that was bound too early is later bound to the right life.
+	// A process that was bound too early must later be bound to the correct life.
 	r.take(seen+20, []event{{kind: recordComm, pid: 5, time: seen + 10}}, 0)
 	require.Same(t, e, r.bind(p, seen+15))
 	require.Equal(t, seen+10, e.life.start)
@@ -102,12 +102,12 @@ func TestRowBeforeEvents(t *testing.T) {
 	require.False(t, r.lags(procfs.SinceBoot()-2*maxLag))
 }
 
-// TestLostEvents checks that after lost events, an earlier life does not count as the current one.
+// TestLostEvents checks that, after lost events, an earlier life does not count as the current life.
 func TestLostEvents(t *testing.T) {
 	cmd, p := start(t, "sleep", "600")
 	areas := areasOf(t, p.PID)
 	r := bare()
-	// By its time, this is the earlier shell. The event of its execve arrives, and then events are lost.
+	// At this time, the process is the earlier shell. The event of its execve arrives, and then events are lost.
 	began := procfs.SinceBoot()
 	r.take(began+3, []event{
 		{kind: recordFork, pid: p.PID, parent: 1, time: began},
@@ -139,7 +139,7 @@ func TestLostEvents(t *testing.T) {
 	require.NoError(t, cmd.Process.Kill())
 }
 
-// TestChooser checks that files are read although requests for processes never cease.
+// TestChooser checks that files are read even if requests for processes never stop.
 func TestChooser(t *testing.T) {
 	queue, toRead := make(chan request, 100), make(chan *file, 3)
 	for range 100 {

@@ -18,7 +18,7 @@ import (
 	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/procfs"
 )
 
-// toMount skips a test that is not allowed to mount.
+// toMount skips a test if it is not allowed to mount.
 func toMount(t *testing.T) {
 	t.Helper()
 	if os.Getuid() != 0 {
@@ -36,7 +36,7 @@ func sleeper(t *testing.T) []byte {
 	return content
 }
 
-// deafTo returns a function for deaf.New that stops answering this process once deaf is true.
+// deafTo returns a function for deaf.New. The file system stops answering this process once deaf is true.
 func deafTo(t *testing.T, deaf *atomic.Bool) func(string) bool {
 	t.Helper()
 	comm, err := os.ReadFile("/proc/self/comm")
@@ -45,8 +45,8 @@ func deafTo(t *testing.T, deaf *atomic.Bool) func(string) bool {
 	return func(name string) bool { return deaf.Load() && name == own }
 }
 
-// inMounts runs a shell script in its own mount namespace until the end of the test. The script must become the program evil,
-// which inMounts returns. fd 3 is /dev/fuse of fs. fs may be nil.
+// inMounts runs a shell script in its own mount namespace until the end of the test. The script must exec the program evil,
+// whose process inMounts returns. fd 3 is the /dev/fuse of fs. fs can be nil.
 func inMounts(t *testing.T, fs *deaf.FS, script string) Process {
 	t.Helper()
 	cmd := exec.Command("unshare", "-m", "--propagation", "private", "sh", "-ec", script)
@@ -74,8 +74,8 @@ func inMounts(t *testing.T, fs *deaf.FS, script string) Process {
 	return running(t, uint32(cmd.Process.Pid), "evil")
 }
 
-// onOverlay returns a script that runs the commands before, and then a program from an overlay. The overlay's lower folder is
-// lower, which the commands mount can mount.
+// onOverlay returns a script that runs the commands in before, and then a program from an overlay. lower is the overlay's lower
+// folder. The commands in mount can mount it.
 func onOverlay(lower, mount, before string) string {
 	return fmt.Sprintf("mkdir lower upper merged; %s; mount -t tmpfs none upper; mkdir upper/u upper/w; "+
 		"mount -t overlay -o lowerdir=%s,upperdir=upper/u,workdir=upper/w none merged; %s; exec 3<&-; echo ready; exec merged/evil 600",
@@ -92,7 +92,7 @@ func TestOverlayOverDeafFileSystem(t *testing.T) {
 		"that is hidden":       onOverlay(`"$PWD/lower"`, mount, "umount -l lower"),
 	} {
 		t.Run(name, func(t *testing.T) {
-			t.Parallel() // each case waits as long as its files are allowed to take
+			t.Parallel() // each case waits for the time limit of its files
 			var isDeaf atomic.Bool
 			fs := deaf.New(t, sleeper(t), deafTo(t, &isDeaf))
 			p := inMounts(t, fs, script)
@@ -188,8 +188,8 @@ func codeOf(t *testing.T, p Process, name string) uint64 {
 	return 0
 }
 
-// TestOpeningDoesNotPoll checks that opening a file does not ask its file system for poll support. Go asks while no other
-// goroutine can run, and the file system need not answer.
+// TestOpeningDoesNotPoll checks that opening a file does not ask its file system for poll support. While Go asks, no other
+// goroutine can run, and the file system might not answer.
 func TestOpeningDoesNotPoll(t *testing.T) {
 	toMount(t)
 	dir := t.TempDir()

@@ -14,8 +14,8 @@ import (
 	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/symbols/symtab"
 )
 
-// File is an executable file that a process has mapped, as it was when the Resolver identified it. A File is immutable: a
-// modified file becomes another File.
+// File is an executable file that a process has mapped, in the state in which the Resolver identified it. A File is immutable.
+// A modified file becomes another File.
 type File struct {
 	// Path is the path as the process sees it, for example in its container. [vdso] is the code that the kernel maps into
 	// processes.
@@ -95,8 +95,8 @@ const (
 	perfMap         // not mapped: see perfmap.go
 )
 
-// holder is a process that had a file mapped from start to end at the time seen (nanoseconds since boot). A process with this
-// pid that began after seen is another process.
+// holder is a process that had a file mapped from start to end at the time seen (nanoseconds since boot). If a process with
+// this pid began after seen, it is another process.
 type holder struct {
 	pid        uint32
 	start, end uint64

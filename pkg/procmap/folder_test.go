@@ -16,7 +16,7 @@ import (
 	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/procfs"
 )
 
-// withoutFirst makes this program end its first thread and continue.
+// withoutFirst is an environment variable. It makes this program end its first thread and continue.
 const withoutFirst = "PROCMAP_TEST_WITHOUT_FIRST"
 
 func init() {

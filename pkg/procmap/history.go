@@ -7,13 +7,13 @@ import (
 	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/procfs"
 )
 
-// These are the bounds of the history.
+// These constants limit the history.
 const (
 	maxLives  = 8192 // ended lives
 	maxRanges = 4096 // ranges of one life
 	maxChain  = 8    // lives that are searched one after the other
-	// maxAlive bounds the lives that have not ended. At this number, all of them are forgotten. They are read again from /proc
-	// when needed.
+	// maxAlive limits the number of lives that have not ended. When it is reached, all these lives are forgotten. They are read
+	// again from /proc when necessary.
 	maxAlive = 32768
 )
 
@@ -61,7 +61,7 @@ func (l *life) find(addr uint64) *mapped {
 	return nil
 }
 
-// meets reports whether l and other map at least one file at the same place. Two readings of one program must share such a
+// meets reports whether l and other map at least one file at the same place. Two readings of the same program must share such a
 // range. A life without ranges meets every other life.
 func (l *life) meets(other *life) bool {
 	return len(l.ranges) == 0 || slices.ContainsFunc(l.ranges, func(m mapped) bool {

@@ -106,7 +106,7 @@ func TestHistory(t *testing.T) {
 	require.Nil(t, h.current(1))
 }
 
-// TestForkChain checks that a chain of forks does not retain all its processes.
+// TestForkChain checks that a chain of forks does not keep all its processes in memory.
 func TestForkChain(t *testing.T) {
 	h := newHistory()
 	f := &file{}

@@ -69,7 +69,7 @@ func unescape(s string) string {
 // findMount returns the mount of a path, or nil.
 func findMount(mounts []mount, path string) *mount {
 	var found *mount
-	for i := range mounts { // of several mounts at one place, the last one wins
+	for i := range mounts { // if several mounts have the same place, the last one wins
 		m := &mounts[i]
 		below := m.point == "/" || path == m.point || strings.HasPrefix(path, m.point) && path[len(m.point)] == '/'
 		if below && (found == nil || len(m.point) >= len(found.point)) {
@@ -88,7 +88,7 @@ func readMounts(dir procfs.Dir) []mount {
 	return parseMounts(text)
 }
 
-// verdict says whether a device's file system might not answer, and how long this result is valid.
+// verdict holds whether a device's file system might not answer, and how long this result is valid.
 type verdict struct {
 	avoid bool
 	until time.Time
@@ -108,8 +108,8 @@ func (r *Resolver) avoided(dir procfs.Dir, dev device) bool {
 	if r.isStuck(dev, now) {
 		return true
 	}
-	// The kernel soon reuses a device number without a disk for another file system. Only judge, which has the open file, can
-	// trust it. A negative verdict for such a number is not reused either.
+	// The kernel soon reuses the device number of a file system without a disk. Only judge can trust such a number, because it
+	// has the open file. So a negative verdict for such a number is not reused.
 	if v, ok := r.avoid[dev]; ok && now.Before(v.until) && (!v.avoid || dev.major != 0) {
 		return v.avoid
 	}
@@ -140,7 +140,7 @@ func (r *Resolver) avoided(dir procfs.Dir, dev device) bool {
 	return true
 }
 
-// memoryDevice is the device of files from memfd_create. mountinfo does not list it.
+// memoryDevice returns the device of files from memfd_create. mountinfo does not list it.
 var memoryDevice = sync.OnceValue(func() device {
 	fd, err := unix.MemfdCreate("", unix.MFD_CLOEXEC)
 	if err != nil {

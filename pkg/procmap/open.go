@@ -30,7 +30,7 @@ func (r *Resolver) identify(ctx context.Context, key *fileKey, holders []holder,
 	info, cpu, err := r.identifyFile(ctx, opened)
 	if err != nil {
 		opened.Close()
-		if errors.Is(err, os.ErrDeadlineExceeded) { // the file system does not answer, and nobody waits for it any longer
+		if errors.Is(err, os.ErrDeadlineExceeded) { // the file system does not answer, and no thread waits for the event any longer
 			r.unmarkStuck(r.markStuck(on))
 		}
 		return nil, nil, cpu, err
@@ -38,7 +38,7 @@ func (r *Resolver) identify(ctx context.Context, key *fileKey, holders []holder,
 	return &File{Path: key.path, Info: info, ID: id}, opened, cpu, nil
 }
 
-// Open opens the file for reading. The caller closes it. The file system can block this call, and all use of the file, forever:
+// Open opens the file for reading. The caller closes it. The file system can block this call and every use of the file forever:
 // see package patience and Stuck.
 func (f *File) Open() (*os.File, error) {
 	if f.r == nil {
@@ -188,9 +188,8 @@ func (r *Resolver) openByPath(key *fileKey, on *opening) (*os.File, *unix.Stat_t
 }
 
 // openBelow opens name below root with O_PATH. root is the root of the process whose /proc directory is dir, and mounts are the
-// mounts seen from there. openBelow follows no links, because the path from the kernel contains none. It opens the mount point
-// of the file's mount and crosses no other mount from there. So it cannot reach a mount that was added later and might never
-// answer.
+// mounts seen from there. openBelow follows no links, because the kernel's path contains none. It opens the mount point of the
+// file's mount, and crosses no other mount from there. So it cannot reach a later mount that might never answer.
 func (r *Resolver) openBelow(dir procfs.Dir, root int, mounts []mount, name string, on *opening) (int, error) {
 	m := findMount(mounts, name)
 	if m == nil || m.avoid {

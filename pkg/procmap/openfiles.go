@@ -15,9 +15,9 @@ import (
 // An identified file stays open for some seconds, because a row arrives a second after its event. So its symbols can be read
 // even if the process exits and the file disappears.
 //
-// An open file prevents an unmount of its file system. So a file only stays open if it is on a root mount: the host's, or that
-// of a process in another mount namespace. Such a mount exists as long as its namespace. The root of a process that called
-// chroot in the host's mount namespace does not qualify, because somebody may want to unmount it.
+// An open file prevents an unmount of its file system. So a file only stays open if it is on a root mount. This is the root
+// mount of the host, or of a process in another mount namespace. Such a mount exists as long as its namespace. The root of a
+// process that called chroot in the host's mount namespace does not qualify, because somebody may want to unmount it.
 const (
 	holdFor = 5 * time.Second
 	maxOpen = 64 // number of files that stay open
@@ -84,7 +84,7 @@ func (r *Resolver) closeFiles(ctx context.Context) {
 	}
 }
 
-// again returns a new descriptor for f's open file, or nil if f is not open. The caller closes it, and holds r.mu.
+// again returns a new descriptor for f's open file, or nil if f is not open. The caller holds r.mu, and closes the descriptor.
 func (f *file) again() *os.File {
 	if f.open == nil {
 		return nil

@@ -73,7 +73,7 @@ func TestParseStatus(t *testing.T) {
 	}
 }
 
-// TestPerfMap checks that generated code is found in the process's own perf map.
+// TestPerfMap checks that a process's own perf map is used for generated code.
 func TestPerfMap(t *testing.T) {
 	code, err := unix.Mmap(-1, 0, os.Getpagesize(), unix.PROT_READ|unix.PROT_EXEC, unix.MAP_PRIVATE|unix.MAP_ANON)
 	require.NoError(t, err)
@@ -87,7 +87,7 @@ func TestPerfMap(t *testing.T) {
 		require.NoError(t, os.WriteFile(path, []byte("1000 10 f\n"), 0o600))
 		r.mu.Lock()
 		for _, e := range r.processes {
-			e.life.perf = nil // as if time had passed
+			e.life.perf = nil // simulates that time has passed
 		}
 		r.mu.Unlock()
 		place := known(t, r, self(t), procfs.SinceBoot(), addr)[0]
@@ -99,8 +99,8 @@ func TestPerfMap(t *testing.T) {
 		require.NoError(t, err)
 		require.NoError(t, f.Close())
 
-		// A process that began later with the same PID is another process. The PID of an exited process may also belong to another
-		// process.
+		// If a process with the same PID began later, it is another process. The PID of an exited process can also belong to
+		// another process.
 		r.mu.Lock()
 		l := r.bind(self(t), procfs.SinceBoot()).life
 		h := l.perf.holders[0]
@@ -114,7 +114,7 @@ func TestPerfMap(t *testing.T) {
 		require.Equal(t, Place{State: Generated}, r.perfMap(&life{pid: h.pid, ended: true}, addr))
 		r.mu.Unlock()
 
-		// A perf map of another user, or one that is not a regular file, is not read.
+		// A perf map must not be read if it belongs to another user or is not a regular file.
 		if os.Getuid() == 0 {
 			require.NoError(t, os.Chown(path, 12345, -1))
 			_, err = place.File.Open()

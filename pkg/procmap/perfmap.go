@@ -52,7 +52,7 @@ func (r *Resolver) identifyPerfMap(h holder, known *File, on *opening) (*File, e
 }
 
 // openPerfMap opens the perf map of a holder's process. It only accepts a regular file that belongs to the process's effective
-// user or to root. A process with this pid that began after h.seen is another process, so openPerfMap refuses it.
+// user or to root. If a process with this pid began after h.seen, it is another process, so openPerfMap refuses it.
 func (r *Resolver) openPerfMap(h holder, on *opening) (*os.File, *unix.Stat_t, error) {
 	dir, err := procfs.Open(r.proc, h.pid)
 	if err != nil {

@@ -1,10 +1,10 @@
 // Package procmap finds the file and offset of a process's addresses.
 //
 // The kernel only reports addresses. A Resolver gets the mappings from two sources. If permitted, the kernel reports every
-// execve, fork and executable mapping on the machine. So the Resolver knows processes that exited before anybody could inspect
+// execve, fork and executable mapping on the machine. So the Resolver knows processes that exit before anybody can inspect
 // them. For older processes, it reads /proc/PID/maps at the first request. The Resolver's goroutines do all this and read the
-// files, so callers never wait. Data that is unknown at first becomes available moments later. The Resolver keeps it after the
-// process has exited.
+// files, so callers never wait. Unknown data becomes available moments later. The Resolver keeps data after the process has
+// exited.
 //
 // # Trust
 //
@@ -16,7 +16,7 @@
 //
 // No file is opened on a file system that a process or a network can block (FUSE, NFS and the like). The same applies to an
 // overlay with such a layer (see trust.go). The layers are not always known, and disks can hang, too. So a call that hangs is
-// abandoned (package patience), and its device is avoided for that time.
+// abandoned (package patience), and its device is avoided while the call hangs.
 //
 // A PID may belong to another process by the time of a request. The times of the kernel's events distinguish these processes.
 // /proc is read through one open directory, which belongs to one process. That process must run the executable that the kernel
@@ -49,7 +49,7 @@ type Process struct {
 	Space uint32
 }
 
-// State describes the knowledge about an address.
+// State describes how much is known about an address.
 type State uint8
 
 // These are the states.
@@ -103,17 +103,18 @@ type Options struct {
 	wait time.Duration
 }
 
-// These bound a Resolver's memory.
+// These constants limit a Resolver's memory.
 const (
 	maxQueue     = 1024
 	maxProcesses = 4096
 	maxFiles     = 8192
-	// maxHeld bounds the estimated bytes of all processes' mappings and file names. A process can have a thousand mappings with
+	// maxHeld limits the estimated bytes of all processes' mappings and file names. A process can have a thousand mappings with
 	// paths of four kilobytes. An ordinary process takes a kilobyte.
 	maxHeld = 32 << 20
 )
 
-// An incomplete process is read again after firstRetry at the earliest. The wait doubles each time, up to lastRetry.
+// A process whose mappings are incomplete is read again after firstRetry at the earliest. The wait doubles each time, up to
+// lastRetry.
 const (
 	firstRetry = 10 * time.Second
 	lastRetry  = 10 * time.Minute
@@ -222,11 +223,11 @@ func (r *Resolver) Close() {
 	patience.Await(&r.ended)
 }
 
-// After suspicious failed reads without any success, the cause is probably not in the processes.
+// If suspicious reads have failed and none has succeeded, the processes are probably not the cause.
 const suspicious = 20
 
-// Err returns the last error if no process could be read and many were tried. Then /proc may be from another PID namespace, or
-// a capability is missing. Otherwise it returns nil.
+// Err returns the last error if many processes were tried and none could be read. Then /proc is probably from another PID
+// namespace, or a capability is missing. Otherwise it returns nil.
 func (r *Resolver) Err() error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -322,11 +323,11 @@ func (r *Resolver) bind(p Process, seen uint64) *entry {
 	return e
 }
 
-// maxLag is how long after seen the kernel's events are awaited, in nanoseconds. Events only arrive much later than readEvery
-// if the machine is overloaded.
+// maxLag is how long after seen a Resolver waits for the kernel's events, in nanoseconds. Events arrive much later than
+// readEvery only if the machine is overloaded.
 const maxLag = 1e9
 
-// lags reports whether events from before seen may still arrive. The caller holds r.mu.
+// lags reports whether events from before seen can still arrive. The caller holds r.mu.
 func (r *Resolver) lags(seen uint64) bool {
 	if !r.watching || seen <= r.history.until {
 		return false
@@ -366,8 +367,7 @@ func (r *Resolver) locate(p Process, e *entry, addr uint64) Place {
 	return place
 }
 
-// ask queues a process to be read, unless that was tried recently. It reports whether waiting makes sense. The caller holds
-// r.mu.
+// ask queues a process to be read, unless it was tried recently. It reports whether waiting makes sense. The caller holds r.mu.
 func (r *Resolver) ask(p Process, seen uint64, e *entry) bool {
 	now := time.Now()
 	switch {

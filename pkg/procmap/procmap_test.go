@@ -170,7 +170,7 @@ func TestEndedProcess(t *testing.T) {
 	})
 }
 
-// toldOfEnd waits until the kernel has reported the exit of a process that existed at the time seen.
+// toldOfEnd waits until the kernel has reported that a process exited. The process existed at the time seen.
 func toldOfEnd(t *testing.T, r *Resolver, pid uint32, seen uint64) {
 	t.Helper()
 	require.Eventually(t, func() bool {
@@ -284,7 +284,7 @@ func TestDeletedAndReplacedFiles(t *testing.T) {
 	})
 }
 
-// TestShortLivedProgram checks that an exited program is not mistaken for the program that takes its place.
+// TestShortLivedProgram checks that an exited program is not confused with the program that replaces it.
 func TestShortLivedProgram(t *testing.T) {
 	content, err := os.ReadFile("/proc/self/exe")
 	require.NoError(t, err)
@@ -314,8 +314,8 @@ func TestShortLivedProgram(t *testing.T) {
 	require.True(t, bytes.Equal(content, read))
 }
 
-// TestMayHold checks that a file only stays open if nothing that could be unmounted is held. In another mount namespace, it
-// must be on the process's root mount. In the host's namespace, it must be on the host's root mount.
+// TestMayHold checks that a file only stays open if this does not prevent an unmount. In another mount namespace, it must be on
+// the process's root mount. In the host's namespace, it must be on the host's root mount.
 func TestMayHold(t *testing.T) {
 	if os.Getuid() != 0 {
 		t.Skip("only root can mount")

@@ -14,7 +14,7 @@ import (
 	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/procfs"
 )
 
-// These bound the data that is read about one process.
+// These constants limit the data that is read about one process.
 const (
 	maxMountinfo = 4 << 20
 	maxPath      = 4096
@@ -45,7 +45,7 @@ type reading struct {
 	err   error
 }
 
-// readEither reads the mappings of a process, or else those of its parent.
+// readEither reads the mappings of a process or, if that fails, of its parent.
 func (r *Resolver) readEither(ctx context.Context, req request) reading {
 	p := req.process
 	areas, start, err := r.readMaps(p.PID, p.ExeInode, req.seen)

@@ -15,7 +15,7 @@ const (
 	slowdown = 5
 )
 
-// run reads the queued processes and files until ctx ends. burst and slowdown bound its CPU time.
+// run reads the queued processes and files until ctx ends. burst and slowdown limit its CPU time.
 func (r *Resolver) run(ctx context.Context) {
 	sweep := time.NewTicker(10 * time.Second)
 	defer sweep.Stop()
@@ -80,8 +80,8 @@ func (r *Resolver) run(ctx context.Context) {
 // maxInRow is the number of processes that are read before a file.
 const maxInRow = 8
 
-// chooser decides what is read next. Processes come first, because they may exit while files stay. But an endless queue of
-// processes must not block files.
+// chooser decides what is read next. Processes come first, because they can exit, while files usually stay. But an endless
+// queue of processes must not block files.
 type chooser struct{ inRow int }
 
 // ready returns the next item to read, or nil if both queues are empty.

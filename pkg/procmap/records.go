@@ -5,7 +5,7 @@ import (
 	"encoding/binary"
 )
 
-// These kernel records are parsed. They are called PERF_RECORD_* in linux/perf_event.h.
+// parseRecord parses these kernel records. linux/perf_event.h names them PERF_RECORD_*.
 const (
 	recordLost  = 2
 	recordComm  = 3
@@ -18,7 +18,8 @@ const (
 	protExec    = 4       // PROT_EXEC
 
 	headerSize = 8
-	// trailerSize is the size that sample_id_all appends with PERF_SAMPLE_TID and PERF_SAMPLE_TIME: process, thread, time.
+	// trailerSize is the number of bytes that sample_id_all appends with PERF_SAMPLE_TID and PERF_SAMPLE_TIME: process, thread,
+	// time.
 	trailerSize = 16
 )
 

@@ -8,17 +8,17 @@ import (
 	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/procfs"
 )
 
-// Mapping is a process's mapping of a file, as reported by another program (see ReportedFile).
+// Mapping is a process's mapping of a file that another program has reported (see ReportedFile).
 type Mapping struct {
 	PID uint32
-	// Seen is a time at which the file was mapped, in nanoseconds since boot, or 0 for now. A process with this PID that began
-	// later is another process.
+	// Seen is a time at which the file was mapped, in nanoseconds since boot, or 0 for now. If a process with this PID began
+	// later, it is another process.
 	Seen uint64
 	// Start and End are addresses in the process, or 0 if they are unknown.
 	Start, End uint64
 }
 
-// ReportedFile describes a file that processes have mapped, as reported by another program such as the unwinder.
+// ReportedFile describes a file that processes have mapped. Another program has reported it, for example the unwinder.
 type ReportedFile struct {
 	// Device and Inode are from stat.
 	Device, Inode uint64
@@ -29,8 +29,8 @@ type ReportedFile struct {
 }
 
 // File returns the file that t describes, for callers that know it from another program and not from Locate. mapped lists
-// processes that have mapped it, the preferred one first. pending reports that a later call may return the file. If it returns
-// nil and false, the file cannot be read.
+// processes that have mapped the file, the preferred process first. pending reports that a later call can return the file. If
+// File returns nil and false, the file cannot be read.
 func (r *Resolver) File(t ReportedFile, mapped ...Mapping) (file *File, pending bool) {
 	if t.Device == 0 || t.Inode == 0 || !strings.HasPrefix(t.Path, "/") {
 		return nil, false
@@ -64,7 +64,7 @@ func (r *Resolver) File(t ReportedFile, mapped ...Mapping) (file *File, pending 
 }
 
 // is reports whether a mapping's device number can correspond to the device number from stat. With btrfs and overlayfs, the
-// numbers differ. One or both of them then have major 0, like all file systems without a disk.
+// numbers differ. Then one or both have major 0, like all file systems without a disk.
 func (d device) is(stat uint64) bool {
 	of := device{unix.Major(stat), unix.Minor(stat)}
 	return d == of || d.major == 0 || of.major == 0

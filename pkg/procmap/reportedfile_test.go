@@ -14,7 +14,7 @@ import (
 	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/procfs"
 )
 
-// findFile calls File until the result is final.
+// findFile calls Resolver.File until the result is final.
 func findFile(t *testing.T, r *Resolver, told ReportedFile, mapped ...Mapping) *File {
 	t.Helper()
 	limit := time.After(20 * time.Second)
@@ -74,7 +74,7 @@ func TestFile(t *testing.T) {
 	r := newResolver(t, Options{Unwatched: true})
 	require.Nil(t, findFile(t, r, ReportedFile{Device: told.Device, Inode: told.Inode, Path: told.Path}), "nobody has mapped it")
 
-	// Root returns the root of a process that had mapped the file, and not that of a later process with the same PID.
+	// Root must return the root of a process that had mapped the file, and not of a later process with the same PID.
 	f := findFile(t, r, told, exact)
 	root, err := f.Root()
 	require.NoError(t, err)

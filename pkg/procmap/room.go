@@ -62,7 +62,7 @@ const (
 	entryBytes = 150
 )
 
-// held returns a high estimate of the bytes that all lives and files take. The field counted prevents counting one twice. The
+// held returns a high estimate of the bytes of all lives and files. The field counted prevents that one is counted twice. The
 // caller holds r.mu.
 func (r *Resolver) held() int {
 	r.count++

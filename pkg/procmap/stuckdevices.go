@@ -10,9 +10,9 @@ const (
 	wait = 5 * time.Second
 	// maxStuck limits how many files, and how many processes, may hang at the same time.
 	maxStuck = 16
-	// After maxDoubtful devices on doubtful file systems have hung, such file systems are no longer used. Each device counts for
-	// the time forgive, even if it has answered late. Otherwise a file system that always answers late under new device numbers
-	// would take all the time.
+	// After maxDoubtful devices on doubtful file systems have hung, such file systems are no longer used. Each device counts
+	// for the time forgive, even if it has answered late. Otherwise, a file system that always answers late, under new device
+	// numbers, would use all the time.
 	maxDoubtful = 4
 	forgive     = 10 * time.Minute
 )
@@ -72,8 +72,8 @@ func (r *Resolver) unmarkStuck(dev device) {
 	}
 }
 
-// Stuck reports that reading the open file hangs. The file's device is then avoided. If the read returns after all, the caller
-// must call the returned function.
+// Stuck reports that reading the open file hangs. The file's device is then avoided. If the read returns later, the caller must
+// call the returned function.
 func (f *File) Stuck() (ended func()) {
 	if f.r == nil {
 		return func() {}

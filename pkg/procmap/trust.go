@@ -17,11 +17,11 @@ import (
 // Its mount has an ID, and mountinfo has a line with that ID. While the file is open, no other mount can have the ID. A device
 // number is less reliable: after an unmount, the next file system without a disk gets the same number.
 //
-// An overlay answers if its layers do. The layers are paths in the mount namespace in which the overlay was mounted. If the
+// An overlay answers if its layers answer. The layers are paths in the mount namespace in which the overlay was mounted. If the
 // host's first process also has this mount, its mounts show the layers' file systems. Otherwise these are uncertain. Such an
-// overlay, or a file system of an unknown type, is doubtful. It is opened nevertheless, because ordinary containers can look
-// like that. A call that hangs is abandoned (package patience), and its device is avoided. After several such calls, no
-// doubtful file system is used for some time.
+// overlay, or a file system of an unknown type, is doubtful. Files on it are opened nevertheless, because ordinary containers
+// can have such file systems. A call that hangs is abandoned (package patience), and its device is avoided. After several such
+// calls, no doubtful file system is used for some time.
 type trust uint8
 
 const (
@@ -31,12 +31,12 @@ const (
 )
 
 var (
-	// mayNotAnswer are file systems that a process or a network serves.
+	// mayNotAnswer lists file systems that a process or a network serves.
 	mayNotAnswer = []string{
 		"fuse", "fuseblk", "nfs", "nfs4", "cifs", "smb3", "smbfs", "ceph", "9p", "virtiofs", "afs", "gfs2", "ocfs2", "lustre", "glusterfs",
 		"beegfs", "autofs", "coda", "orangefs", "vboxsf", "gpfs",
 	}
-	// answer are file systems that the kernel serves from memory or a disk.
+	// answer lists file systems that the kernel serves from memory or a disk.
 	answer = []string{
 		"ext2", "ext3", "ext4", "xfs", "btrfs", "bcachefs", "f2fs", "zfs", "jfs", "reiserfs", "vfat", "exfat", "ntfs3", "iso9660", "udf",
 		"squashfs", "erofs", "tmpfs", "ramfs", "rootfs", "devtmpfs", "hugetlbfs",

@@ -112,7 +112,7 @@ func openRing(cpu int) (ring, error) {
 			unix.PerfBitSampleIDAll | unix.PerfBitUseClockID | unix.PerfBitWatermark | unix.PerfBitExcludeKernel | unix.PerfBitExcludeHv,
 		Sample_type: unix.PERF_SAMPLE_TID | unix.PERF_SAMPLE_TIME,
 		Clockid:     unix.CLOCK_BOOTTIME,
-		Wakeup:      1 << 30, // nobody waits for it
+		Wakeup:      1 << 30, // no thread waits for the event
 	}
 	fd, err := unix.PerfEventOpen(&attr, -1, cpu, -1, unix.PERF_FLAG_FD_CLOEXEC)
 	if err != nil {
@@ -241,8 +241,8 @@ func (r *Resolver) renew(w *watcher) *watcher {
 	return w
 }
 
-// keepSingle is the time for which a file system counts as having a single device number, in nanoseconds. After that, the
-// number may belong to another file system.
+// keepSingle is how long a file system counts as having a single device number, in nanoseconds. Later, the number can belong to
+// another file system.
 const keepSingle = 10e9
 
 // setStats completes the keys of mapped files. It does not change keys of files that only exited processes had mapped. Only
@@ -263,8 +263,8 @@ func (r *Resolver) setStats(events []event) {
 	}
 }
 
-// take updates the history with events up to until. It releases r.mu after each atOnce events, so that other goroutines do not
-// wait for all events.
+// take updates the history with events up to until. It releases r.mu after each atOnce events, so other goroutines do not wait
+// for all events.
 func (r *Resolver) take(until uint64, events []event, lost uint64) {
 	const atOnce = 256
 	for first := true; first || len(events) > 0; first = false {

@@ -19,7 +19,7 @@ const (
 	retryMost  = 8 * time.Minute
 )
 
-// failed sets when a file may be read again after a read returned err, which can be nil. The caller holds Store.mu.
+// failed sets when a file can be read again, after a read returned err. err can be nil. The caller holds Store.mu.
 func (e *entry) failed(err error) {
 	e.retry = time.Time{}
 	if err == nil {

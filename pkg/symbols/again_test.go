@@ -18,7 +18,7 @@ import (
 	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/symbols/symtab"
 )
 
-// pass pretends that d has passed since a file's read failed.
+// pass simulates that d has passed since a file's read failed.
 func pass(s *Store, id symtab.FileID, d time.Duration) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -27,8 +27,8 @@ func pass(s *Store, id symtab.FileID, d time.Duration) {
 	}
 }
 
-// The cause of a failed read may be temporary. After a wait, the next request reads the file by its own Open. Each failure
-// doubles the wait, up to a limit.
+// The cause of a failed read can be temporary. After a wait, the next request must read the file with its own Open. Each
+// failure doubles the wait, up to a limit.
 func TestStoreFailedReadIsNotForEver(t *testing.T) {
 	for name, c := range map[string]struct {
 		err  error
@@ -63,7 +63,7 @@ func TestStoreFailedReadIsNotForEver(t *testing.T) {
 	}
 }
 
-// A file is pending while it is read again.
+// A file must be pending while it is read again.
 func TestStoreAgainIsPending(t *testing.T) {
 	s := newStore(t, Options{Limits: elftest.Small})
 	r := onDisk(t, elftest.Example().Bytes())
@@ -84,7 +84,7 @@ func TestStoreAgainIsPending(t *testing.T) {
 	require.Equal(t, symtab.Named, state)
 }
 
-// An error in the content of a file is final.
+// An error in a file's content must be final.
 func TestStoreContentIsFinal(t *testing.T) {
 	s := newStore(t, Options{Limits: elftest.Small})
 	r := onDisk(t, []byte("#!/bin/sh\nexec something\n"))
@@ -95,7 +95,7 @@ func TestStoreContentIsFinal(t *testing.T) {
 	require.Equal(t, symtab.NotELF, s.Request(r))
 }
 
-// A file that was not read in time does not count as too large, because the machine may be faster later.
+// A file that was not read in time must not count as too large, because the machine can be faster later.
 func TestStoreTooSlow(t *testing.T) {
 	s := newStore(t, Options{Limits: elftest.Small, Timeout: time.Nanosecond})
 	r := onDisk(t, elftest.Example().Bytes())
@@ -107,8 +107,8 @@ func TestStoreTooSlow(t *testing.T) {
 	require.Equal(t, symtab.Unreadable, stateOf(context.DeadlineExceeded))
 }
 
-// Renaming, linking or changing the mode of a running file changes only its ctime, so it is still the mapped file. A file whose
-// content has changed is not, even with the same size and time.
+// Renaming, linking or changing the mode of a running file changes only its ctime, so it must still count as the mapped file. A
+// file whose content has changed must not, even with the same size and time.
 func TestStoreChangedTimeOnly(t *testing.T) {
 	exe, err := os.Executable()
 	require.NoError(t, err)

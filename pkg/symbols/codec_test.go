@@ -15,7 +15,7 @@ import (
 	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/symbols/symtab"
 )
 
-// conns returns the two ends of a socket.
+// conns returns both ends of a socket.
 func conns(t testing.TB) (here, there *symtab.Conn) {
 	t.Helper()
 	fds, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
@@ -56,7 +56,7 @@ func (a *apart) Close() {
 	}
 }
 
-// The other process can only get debug files that the finder would open.
+// The other process must only get debug files that the finder would open.
 func TestAskForDebugFile(t *testing.T) {
 	dir := t.TempDir()
 	id := "0123456789abcdef0123456789abcdef01234567"

@@ -12,7 +12,7 @@ import (
 	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/symbols/symtab"
 )
 
-// root is a folder in which debug files are searched.
+// root is a folder in which a finder searches debug files.
 type root struct {
 	fd int
 	// host marks the host's root. A container's root can contain FUSE and network file systems.

@@ -9,7 +9,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Symbolic links cannot lead out of a container's root, and only regular files are opened.
+// Symbolic links must not lead out of a container's root, and only regular files may be opened.
 func TestRootOpen(t *testing.T) {
 	dir := t.TempDir()
 	require.NoError(t, os.MkdirAll(filepath.Join(dir, "root/usr/lib/debug"), 0o700))
@@ -36,7 +36,7 @@ func TestRootOpen(t *testing.T) {
 		require.EqualValues(t, len("container"), size)
 		f.Close()
 	}
-	// A container's other mounts are not searched.
+	// The finder must not search a container's other mounts.
 	self, err := unix.Open("/", unix.O_PATH|unix.O_DIRECTORY, 0)
 	require.NoError(t, err)
 	defer unix.Close(self)
@@ -44,7 +44,7 @@ func TestRootOpen(t *testing.T) {
 	require.ErrorIs(t, err, unix.EXDEV)
 }
 
-// A root is not searched if the file is on another mount.
+// The finder must not search a root if the file is on another mount.
 func TestOpenRoots(t *testing.T) {
 	s := &Store{options: Options{HostRoot: "/nowhere"}}
 	path := filepath.Join(t.TempDir(), "file")

@@ -65,7 +65,7 @@ func (s *Store) fetched(e *entry, t *symtab.Table, err error) {
 	s.makeRoom()
 }
 
-// errNotWanted is the error for a file that was forgotten before its debug file arrived.
+// errNotWanted is the error for a file that the Store forgot before its debug file arrived.
 var errNotWanted = errors.New("no caller is waiting any longer")
 
 // fetchTable gets old's debug file. It returns a table that includes the debug file's symbols, and the Reader's CPU time. If the

@@ -8,14 +8,14 @@ import (
 )
 
 const (
-	// patienceMore is the additional wait after Options.Timeout, which ends a read. After this wait, the Store abandons the file.
+	// Options.Timeout ends a read. patienceMore is how much longer the Store waits before it abandons the file.
 	patienceMore = 5 * time.Second
 	// maxStuck limits the number of reads that can be blocked at the same time.
 	maxStuck = 16
 )
 
-// readOrLeave reads a file and returns the CPU time. If the read does not end, readOrLeave abandons it. The read's goroutine then
-// calls Stuck's result and Release.
+// readOrLeave reads a file and returns the CPU time. If the read does not end, readOrLeave abandons it. When the read ends
+// later, its goroutine calls the function that Stuck returned, and Release.
 func (s *Store) readOrLeave(ctx context.Context, e *entry) (*symtab.Table, time.Duration, error) {
 	type result struct {
 		t    *symtab.Table

@@ -17,8 +17,8 @@ import (
 	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/symbols/symtab"
 )
 
-// A file system that hangs does not prevent reads of other files, even after a file on it was opened. Abandoned reads end when
-// the file system responds.
+// A file system that hangs must not prevent reads of other files, even after a file on it was opened. Abandoned reads must end
+// when the file system responds.
 func TestStoreDeafFileSystem(t *testing.T) {
 	if os.Getuid() != 0 {
 		t.Skip("only root can mount")
@@ -61,7 +61,7 @@ func TestStoreDeafFileSystem(t *testing.T) {
 	require.EqualValues(t, 1, released.Load())
 }
 
-// Opening a debug file does not poll its file system: polling a hanging file system blocks the whole Go process.
+// Opening a debug file must not poll its file system, because polling a hanging file system blocks the whole Go process.
 func TestOpeningDoesNotPoll(t *testing.T) {
 	if os.Getuid() != 0 {
 		t.Skip("only root can mount")

@@ -46,7 +46,7 @@ func withLines() []byte {
 	return content
 }
 
-// Debug information is read after the names. If this crashes the reader, the names stay.
+// Debug information is read after the names. If this crashes the reader, the names must stay.
 func TestLinesApart(t *testing.T) {
 	content := withLines()
 	for ends, want := range map[bool]string{true: "", false: "/src/main.c"} {
@@ -62,7 +62,7 @@ func TestLinesApart(t *testing.T) {
 	}
 }
 
-// If the reader was missing or too slow, lines come later. The names stay meanwhile.
+// If the reader was missing or too slow, lines come later. Until then, the names must stay.
 func TestLinesLater(t *testing.T) {
 	content := withLines()
 	for _, reader := range []*endedByLines{{ends: true}, {slow: true}} {
@@ -96,7 +96,7 @@ func TestLinesLater(t *testing.T) {
 	}
 }
 
-// The lines of a fetched debug file also come later, and only the lines are read then.
+// A fetched debug file's lines also come later. Then only the lines are read.
 func TestLinesOfFetched(t *testing.T) {
 	debug := onDisk(t, withLines())
 	for _, reader := range []*endedByLines{{}, {ends: true}, {slow: true}} {
@@ -145,7 +145,7 @@ func TestLinesOfFetched(t *testing.T) {
 	}
 }
 
-// Reading fetched debug files costs CPU time like reading other files.
+// The CPU time for fetched debug files must count like the CPU time for other files.
 func TestFetchedCounts(t *testing.T) {
 	debug := onDisk(t, withLines())
 	reader := &endedByLines{costs: burst}

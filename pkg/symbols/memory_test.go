@@ -46,8 +46,8 @@ func (c *changing) next(t *testing.T, content []byte) Request {
 	return Request{ID: id, Path: c.path, Open: func() (*os.File, error) { return os.Open(c.path) }}
 }
 
-// On a build machine, C and Go programs with and without names appear, are requested and disappear. Some disappear before they
-// are read. The Store's memory stays constant and within the bound, and is freed after the last request.
+// As on a build machine, C and Go programs with and without names appear, are requested and disappear. Some disappear before
+// they are read. The Store's memory must stay constant and within its limit, and must be freed after the last request.
 func TestStoreMemory(t *testing.T) {
 	const bound = 2 << 20
 	s := newStore(t, Options{Bytes: bound})

@@ -31,8 +31,8 @@ const (
 	storeBound  = 64 << 20
 )
 
-// readerEnv lists the files that the test binary reads in another process, so that the peaks are separate. served marks the
-// process that reads the files.
+// readerEnv lists the files that the test binary reads in another process, so the processes have separate peaks. served marks
+// the process that reads the files.
 const (
 	readerEnv = "SYMBOLS_TEST_READ"
 	served    = "served"
@@ -103,8 +103,8 @@ func TestPeakReader(t *testing.T) {
 	fmt.Printf("store's peak %d kB\n", peak(t))
 }
 
-// Hostile files are small but claim large sizes. None needs more memory than the bound. Two alternating names are stored once
-// each.
+// Hostile files are small but claim large sizes. No file may need more memory than the limit. Two alternating names must each
+// be stored once.
 func TestPeak(t *testing.T) {
 	if testing.Short() {
 		t.Skip("it writes and reads some hundred megabytes")
@@ -181,7 +181,7 @@ func TestPeak(t *testing.T) {
 }
 
 // lyingDebug returns a file of some hundred kilobytes that claims 240 MiB of debug information in two sections. The sections
-// decompress to a bit more than half of that size.
+// decompress to slightly more than half of this size.
 func lyingDebug(t *testing.T) []byte {
 	e := new(elftest.TestELF).Code(".text", 0x1000, make([]byte, 0x100)).Symbols(".symtab", elf.SHT_SYMTAB, elftest.Function("main", 0x1000, 0x10))
 	for _, name := range []string{".debug_info", ".debug_line"} {

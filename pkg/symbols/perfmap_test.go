@@ -15,7 +15,7 @@ import (
 	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/symbols/symtab"
 )
 
-// On a request, a Store reads the new part of a perf map. Before the request, new addresses are Outside.
+// On a request, a Store must read the new part of a perf map. Before the request, new addresses are Outside.
 func TestStorePerfMap(t *testing.T) {
 	s := NewStore(Options{Reader: parse.Here{}})
 	defer s.Close()
@@ -65,7 +65,8 @@ func TestVDSO(t *testing.T) {
 	require.Condition(t, func() bool { return names["__vdso_clock_gettime"] || names["__kernel_clock_gettime"] }, "%v", names)
 }
 
-// The more a read of a perf map costs, the longer the next read waits, both alone and in the queue with other files.
+// The more CPU time a read of a perf map takes, the longer the next read must wait, both alone and in the queue with other
+// files.
 func TestPerfMapCost(t *testing.T) {
 	now := time.Now()
 	e := entry{id: symtab.FileID{Process: 1}, table: &symtab.Table{}, read: now}
@@ -98,7 +99,7 @@ func TestPerfMapCost(t *testing.T) {
 	require.Positive(t, s.entries[id].cost)
 }
 
-// A perf map does not count as read until all of its parts were read.
+// A perf map must not count as read before all its parts were read.
 func TestStorePerfMapInParts(t *testing.T) {
 	text := strings.Repeat("1000 10 function\n", 1000)
 	path := filepath.Join(t.TempDir(), "perf-1.map")

@@ -15,7 +15,7 @@ import (
 	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/symbols/symtab"
 )
 
-// run reads the requested files in its own goroutine until ctx ends, within burst and slowdown.
+// run reads the requested files in its own goroutine until ctx ends. burst and slowdown limit its CPU time.
 func (s *Store) run(ctx context.Context) {
 	defer s.stopped.Done()
 	var w waiting
@@ -66,7 +66,7 @@ type waiting struct {
 	turn    int
 }
 
-// take adds entries from the queue until there are bound entries.
+// take adds entries from the queue until their number reaches bound.
 func (w *waiting) take(queue <-chan *entry, bound int) {
 	for len(w.entries) < bound {
 		select {
@@ -79,8 +79,8 @@ func (w *waiting) take(queue <-chan *entry, bound int) {
 }
 
 // next removes and returns the entry to read. It chooses the most urgent entry three times, and then the oldest entry once. So
-// the file with the most frames comes first, small programs do not wait for all large ones, and no file waits forever. The caller
-// holds Store.mu.
+// the file with the most frames comes first, small programs do not wait for all large programs, and no file waits forever. The
+// caller holds Store.mu.
 func (w *waiting) next() *entry {
 	at := 0
 	if w.turn++; w.turn%4 != 0 {
@@ -244,7 +244,7 @@ func (s *Store) read(ctx context.Context, e *entry) (t *symtab.Table, used time.
 			used += more
 		}
 		var late addresses
-		if ctx.Err() == nil { // otherwise, the read may be abandoned, and e may belong to another goroutine
+		if ctx.Err() == nil { // otherwise, the read is possibly abandoned, and e can belong to another goroutine
 			s.mu.Lock() // take the addresses that were requested meanwhile
 			late, e.wanted = e.wanted, nil
 			s.mu.Unlock()
@@ -265,12 +265,13 @@ func (s *Store) read(ctx context.Context, e *entry) (t *symtab.Table, used time.
 	return t, used + more, err
 }
 
-// withLines adds a file's debug information to a copy of t. A separate task reads it, so that the names stay if the Reader
-// crashes. A missing or slow Reader says nothing about the file. Then the table stays Cut, and the lines may be read later.
+// withLines adds a file's debug information to a copy of t. A separate task reads the debug information, so the names stay if
+// the Reader crashes. If the Reader is missing or slow, the file is not at fault. Then the table stays Cut, and the lines can
+// be read later.
 func (s *Store) withLines(ctx context.Context, task symtab.Task, t *symtab.Table) (*symtab.Table, time.Duration) {
 	task.Kind, task.Base = symtab.ReadLines, t.Base()
 	lines, used, err := s.options.Reader.Read(ctx, &task)
-	with := *t // a copy, because others may use t
+	with := *t // a copy, because other goroutines can use t
 	with.Cut = errors.Is(err, symtab.ErrReader) || errors.Is(err, symtab.ErrTooSlow)
 	if err == nil {
 		with.Lines = lines.Lines

@@ -11,7 +11,7 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// All users share one Store, which is created with the options at its first use.
+// All users must share one Store, which is created with the options at its first use.
 func TestShared(t *testing.T) {
 	bytes := int64(1 << 20)
 	s := NewShared(func() Options { return Options{Bytes: bytes, Reader: parse.Here{}} })

@@ -15,7 +15,7 @@
 // # Trust
 //
 // Programs control their own files, so files are hostile. They are read with pread and never mapped to memory, because the
-// truncation of a mapped file kills the process. Every read is bounded in bytes, entries and time (Limits). A panic affects only
+// truncation of a mapped file kills the process. Limits restricts every read in bytes, entries and time. A panic affects only
 // the current file.
 //
 // An unprivileged process reads the files with package parse (Options.Reader). This package opens a file and sends it over a
@@ -39,11 +39,11 @@ import (
 
 // Options are the settings of a Store. The zero value is the default.
 type Options struct {
-	// Bytes bounds the total size of all tables; 0 means 64 MiB. A larger table is not kept.
+	// Bytes limits the total size of all tables; 0 means 64 MiB. A larger table is not kept.
 	Bytes int64
-	// Limits bounds the resources for reading one file; the zero value means DefaultLimits.
+	// Limits restricts the resources for reading one file; the zero value means DefaultLimits.
 	Limits symtab.Limits
-	// Timeout bounds the time to read one file; 0 means ten seconds.
+	// Timeout limits the time to read one file; 0 means ten seconds.
 	Timeout time.Duration
 	// Inlined requests Symbol.Callers. The Symbol is then the inlined function.
 	Inlined bool
@@ -52,8 +52,8 @@ type Options struct {
 	Lines bool
 	// Reader reads the files. The Store closes it.
 	Reader symtab.Reader
-	// Fetch gets a debug file by build ID, see debuginfod.Client.Fetch. The Store calls it for files without a symbol table, one
-	// at a time. It may be slow, because it runs in its own goroutine. If it is nil, nothing is fetched.
+	// Fetch gets a debug file by build ID, see debuginfod.Client.Fetch. The Store calls it for files without a symbol table,
+	// one at a time. It can be slow, because it runs in its own goroutine. If it is nil, nothing is fetched.
 	Fetch func(ctx context.Context, buildID string) (*os.File, error)
 	// patience limits the wait for one file, for tests; 0 means Timeout plus patienceMore.
 	patience time.Duration
@@ -94,7 +94,7 @@ const forgetEvery = time.Minute
 
 const maxQueue = 1024
 
-const maxWaiting = 256 // how many queued files are compared to choose the next one
+const maxWaiting = 256 // number of queued files that are compared to choose the next file
 
 const entryBytes = 512 // memory of an entry besides its table
 
@@ -143,7 +143,7 @@ type Stats struct {
 	Last error
 }
 
-// addresses are ELF virtual addresses of a file.
+// addresses is a set of ELF virtual addresses of a file.
 type addresses map[uint64]struct{}
 
 // entry is what the Store knows about a file. Store.mu guards it.
@@ -220,7 +220,7 @@ func (s *Store) Lookup(id symtab.FileID, addr uint64) (symtab.Symbol, symtab.Sta
 	return symbol, found
 }
 
-// lookup is Lookup for a file with a table.
+// lookup does the work of Lookup for a file with a table.
 func (s *Store) lookup(id symtab.FileID, t *symtab.Table, addr uint64, more bool) (symtab.Symbol, symtab.State) {
 	symbol, state := t.Lookup(addr)
 	switch {
@@ -303,7 +303,7 @@ func (s *Store) Request(r Request) symtab.State {
 	return state
 }
 
-// request is Request without Release. taken reports whether the Store keeps r and will call Release.
+// request does the work of Request, but does not call Release. taken reports whether the Store keeps r and will call Release.
 func (s *Store) request(r Request) (state symtab.State, taken bool) {
 	if r.ID == symtab.VDSO {
 		r.Open, r.Root, r.Stuck = openVDSO, nil, nil

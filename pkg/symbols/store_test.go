@@ -47,7 +47,7 @@ func newStore(t *testing.T, o Options) *Store {
 	return s
 }
 
-// stateAfter requests a file, waits for it, and returns the state of a lookup.
+// stateAfter requests a file, waits until it was read, and returns the state of a lookup.
 func stateAfter(t *testing.T, s *Store, r Request) symtab.State {
 	t.Helper()
 	s.Request(r)
@@ -56,7 +56,7 @@ func stateAfter(t *testing.T, s *Store, r Request) symtab.State {
 	return state
 }
 
-// The state of a file without names is the reason. The file is not read again.
+// The state of a file without names must be the reason. The file must not be read again.
 func TestStoreReasons(t *testing.T) {
 	s := newStore(t, Options{Limits: elftest.Small})
 	gone := onDisk(t, nil)
@@ -102,7 +102,7 @@ func TestStoreReasons(t *testing.T) {
 	}
 }
 
-// All tables together stay within the bound, and the most recently used tables stay.
+// All tables together must stay within the limit, and the most recently used tables must stay.
 func TestStoreBytes(t *testing.T) {
 	s := newStore(t, Options{Bytes: 100 << 10, Limits: elftest.Small})
 	manyNames := func(i int) []byte {
@@ -129,10 +129,10 @@ func TestStoreBytes(t *testing.T) {
 		sum += e.size
 	}
 	require.Equal(t, sum, stats.Bytes)
-	// A table that exceeds the bound is not kept, and lookups return TooLarge.
+	// A table that exceeds the limit must not be kept, and lookups return TooLarge.
 	s = newStore(t, Options{Bytes: 2000, Limits: elftest.Small})
 	require.Equal(t, symtab.TooLarge, stateAfter(t, s, first))
-	// A table that fits only without its entry is not kept either.
+	// A table that fits only without its entry must not be kept either.
 	content := manyNames(0)
 	table, err := parse.ReadTable(t.Context(), bytes.NewReader(content), int64(len(content)), symtab.Reading{Limits: elftest.Small})
 	require.NoError(t, err)
@@ -140,7 +140,7 @@ func TestStoreBytes(t *testing.T) {
 	require.Equal(t, symtab.TooLarge, stateAfter(t, s, first))
 }
 
-// Lookups and requests never block, however long a file takes to read.
+// Lookups and requests must never block, even if a file takes long to read.
 func TestStoreBusy(t *testing.T) {
 	s := newStore(t, Options{Limits: elftest.Small})
 	stuck, began := make(chan struct{}), make(chan struct{})
@@ -168,7 +168,7 @@ func TestStoreBusy(t *testing.T) {
 	require.True(t, s.Wait(t.Context(), r.ID, symtab.FileID{Inode: maxQueue - 1}, symtab.FileID{Inode: 1 << 40}))
 }
 
-// Closing a Store ends all waits.
+// Closing a Store must end all waits.
 func TestStoreClose(t *testing.T) {
 	s := NewStore(Options{Reader: parse.Here{}})
 	released := make(chan struct{}, 10)
@@ -192,7 +192,7 @@ func TestStoreClose(t *testing.T) {
 	require.Equal(t, symtab.Busy, s.Request(Request{ID: symtab.FileID{Inode: 3}}))
 }
 
-// A file is read once for any number of processes.
+// A file must be read only once for any number of processes.
 func TestStoreShortLived(t *testing.T) {
 	s := newStore(t, Options{Limits: elftest.Small})
 	r := onDisk(t, elftest.Example().Bytes())
@@ -207,7 +207,7 @@ func TestStoreShortLived(t *testing.T) {
 	require.EqualValues(t, 1, s.Stats().Files)
 }
 
-// A file is not forgotten while its debug file is fetched.
+// A file must not be forgotten while its debug file is fetched.
 func TestStoreKeepsWhatIsFetched(t *testing.T) {
 	began, goOn := make(chan struct{}), make(chan struct{})
 	s := newStore(t, Options{Limits: elftest.Small, Fetch: func(context.Context, string) (*os.File, error) {
@@ -225,7 +225,7 @@ func TestStoreKeepsWhatIsFetched(t *testing.T) {
 	require.Zero(t, s.Stats().Files)
 }
 
-// A file without symbols later gets the symbols of its debug file from a server.
+// A file without symbols must later get the symbols of its debug file, which comes from a server.
 func TestStoreFetch(t *testing.T) {
 	debug := elftest.WithNote().Symbols(".symtab", elf.SHT_SYMTAB, elftest.Function("hidden", 0x1000, 0x10)).Bytes()
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -254,7 +254,7 @@ func TestStoreFetch(t *testing.T) {
 	s.forgetOld(time.Now().Add(2 * defaultKeep))
 	require.Zero(t, s.Stats().Bytes)
 
-	// If the server has no useful debug file, the file's table stays unchanged.
+	// If the server has no useful debug file, the file's table must stay unchanged.
 	failing := newStore(t, Options{Limits: elftest.Small, Fetch: func(context.Context, string) (*os.File, error) { return nil, errors.New("no") }})
 	stateAfter(t, failing, r)
 	require.Eventually(t, func() bool { return failing.Stats().NotFetched == 1 }, 10*time.Second, time.Millisecond)
@@ -265,7 +265,8 @@ func TestStoreFetch(t *testing.T) {
 	require.Eventually(t, func() bool { return panicking.Stats().NotFetched == 1 }, 10*time.Second, time.Millisecond)
 }
 
-// Only the requested functions of a Go program are read. Functions requested later are read later, but not from another file.
+// The Store must read only the requested functions of a Go program. It reads functions that are requested later, but not from
+// another file.
 func TestStoreGoFunctions(t *testing.T) {
 	exe, err := os.Executable()
 	require.NoError(t, err)
@@ -331,7 +332,7 @@ func TestStoreGoFunctions(t *testing.T) {
 	require.Equal(t, 1, opened)
 }
 
-// A failed read also counts, so that nobody waits for the next read.
+// A failed read must also count, so callers do not wait for the next read.
 func TestStoreReadSince(t *testing.T) {
 	s, id, before := newStore(t, Options{}), symtab.FileID{Inode: 1, Process: 1}, time.Now()
 	require.False(t, s.ReadSince(id, before))
@@ -341,7 +342,7 @@ func TestStoreReadSince(t *testing.T) {
 	require.False(t, s.ReadSince(id, time.Now()))
 }
 
-// If lines do not fit, a file loses its lines but not its names.
+// If lines do not fit, a file must lose its lines but not its names.
 func TestStoreLinesTooLarge(t *testing.T) {
 	info, abbrev, line := elftest.DwarfExample(4)
 	content := elftest.WithDebug(info, abbrev, line).Bytes()

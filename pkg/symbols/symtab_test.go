@@ -14,7 +14,7 @@ import (
 	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/symbols/symtab"
 )
 
-// A Store returns the same functions for a program as debug/elf.
+// A Store must return the same functions for a program as debug/elf.
 func TestStoreSymtab(t *testing.T) {
 	s := NewStore(Options{Reader: parse.Here{}})
 	defer s.Close()

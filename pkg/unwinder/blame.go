@@ -9,11 +9,11 @@ import (
 	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/unwinder/wire"
 )
 
-// maxAvoided bounds the number of avoided processes. The latest are kept.
+// maxAvoided limits the number of avoided processes. The newest are kept.
 const maxAvoided = 256
 
-// avoid lists processes whose files are no longer read, each as PID:START, because PIDs are reused. It does not identify them
-// by their executables: an attacker could copy one, or bring a common one such as python3 under suspicion.
+// avoid lists processes whose files are no longer read, each as PID:START, because PIDs are reused. Executables do not identify
+// processes. An attacker could copy an executable, or make a common one such as python3 suspicious.
 type avoid []string
 
 // with returns the list with name added.
@@ -25,16 +25,16 @@ func (a avoid) with(name string) avoid {
 // String returns the list in the form of the command line.
 func (a avoid) String() string { return strings.Join(a, ",") }
 
-// leaveAlone avoids a running process from now on.
+// leaveAlone adds a running process to the avoided ones.
 func (b *Broker) leaveAlone(pid uint64) {
 	if name, ok := nameOf(pid); ok {
 		b.avoid = b.avoid.with(name)
 	}
 }
 
-// blame records the process that the unwinder worked on when it exited, and describes it for the log. One exit can be chance: a
-// person who kills the unwinder interrupts an arbitrary process. After a second exit on the same process, that process is
-// avoided.
+// blame records the process that the unwinder worked on when it exited, and describes it for the log. One exit can be chance,
+// because a person who kills the unwinder interrupts work on an arbitrary process. After a second exit on the same process,
+// that process is avoided.
 func (b *Broker) blame(c [wire.CounterCount]uint64) (said string) {
 	var met []string
 	for _, at := range []struct {

@@ -9,7 +9,7 @@ import (
 	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/symbols/symtab"
 )
 
-// The list of avoided processes is bounded: the newest take the place of the oldest.
+// The list of avoided processes must be limited. The newest replace the oldest.
 func TestAvoidedAreTheNewest(t *testing.T) {
 	var a avoid
 	for n := range maxAvoided + 2 {

@@ -11,27 +11,27 @@ import (
 )
 
 const (
-	// silence is how long the unwinder may write nothing before it counts as hung.
+	// silence is how long the unwinder can write nothing before it counts as hung.
 	silence = 30 * time.Second
-	// unanswered is how long the thread that reads files may use no CPU time before it counts as blocked by a file system. It
+	// unanswered is how long the thread that reads files can use no CPU time before it counts as blocked by a file system. It
 	// is shorter than silence, because a busy machine delays everything else.
 	unanswered = 10 * time.Second
 	// The unwinder is restarted after firstBackoff. The delay doubles each time, up to maxBackoff. A run longer than steady
-	// resets it.
+	// resets the delay.
 	firstBackoff = 500 * time.Millisecond
 	maxBackoff   = time.Minute
 	steady       = time.Minute
-	// hungInterval is the time between two checks whether blocked unwinders have exited.
+	// hungInterval is the time between two checks for blocked unwinders that have exited.
 	hungInterval = time.Minute
-	// chainTime limits the loading of chains for a gadget. A chain takes a second, or half a minute if 40 other threads want
-	// the CPU.
+	// chainTime limits how long loading a gadget's chains takes. A chain takes a second, or half a minute if 40 other threads
+	// compete for the CPU.
 	chainTime = 5 * time.Minute
 	// meterInterval is the time between two checks of the unwinder's memory.
 	meterInterval = time.Second
 	// maxEarly is the number of early exits in a row after which the unwinder is not started again.
 	maxEarly = 3
-	// flushRate limits the batches per second. The unwinder writes up to four: more means that its input has taken it over.
-	// flushBurst batches may arrive at once, after a time without a reader.
+	// flushRate limits the batches per second. The unwinder writes up to four. If there are more, its input has taken it over.
+	// flushBurst batches can arrive at once if nobody has read for some time.
 	flushRate  = 20
 	flushBurst = 4096
 )
@@ -42,14 +42,14 @@ type Log interface {
 	Debugf(format string, args ...any)
 }
 
-// Broker shares one run of the unwinder among all subscribers. The unwinder runs while there are any.
+// Broker shares one run of the unwinder among all subscribers. The unwinder runs while there is a subscriber.
 type Broker struct {
 	path func() (string, error)
 	log  Log
 	// memoryBound returns the unwinder's memory limit in bytes.
 	memoryBound func() uint64
 
-	// These override the constants of the same names in tests.
+	// In tests, these fields override the constants of the same names.
 	silence, unanswered, firstBackoff, endTime, hungInterval, chainTime, meterInterval time.Duration
 	flushBurst                                                                         int
 
@@ -141,8 +141,8 @@ func (b *Broker) supervise(path string, running chan struct{}) {
 	}
 }
 
-// ended reports whether the supervisor is done, because there is no subscriber or because of the error fatal. In that case it
-// resets the supervisor's state, and subscribers that still wait for the first run get fatal.
+// ended reports whether the supervisor is done, because there is no subscriber or because of the error fatal. Then it resets
+// the supervisor's state. Subscribers that still wait for the first run get the error fatal.
 func (b *Broker) ended(fatal error) bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()

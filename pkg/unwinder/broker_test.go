@@ -23,7 +23,7 @@ import (
 	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/unwinder/wire"
 )
 
-// The test's own executable plays the unwinder. The last label on its command line sets its role.
+// The test's own executable replaces the unwinder. The last label on its command line sets its role.
 const (
 	playGood     = 1 + iota
 	playRefuse   // says that it cannot work here
@@ -36,10 +36,10 @@ const (
 	playFlood    // writes as fast as it can
 	playLanguage // as playGood
 	playMute     // writes nothing, and does not exit when it should
-	playBlocked  // waits for the files of a process, unless told to leave it alone
+	playBlocked  // waits for the files of a process, unless it must avoid the process
 	playHeld     // the same, and writes nothing in the meantime
-	playSpin     // uses CPU time on the files of a process, unless told to leave it alone
-	playCulprit  // exits while it reads the files of a process, unless told to leave it alone
+	playSpin     // uses CPU time on the files of a process, unless it must avoid the process
+	playCulprit  // exits while it reads the files of a process, unless it must avoid the process
 	playReading  // like playGood, and always reads the files of a process
 	playHungry   // uses more and more memory
 	playNoLoad   // logs its state, and exits before it has reported that it works
@@ -201,7 +201,7 @@ func play(role int) {
 	}
 }
 
-// leaveAlone returns the processes that the unwinder is to leave alone.
+// leaveAlone returns the processes that the unwinder must avoid.
 func leaveAlone() string { return os.Args[slices.Index(os.Args, "-leave-alone")+1] }
 
 // logged keeps the messages for an operator.
@@ -263,7 +263,7 @@ func receive(t *testing.T, s *Subscription, n uint64) (got uint64) {
 	return got
 }
 
-// TestNothingIsLost checks that all samples arrive that the unwinder took up to its end, and that the counters agree.
+// TestNothingIsLost checks that all samples arrive that the unwinder took before it exited, and that the counters agree.
 func TestNothingIsLost(t *testing.T) {
 	b, _ := newTestBroker()
 	s, err := b.Subscribe(t.Context(), ask(playGood))
@@ -279,7 +279,7 @@ func TestNothingIsLost(t *testing.T) {
 	assert.Zero(t, total.Crashed)
 }
 
-// TestTimerSlack checks that only the unwinder's timers may be late, and not those of the process that starts it.
+// TestTimerSlack checks that only the unwinder's timers can be late, and not the timers of the process that starts it.
 func TestTimerSlack(t *testing.T) {
 	b, _ := newTestBroker()
 	s, err := b.Subscribe(t.Context(), ask(playGood))
@@ -294,7 +294,7 @@ func TestTimerSlack(t *testing.T) {
 	assert.Less(t, own, int(timerSlack))
 }
 
-// TestShared checks that a second subscriber shares the unwinder, and that a later one starts it again.
+// TestShared checks that a second subscriber shares the unwinder, and that a later subscriber starts it again.
 func TestShared(t *testing.T) {
 	b, _ := newTestBroker()
 	one, err := b.Subscribe(t.Context(), ask(playGood))
@@ -315,7 +315,7 @@ func TestShared(t *testing.T) {
 	assert.Zero(t, b.Totals().Restarts)
 }
 
-// TestMoreIsAskedFor checks that a subscriber with further settings gets them, and that this does not count as a restart.
+// TestMoreIsAskedFor checks that a subscriber gets additional settings, and that this does not count as a restart.
 func TestMoreIsAskedFor(t *testing.T) {
 	b, _ := newTestBroker()
 	one, err := b.Subscribe(t.Context(), ask(playGood))
@@ -360,7 +360,8 @@ func TestRefusedLater(t *testing.T) {
 	assert.Contains(t, l.String(), "2 running gadgets no longer get whole stacks: whole stacks are not available on this machine: it lacks CAP_BPF")
 }
 
-// TestSubscribeGivesUp checks that Subscribe stops waiting with its context, both for a first run and for its end.
+// TestSubscribeGivesUp checks that Subscribe stops waiting when its context ends, whether it waits for a first run or for a run
+// to end.
 func TestSubscribeGivesUp(t *testing.T) {
 	t.Parallel()
 	b, _ := newTestBroker()
@@ -413,7 +414,7 @@ func TestQueuedBytes(t *testing.T) {
 	require.Len(t, s.sizes, queued)
 }
 
-// TestOverrun checks that a subscriber that does not read loses and counts samples, and delays nobody.
+// TestOverrun checks that a subscriber that does not read loses samples and counts them, and does not delay others.
 func TestOverrun(t *testing.T) {
 	b, _ := newTestBroker()
 	b.flushBurst = 1 << 30

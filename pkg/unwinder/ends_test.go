@@ -30,8 +30,8 @@ func TestDoesNotLoad(t *testing.T) {
 	require.Contains(t, l.String(), "in 40ms (restart 2)", "each pause is twice the one before")
 }
 
-// TestHung checks that too many blocked unwinders stop the samples, and that new subscribers get the reason. The samples return
-// when one has exited.
+// TestHung checks that too many blocked unwinders stop the sampling, and that new subscribers get the reason. Sampling
+// continues after one has exited.
 func TestHung(t *testing.T) {
 	b, l := newTestBroker()
 	b.hungInterval = 10 * time.Millisecond
@@ -54,7 +54,7 @@ func TestHung(t *testing.T) {
 	require.Equal(t, 1, strings.Count(l.String(), "gadgets no longer get whole stacks: "), l.String())
 }
 
-// hang makes as many unwinders hang as prevent another start.
+// hang makes so many unwinders hang that no other is started.
 func hang(t *testing.T, b *Broker) (hung []*process) {
 	for range maxHung {
 		p := &process{cmd: exec.Command("/bin/sleep", "1000"), ended: make(chan struct{})}
@@ -129,8 +129,8 @@ func TestDeaf(t *testing.T) {
 	assert.Zero(t, b.Totals().Restarts)
 }
 
-// TestBlocked checks that a process costs one restart if its files do not answer or take CPU time without end. That process is
-// then left alone. On a machine with one CPU, the whole unwinder waits for the files.
+// TestBlocked checks that a process causes one restart if reading its files hangs or takes endless CPU time. The process is
+// then avoided. On a machine with one CPU, the whole unwinder waits for the files.
 func TestBlocked(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {
@@ -157,7 +157,7 @@ func TestBlocked(t *testing.T) {
 	}
 }
 
-// TestCulprit checks that a process is left alone after the unwinder exited twice on it.
+// TestCulprit checks that a process is avoided after the unwinder exited twice on it.
 func TestCulprit(t *testing.T) {
 	b, l := newTestBroker()
 	s, err := b.Subscribe(t.Context(), ask(playCulprit))

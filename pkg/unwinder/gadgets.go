@@ -16,7 +16,7 @@ import (
 	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/unwinder/wire"
 )
 
-// gadgets is the state that gadgets' programs need to call the unwinder. Broker.mu guards it.
+// gadgets holds the state with which gadgets' programs call the unwinder. Broker.mu guards it.
 type gadgets struct {
 	shared  map[string]*ebpf.Map // by name in wire.SharedMaps, for all runs of the unwinder and of gadgets
 	entries map[wire.ChainKind]*ebpf.Program
@@ -63,7 +63,7 @@ func (b *Broker) OtelResults() (sum [wire.Results]uint64) {
 	return sum
 }
 
-// shared returns one of wire.SharedMaps. It makes each map once.
+// shared returns one of wire.SharedMaps. It creates each map once.
 func (b *Broker) shared(name string) (*ebpf.Map, error) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -84,8 +84,8 @@ func (b *Broker) shared(name string) (*ebpf.Map, error) {
 	return m, nil
 }
 
-// number returns a number for a gadget's run that no subscriber has, or 0 if there is none left. It prefers the number that has
-// been unused for longest, because events of its last run may still arrive. The caller holds mu.
+// number returns an unused number for a gadget's run, or 0 if all are in use. It prefers the number that has been unused
+// longest, because events of the number's last run can still arrive. The caller holds mu.
 func (g *gadgets) number(subscribers map[*Subscription]struct{}) uint32 {
 	taken := map[uint32]bool{}
 	for s := range subscribers {
@@ -102,8 +102,8 @@ func (g *gadgets) number(subscribers map[*Subscription]struct{}) uint32 {
 // Run returns the number of the gadget's run, which is part of the IDs of its events.
 func (s *Subscription) Run() uint32 { return s.run }
 
-// Serve keeps the unwinder's entry for a kind of chain at index 0 of an array of programs, whenever there is an entry. The
-// array belongs to the caller, who closes the subscription first.
+// Serve stores the unwinder's entry for a kind of chain at index 0 of a program array, whenever there is an entry. The caller
+// owns the array, and closes the subscription before the array.
 func (s *Subscription) Serve(kind wire.ChainKind, array *ebpf.Map) error {
 	s.b.mu.Lock()
 	defer s.b.mu.Unlock()
@@ -150,7 +150,7 @@ func (g *gadgets) forget(s *Subscription) {
 	delete(g.arrays, s)
 }
 
-// add makes gadgets call further entries and takes ownership of them. The error also names the chains that running gadgets
+// add takes ownership of further entries, and makes gadgets call them. The error also names the chains that running gadgets
 // lack.
 func (b *Broker) add(p *process, entries map[wire.ChainKind]*ebpf.Program, refused map[wire.ChainKind]string) error {
 	b.mu.Lock()
@@ -234,9 +234,9 @@ func (g *gadgets) changed() {
 	g.more = make(chan struct{})
 }
 
-// await waits until the unwinder has loaded these chains for gadgets. The error names the chains that it could not load. await
-// does not wait during a restart: the gadget then starts without entries. If the unwinder ends because of other settings, await
-// waits for the next one.
+// await waits until the unwinder has loaded these chains for gadgets. The error names the chains that it could not load. During
+// a restart, await does not wait, so the gadget starts without entries. If the unwinder ends because of other settings, await
+// waits for the next unwinder.
 func (b *Broker) await(ctx context.Context, sub *Subscription, kinds []wire.ChainKind) error {
 	timer := time.NewTimer(b.chainTime)
 	defer timer.Stop()
@@ -330,7 +330,7 @@ func (b *Broker) serve(p *process) error {
 	}
 }
 
-// programs makes programs of descriptors, and takes ownership of these.
+// programs converts descriptors to programs, and takes ownership of the descriptors.
 func programs(descriptors map[wire.ChainKind]int) (map[wire.ChainKind]*ebpf.Program, error) {
 	made := map[wire.ChainKind]*ebpf.Program{}
 	var errs []error

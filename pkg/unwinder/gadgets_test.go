@@ -125,8 +125,8 @@ func TestKilledIsNotCalled(t *testing.T) {
 	}
 }
 
-// TestEntriesAreServed checks that gadgets call the running unwinder's entry, and after its end that of the next one. Each
-// gadget gets its own events.
+// TestEntriesAreServed checks that gadgets call the entry of the running unwinder, and later the entry of the next unwinder.
+// Each gadget gets its own events.
 func TestEntriesAreServed(t *testing.T) {
 	needEBPF(t)
 	b, _ := newTestBroker()
@@ -166,7 +166,7 @@ func TestEntriesAreServed(t *testing.T) {
 	require.Zero(t, inArray(entry))
 }
 
-// TestLaterEntries checks that later gadgets do not end the unwinder: it loads the other chains that they need. Inspektor
+// TestLaterEntries checks that later gadgets do not end the unwinder. It loads the other chains that they need. Inspektor
 // Gadget's own gadgets share a number.
 func TestLaterEntries(t *testing.T) {
 	needEBPF(t)
@@ -201,7 +201,7 @@ func TestLaterEntries(t *testing.T) {
 	require.Equal(t, child, (<-s.C).Unwound[0].Proc.PID)
 	require.EqualValues(t, 1, b.Totals().Starts)
 
-	// An unwinder that is started later has all of them at once.
+	// An unwinder that is started later loads all chains at once.
 	process, err := os.FindProcess(int(child))
 	require.NoError(t, err)
 	entry := array(t)
@@ -245,7 +245,7 @@ func TestRefusedForNow(t *testing.T) {
 	require.EqualValues(t, 1, b.Totals().Starts)
 }
 
-// TestNoNextProgram checks that a subscriber that waits for the next unwinder learns at once that none is started.
+// TestNoNextProgram checks that a subscriber that waits for the next unwinder gets an error at once if none is started.
 func TestNoNextProgram(t *testing.T) {
 	b, settings, _ := running(t, playEntries)
 	hang(t, b)
@@ -254,8 +254,8 @@ func TestNoNextProgram(t *testing.T) {
 	require.ErrorContains(t, err, "3 unwinders are blocked")
 }
 
-// TestEntriesOfTheNext checks that a subscriber whose settings end the unwinder waits for the entries of the next one, or for
-// its error.
+// TestEntriesOfTheNext checks a subscriber whose settings end the unwinder. It must wait for the next unwinder's entries or
+// error.
 func TestEntriesOfTheNext(t *testing.T) {
 	b, settings, s := running(t, playEntries)
 	entry := array(t)

@@ -20,7 +20,8 @@ type reading struct {
 }
 
 // look returns how long the unwinder has waited for the files of r.pid, and the CPU time of this read. A thread without new CPU
-// time waits for a file system, because a runnable thread gets some even on a busy machine. c has the unwinder's counters.
+// time waits for a file system, because a runnable thread gets some CPU time even on a busy machine. c contains the unwinder's
+// counters.
 func (r *reading) look(p *process, c [wire.CounterCount]uint64) (blocked, spent time.Duration) {
 	pid, read := c[wire.CounterReading], c[wire.CounterReads]
 	cpu, ok := threadCPU(p.cmd.Process.Pid, c[wire.CounterReaderThread])
@@ -44,12 +45,12 @@ func threadCPU(pid int, thread uint64) (uint64, bool) {
 	return n, err == nil
 }
 
-// maxHung is the number of unwinders that cannot be ended at which no other is started. Each keeps memory in the kernel, where
-// its eBPF programs continue to sample.
+// maxHung is how many unwinders can hang before no other is started. Each keeps kernel memory, and its eBPF programs continue
+// to sample.
 const maxHung = 3
 
-// stall reports whether too many unwinders cannot be ended, so that no other is started. If none has worked yet, it returns
-// fatal. Otherwise it reports the error once, in the log and to waiting subscribers.
+// stall reports whether so many unwinders hang that no other is started. If none has worked yet, it returns fatal. Otherwise it
+// reports the error once, in the log and to waiting subscribers.
 func (b *Broker) stall() (stalled bool, fatal error) {
 	b.mu.Lock()
 	defer b.mu.Unlock()

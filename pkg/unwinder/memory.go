@@ -12,18 +12,19 @@ import (
 )
 
 const (
-	// memoryMost and memoryLeast bound the unwinder's memory limit in bytes. With less it cannot work.
+	// memoryMost and memoryLeast are the bounds of the unwinder's memory limit in bytes. With less than memoryLeast, it cannot
+	// work.
 	memoryMost  = 1 << 30
 	memoryLeast = 128 << 20
 )
 
 // memoryBound returns the unwinder's memory limit in bytes. It is half of the limit that this process shares with its children.
-// So the unwinder is ended before the kernel ends all of them, which systemd and kubelet request.
+// So the unwinder is ended before the kernel kills all processes of the cgroup, as systemd and the kubelet request.
 func memoryBound() uint64 {
 	return min(memoryMost, max(memoryLeast, groupLimit()/2))
 }
 
-// groupLimit returns the lowest memory limit of this process's control group and its parents in bytes, or math.MaxUint64.
+// groupLimit returns the lowest memory limit of this process's cgroup and its parents in bytes, or math.MaxUint64.
 func groupLimit() uint64 {
 	limit := uint64(math.MaxUint64)
 	text, err := os.ReadFile("/proc/self/cgroup")
@@ -46,8 +47,8 @@ func groupLimit() uint64 {
 	return limit
 }
 
-// unifiedRoot returns a folder with the version 2 control groups as /proc/self/cgroup names them. The mount at /sys/fs/cgroup
-// may have another root: Inspektor Gadget's daemon has the host's there.
+// unifiedRoot returns a folder in which the paths of /proc/self/cgroup lead to the version 2 cgroups. The mount at
+// /sys/fs/cgroup can have another root. In Inspektor Gadget's daemon, it has the host's.
 func unifiedRoot() (dir string, done func()) {
 	fs, err := unix.Fsopen("cgroup2", unix.FSOPEN_CLOEXEC)
 	if err == nil {
@@ -65,7 +66,7 @@ func unifiedRoot() (dir string, done func()) {
 func limitAlong(root, path, file string) uint64 {
 	limit := uint64(math.MaxUint64)
 	for path = filepath.Clean("/" + path); ; path = filepath.Dir(path) {
-		text, _ := os.ReadFile(filepath.Join(root, path, file)) // the outermost group has no limit
+		text, _ := os.ReadFile(filepath.Join(root, path, file)) // the root cgroup has no limit
 		if n, err := strconv.ParseUint(strings.TrimSpace(string(text)), 10, 64); err == nil {
 			limit = min(limit, cmp.Or(n, math.MaxUint64))
 		}

@@ -38,7 +38,7 @@ func TestLimitAlong(t *testing.T) {
 	assert.EqualValues(t, uint64(math.MaxUint64), limitAlong(dir, "/elsewhere/../..", "other"))
 }
 
-// TestMemoryBound runs this test in a control group with a limit, if this machine allows that.
+// TestMemoryBound runs itself in a cgroup with a limit, if this machine allows that.
 func TestMemoryBound(t *testing.T) {
 	if os.Getenv("MEMORY_BOUND") != "" {
 		_, _ = os.Stdin.Read(make([]byte, 1)) // until it is in its group
@@ -64,7 +64,8 @@ func TestMemoryBound(t *testing.T) {
 	}
 }
 
-// memoryGroup makes a control group below this process's. It returns its path and the name of its limit's file.
+// memoryGroup creates a cgroup below this process's cgroup. It returns the new cgroup's path, and the name of the file with the
+// limit.
 func memoryGroup(t *testing.T) (group, file string) {
 	t.Helper()
 	text, err := os.ReadFile("/proc/self/cgroup")
@@ -93,7 +94,7 @@ func memoryGroup(t *testing.T) (group, file string) {
 	return "", ""
 }
 
-// TestHungry checks that an unwinder that takes too much memory is replaced.
+// TestHungry checks that an unwinder is replaced if it uses too much memory.
 func TestHungry(t *testing.T) {
 	t.Parallel()
 	b, l := newTestBroker()

@@ -27,8 +27,8 @@ import (
 const (
 	// endTime limits the time that the unwinder takes to exit.
 	endTime = 5 * time.Second
-	// timerSlack is the allowed delay of the unwinder's timers, because nothing in it needs microseconds. Go's runtime checks
-	// its threads every 20 µs while any of them runs. That took an eighth of the unwinder's CPU time.
+	// timerSlack is the allowed delay of the unwinder's timers, because the unwinder needs no precision of microseconds. While
+	// threads run, Go's runtime checks them every 20 µs. Without the slack, this took an eighth of the unwinder's CPU time.
 	timerSlack = 2 * time.Millisecond
 	// readTime limits a request to read a process.
 	readTime = 10 * time.Millisecond
@@ -54,8 +54,8 @@ type process struct {
 	err   error         // the result of Wait; valid once ended is closed
 }
 
-// launch starts the unwinder with a memory limit of bound bytes. The kernel kills it when this process ends. shared has the
-// wire.SharedMaps, or nothing for settings without chains.
+// launch starts the unwinder with a memory limit of bound bytes. The kernel kills the unwinder when this process exits. shared
+// contains the wire.SharedMaps. It is empty for settings without chains.
 func launch(path string, s Settings, a avoid, bound uint64, shared []*ebpf.Map, log func(line string)) (*process, error) {
 	counters, err := newCounters()
 	if err != nil {
@@ -66,7 +66,7 @@ func launch(path string, s Settings, a avoid, bound uint64, shared []*ebpf.Map, 
 		counters.Close()
 		return nil, fmt.Errorf("creating a pipe: %w", err)
 	}
-	// A smaller pipe works, too: while the reader is late, the unwinder aggregates samples for longer.
+	// A smaller pipe also works, because the unwinder aggregates samples for longer while the reader is late.
 	_, _ = unix.FcntlInt(w.Fd(), unix.F_SETPIPE_SZ, pipeSize)
 	p := &process{settings: s, out: r, counters: counters, log: &logWriter{line: log}, bound: bound, ended: make(chan struct{})}
 	p.cmd = exec.Command(path,
@@ -111,7 +111,7 @@ func launch(path string, s Settings, a avoid, bound uint64, shared []*ebpf.Map, 
 
 	started := make(chan error)
 	go func() {
-		// Pdeathsig fires when the thread that called Start ends, so that thread is kept until the unwinder has exited.
+		// Pdeathsig fires when the thread that called Start exits. So this thread stays until the unwinder has exited.
 		runtime.LockOSThread()
 		_ = unix.Prctl(unix.PR_SET_TIMERSLACK, uintptr(timerSlack), 0, 0, 0)
 		err := p.cmd.Start()
@@ -127,13 +127,13 @@ func launch(path string, s Settings, a avoid, bound uint64, shared []*ebpf.Map, 
 		p.close()
 		return nil, fmt.Errorf("starting %s: %w", path, err)
 	}
-	// If memory is short, the kernel should kill the unwinder before any other process. That includes this process, which
-	// Kubernetes gives nearly the same score.
+	// If memory is short, the kernel should kill the unwinder before any other process. In Kubernetes, this process has nearly
+	// the same score.
 	_ = os.WriteFile(fmt.Sprintf("/proc/%d/oom_score_adj", p.cmd.Process.Pid), []byte("1000"), 0)
 	return p, nil
 }
 
-// newCounters makes the file of counters, which outlives the unwinder. Its size cannot change.
+// newCounters creates the file of counters, which outlives the unwinder. Its size cannot change.
 func newCounters() (*os.File, error) {
 	fd, err := unix.MemfdCreate("unwinder", unix.MFD_CLOEXEC|unix.MFD_ALLOW_SEALING)
 	if err != nil {
@@ -175,7 +175,7 @@ func (p *process) memory() uint64 {
 	return 0
 }
 
-// read makes the unwinder read a process before its first event. It does not wait: without room, it drops the request.
+// read makes the unwinder read a process before its first event. It does not wait. If there is no room, it drops the request.
 func (p *process) read(pid uint32) {
 	if f, ok := p.stdin.(interface{ SetWriteDeadline(t time.Time) error }); ok && f.SetWriteDeadline(time.Now().Add(readTime)) == nil {
 		_, _ = p.stdin.Write(binary.LittleEndian.AppendUint32(nil, pid))
@@ -191,7 +191,7 @@ func (p *process) ask(kinds []wire.ChainKind) error {
 // end asks the unwinder to exit. Its remaining output can still be read.
 func (p *process) end() { _ = p.stdin.Close() }
 
-// kill kills the unwinder and makes gadgets stop calling it at once, because it may exit late or never.
+// kill kills the unwinder. Gadgets must stop calling it at once, because it can exit late or never.
 func (p *process) kill() {
 	if socket, err := p.entries.SyscallConn(); err == nil { // the socket exists and is open
 		_ = socket.Control(func(fd uintptr) { _ = unix.Shutdown(int(fd), unix.SHUT_RDWR) })
@@ -199,8 +199,8 @@ func (p *process) kill() {
 	_ = p.cmd.Process.Kill()
 }
 
-// wait waits for the exit, and kills the unwinder after d. An unwinder with a thread that waits for a file system may not exit
-// even then. wait gives it up and closes its stream.
+// wait waits for the exit, and kills the unwinder after d. If one of its threads waits for a file system, the unwinder does not
+// exit even then. wait abandons it and closes its stream.
 func (p *process) wait(d time.Duration) {
 	if !p.endsIn(d) {
 		p.kill()
@@ -214,7 +214,7 @@ func (p *process) destroy(d time.Duration) {
 	go p.giveUp(d)
 }
 
-// giveUp waits for the exit of a killed unwinder, and closes its stream if it does not exit.
+// giveUp waits until a killed unwinder exits. If it does not exit in time, giveUp closes its stream.
 func (p *process) giveUp(d time.Duration) {
 	if !p.endsIn(d) {
 		p.givenUp.Store(true)

@@ -19,33 +19,33 @@ import (
 )
 
 const (
-	// readerMost and readerLeast bound the memory limit of a Reader's process in bytes.
+	// readerMost and readerLeast are the bounds of the memory limit of a Reader's process, in bytes.
 	readerMost  = 384 << 20
 	readerLeast = 128 << 20
 	// readerIdle is the time without a request after which the process is ended.
 	readerIdle = time.Minute
-	// killTime limits the exit of a killed process. A process that takes longer waits for a file system.
+	// killTime is how long a killed process can take to exit. A process that takes longer waits for a file system.
 	killTime = time.Second
 )
 
-// Reader reads files in a process of its own, which has no rights: unwinder -read. The process starts with the first file, and
-// again after it has exited. After two exits on the same file, that file is skipped. Short tasks have their own process, so
-// that they do not wait for large files. Debug information has one, too: if a file ends it, its names and those of other files
-// remain. Use NewReader.
+// Reader reads files in a separate, unprivileged process: unwinder -read. The process starts with the first file, and again
+// after it has exited. After two exits on the same file, the Reader skips this file. Short tasks have their own process, so
+// they do not wait for large files. Debug information also has its own process. If a file crashes it, all names remain. Use
+// NewReader.
 type Reader struct {
 	*runs // for names
 	facts *runs
 	lines *runs
 }
 
-// runs are consecutive runs of the process.
+// runs manages consecutive runs of the process.
 type runs struct {
 	path  func() (string, error)
 	log   Log
 	ended func()
 	reads string // the data that is not read during a restart
 	lacks string // the data that is missing if the unwinder cannot run
-	// These override the constants of the same names in tests.
+	// In tests, these fields override the constants of the same names.
 	firstBackoff, idle time.Duration
 	memory             uint64
 
@@ -235,7 +235,7 @@ func (r *runs) Close() {
 	r.end()
 }
 
-// lose gives up a process that has exited unexpectedly or must be ended. The caller holds mu.
+// lose abandons a process that has exited unexpectedly or must be ended. The caller holds mu.
 func (r *runs) lose(said string) {
 	run := r.run
 	r.end()

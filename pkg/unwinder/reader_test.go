@@ -19,7 +19,7 @@ import (
 	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/symbols/symtab"
 )
 
-// The test's own executable also plays the process that reads files. Its memory limit sets its role.
+// The test's own executable also replaces the process that reads files. The memory limit sets its role.
 const (
 	readWell    = 256<<20 + iota
 	readGarbage // writes invalid answers
@@ -30,7 +30,7 @@ const (
 // culprit is the size in bytes of a file that ends the process.
 const culprit = 4711
 
-// playReader plays the process. It returns if this process is not a reader.
+// playReader acts as the reading process. It returns if this process is not a reader.
 func playReader() {
 	at := slices.Index(os.Args, "-memory")
 	if at < 0 || !slices.Contains(os.Args, "-read") {
@@ -102,7 +102,7 @@ func culpritFile(t *testing.T) symbols.Request {
 	return fileRequest(t, path)
 }
 
-// TestReader checks that names come from another process, which ends when it is idle and is started again.
+// TestReader checks that names come from another process, which exits when it is idle and is started again.
 func TestReader(t *testing.T) {
 	r, l := newTestReader(readWell)
 	s := symbols.NewStore(symbols.Options{Reader: r})
@@ -117,7 +117,7 @@ func TestReader(t *testing.T) {
 	require.NotContains(t, l.String(), "warning")
 }
 
-// TestReaderCulprit checks that a file is skipped after it ended the process twice, and that others are still read.
+// TestReaderCulprit checks that a file is skipped after it crashed the process twice, and that other files are still read.
 func TestReaderCulprit(t *testing.T) {
 	r, l := newTestReader(readCulprit)
 	s := symbols.NewStore(symbols.Options{Reader: r})
@@ -179,7 +179,7 @@ func TestReaderKilled(t *testing.T) {
 	require.Contains(t, l.String(), "SIGKILL")
 }
 
-// TestReaderWrong checks that an invalid answer is refused, and that a process without an answer is ended.
+// TestReaderWrong checks that an invalid answer is refused, and that a process that does not answer is ended.
 func TestReaderWrong(t *testing.T) {
 	t.Parallel() // an answer may be two seconds late
 	for _, role := range []uint64{readGarbage, readSilent} {
@@ -204,7 +204,7 @@ func TestReaderMissing(t *testing.T) {
 	require.Contains(t, l.String(), "make build does so")
 }
 
-// decodeTwice plays the decoder. Certain bytes make it exit or panic.
+// decodeTwice acts as the decoder. Certain bytes make it exit or panic.
 func decodeTwice(b []byte) []byte {
 	switch string(b) {
 	case "die":

@@ -2,8 +2,8 @@ package unwinder
 
 import "strconv"
 
-// reasons describe why the profiler gives up a stack before its end, by the codes of its tools/errors-codegen/errors.json
-// (v0.0.202633). Codes of later versions are shown as numbers.
+// reasons describes why the profiler abandons a stack. The keys are the codes in the profiler's
+// tools/errors-codegen/errors.json (v0.0.202633). Codes of later versions are shown as numbers.
 var reasons = map[uint32]string{
 	1:    "a defect of the unwinder",
 	2:    "deeper than the unwinder's limit",

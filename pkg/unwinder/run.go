@@ -187,8 +187,8 @@ func (b *Broker) once(path string, settings Settings, down time.Time) ending {
 // maxWarnings limits the warnings that one run shows, because other programs can cause them.
 const maxWarnings = 20
 
-// said returns a function for lines of the unwinder's log. The unwinder's own warnings are for the operator, lines of the
-// profiler for debugging.
+// said returns a function for lines of the unwinder's log. The operator sees the unwinder's own warnings. The profiler's lines
+// are for debugging.
 func (b *Broker) said() func(line string) {
 	warnings := 0
 	return func(line string) {
@@ -202,8 +202,8 @@ func (b *Broker) said() func(line string) {
 	}
 }
 
-// early reports whether the unwinder exited before it reported that it works here, and not because of its input. In that case
-// it will probably exit again.
+// early reports whether the unwinder exited before it reported that it works here, and not because of its input. Then it will
+// probably exit again.
 func (b *Broker) early(e ending) bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -235,7 +235,7 @@ func (r *run) take(ev wire.Event) {
 	}
 }
 
-// flush delivers a batch to the subscribers. It never waits for one.
+// flush delivers a batch to the subscribers. It never waits for a subscriber.
 func (r *run) flush(f *wire.Flush) {
 	if r.ready {
 		r.last = time.Now()

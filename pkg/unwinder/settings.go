@@ -1,7 +1,7 @@
 // Package unwinder runs the program unwinder, which unwinds whole stacks of gadgets' events, and distributes its output. A
 // process has one unwinder for any number of gadgets.
 //
-// The unwinder reads files and memory of programs that may be hostile, and that could end it or take it over. It is restarted
+// The unwinder reads files and memory of programs. A hostile program could crash the unwinder or take it over. It is restarted
 // when it exits, writes nothing, writes invalid output, or uses too much memory. It can only lose samples of this process,
 // which are counted.
 package unwinder
@@ -20,15 +20,15 @@ import (
 // Program is the name of the unwinder's executable. It is only searched for next to the running executable.
 const Program = "unwinder"
 
-// These are the ranges of Settings.
+// These constants limit Settings.
 const (
 	MaxScale = 8
 )
 
-// languages are the values that Settings.Languages may contain.
+// languages lists the values that Settings.Languages can contain.
 var languages = []string{"beam", "dotnet", "go", "java", "lua", "native", "node", "perl", "php", "python", "ruby"}
 
-// Settings are a subscriber's requests. The unwinder runs with the union of all subscribers' settings.
+// Settings holds a subscriber's requests. The unwinder runs with the union of all subscribers' settings.
 type Settings struct {
 	// Chains is a comma-separated list of the kinds of chains (wire.ChainKind) that gadgets' programs call to have stacks
 	// unwound. The kinds of one gadget either all have slots or all have none.
@@ -42,11 +42,11 @@ type Settings struct {
 	Labels string
 }
 
-// light are the chains that only need an entry program. They are always loaded. Each of the others takes a second of CPU time
+// light lists the chains that only need an entry program. They are always loaded. Each other chain takes a second of CPU time
 // or more, and is loaded when a gadget first requests it.
 const light = "otel_perf,perf"
 
-// slotted reports whether the chains are for programs with slots.
+// slotted reports whether the programs that call the chains use slots.
 func (s Settings) slotted() bool {
 	kinds, _ := wire.ParseChains(s.Chains)
 	return slices.ContainsFunc(kinds, func(k wire.ChainKind) bool { return int(k) < wire.Slots })

@@ -9,13 +9,13 @@ import (
 )
 
 const (
-	// queued limits the number of a subscriber's waiting batches, each of up to a second. queuedBytes limits their estimated
-	// memory. A single waiting batch may exceed it.
+	// queued limits the number of a subscriber's waiting batches. Each covers up to a second. queuedBytes limits their
+	// estimated memory. A single waiting batch can exceed this limit.
 	queued      = 16
 	queuedBytes = 64 << 20
 )
 
-// Batch has the events of up to a second. It is shorter if there are new processes or files.
+// Batch holds the events of up to a second. New processes or files make it shorter.
 type Batch struct {
 	// Unwound are events of the subscriber's gadget.
 	Unwound []wire.Unwound
@@ -29,7 +29,7 @@ type Subscription struct {
 	b       *Broker
 	c       chan Batch
 	run     uint32     // the number of its gadget's run, 0 without Settings.Chains; several share wire.OtelRun
-	first   chan error // has the latest state: nil once the unwinder works here, or the reason why there are no samples
+	first   chan error // holds the latest state: nil once the unwinder works here, or the reason why there are no samples
 	leaving bool       // under b.mu: it wants no new events
 	sizes   []int      // under b.mu: the sizes of the batches in c, the latest last; may begin with batches that were read
 
@@ -45,8 +45,8 @@ func (s *Subscription) Overrun() uint64 {
 }
 
 // Subscribe starts the delivery of samples. It waits until the unwinder works on this machine and has loaded the requested
-// chains. A running unwinder loads them during its work, and tries refused chains again. The error names what is missing. The
-// caller closes the subscription.
+// chains. A running unwinder loads the chains while it works, and tries refused chains again. The error names what is missing.
+// The caller closes the subscription.
 func (b *Broker) Subscribe(ctx context.Context, s Settings) (*Subscription, error) {
 	if err := s.Check(); err != nil {
 		return nil, err
@@ -66,7 +66,7 @@ func (b *Broker) Subscribe(ctx context.Context, s Settings) (*Subscription, erro
 		}
 		s = s.with(Settings{Chains: light, Languages: s.Languages})
 	}
-	// A run without subscribers is about to end. Wait for that, then start another.
+	// A run without subscribers is about to end. Wait for its end, and then start another run.
 	for b.running != nil && b.users() == 0 {
 		running := b.running
 		b.mu.Unlock()
@@ -173,7 +173,7 @@ func (b *Broker) users() int {
 	return n
 }
 
-// deliver puts a batch of size bytes into c, or returns false if too much waits there. It never blocks, because the caller
+// deliver puts a batch of size bytes into c. It returns false if too much data waits there. It never blocks, because the caller
 // holds b.mu and nobody else writes to c.
 func (s *Subscription) deliver(batch Batch, size int) bool {
 	waiting := len(s.c)

@@ -9,7 +9,7 @@ import (
 
 // Totals counts events since the broker was made.
 type Totals struct {
-	// Stats cover all runs of the unwinder. KernelMemory is from the current run.
+	// Stats covers all runs of the unwinder, except that KernelMemory is from the current run.
 	wire.Stats
 	// Received counts samples that were read from the unwinder. Crashed counts samples that were lost when it exited.
 	Received, Crashed uint64
@@ -32,7 +32,7 @@ func (b *Broker) Totals() Totals {
 	return t
 }
 
-// settle counts the samples that were taken and never arrived. It is called after the end of the run.
+// settle counts the samples that were taken but never arrived. The caller calls it after the run's end.
 func (r *run) settle() {
 	c := r.p.count()
 	b := r.b
@@ -48,7 +48,7 @@ func (r *run) settle() {
 	}
 }
 
-// add adds the counters of a run, b, to those of earlier runs, a.
+// add returns the sum of the counters of a run, b, and of earlier runs, a.
 func add(a, b wire.Stats) wire.Stats {
 	sum := wire.Stats{
 		Taken: a.Taken + b.Taken, Sent: a.Sent + b.Sent, Pending: b.Pending,

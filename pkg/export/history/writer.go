@@ -46,7 +46,7 @@ type Writer struct {
 	mu     sync.Mutex
 	pack   *zstd.Encoder
 	closed bool
-	old    []kept // the oldest first
+	old    []kept // oldest first
 	next   uint64
 	seg    *segment // the current segment, or nil
 }

@@ -66,7 +66,7 @@ func (s *tlsSource) config() (*tls.Config, uint64) {
 	return s.current, s.version
 }
 
-// pems are the contents of the certificate files, or of the settings that replace them.
+// pems holds the contents of the certificate files, or the settings that replace the files.
 type pems struct{ trust, cert, key string }
 
 func readPEMs(cfg config.TLS) (p pems, err error) {

@@ -23,7 +23,7 @@ func writeFile(t testing.TB, path string, data []byte) {
 	require.NoError(t, os.Rename(temp, path))
 }
 
-// A replaced file is read again, even with the same time and size.
+// A replaced file must be read again, even if its time and size are the same.
 func TestReplacedFileOfTheSameTimeAndSize(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "ca.pem")
 	when := time.Now().Add(-time.Hour)

@@ -80,7 +80,7 @@ type Stored struct {
 
 // Inventory is the content of a storage folder.
 type Inventory struct {
-	Messages []Stored // the oldest first
+	Messages []Stored // oldest first
 	Last     uint64   // the highest number of the remaining files, readable or not
 	Damaged  int64    // corrupt files, which were removed
 	// Unknown counts files in an unknown format. They stay, because the newer version may return after a rollback. UnknownErr is
@@ -223,7 +223,7 @@ func (s *Folder) adopt(dir string) {
 	}
 }
 
-// storedIn returns the numbers of the messages in a folder, the oldest first.
+// storedIn returns the numbers of the messages in a folder, oldest first.
 func storedIn(dir string) (list []uint64) {
 	entries, err := os.ReadDir(dir) // sorted by name
 	if err != nil {

@@ -14,7 +14,7 @@ import (
 	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/export/wire"
 )
 
-// Open reads the headers of stored messages, not the bodies.
+// Open must read only the headers of stored messages, not the bodies.
 func TestHeadersAreReadAlone(t *testing.T) {
 	m := wire.Message{Body: make([]byte, 100_000), Rows: 10, Owner: "ns/pod"}
 	head := encodeHead(m)
@@ -31,7 +31,7 @@ func TestHeadersAreReadAlone(t *testing.T) {
 	}
 }
 
-// Adopted messages of an ended process get numbers after those of the folder, which may have gaps.
+// Adopted messages of an exited process must get higher numbers than the folder's messages. The numbers can have gaps.
 func TestAdoptedMessagesReplaceNone(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "queue")
 	for _, had := range []struct {
@@ -56,7 +56,7 @@ func TestAdoptedMessagesReplaceNone(t *testing.T) {
 	require.EqualValues(t, 5, found.Last)
 }
 
-// A file that cannot be read is not damaged: it stays until a start that can read it.
+// A file that cannot be read must not count as damaged. It stays until an exporter can read it.
 func TestStoredFileThatCannotBeRead(t *testing.T) {
 	if os.Geteuid() != 0 {
 		t.Skip("taking a file from oneself needs root")
@@ -94,7 +94,8 @@ func TestStoredFileThatCannotBeRead(t *testing.T) {
 	require.FileExists(t, s.path(2))
 }
 
-// The number of a file that stays is not given to another message, even if a later version wrote it. That of a damaged one is free.
+// If a file stays, no other message must get its number, even if a later version wrote the file. A damaged file's number is
+// free.
 func TestLastOfUnknownFormat(t *testing.T) {
 	s, _, err := Open(filepath.Join(t.TempDir(), "queue"), wire.Today)
 	require.NoError(t, err)

@@ -41,7 +41,7 @@ func TestStoredRoundTrip(t *testing.T) {
 	}
 }
 
-// storedSeeds adds files that a folder may hold.
+// storedSeeds adds files that a folder can contain.
 func storedSeeds(f *testing.F) {
 	f.Add([]byte{})
 	f.Add([]byte(storeMagic))
@@ -53,7 +53,7 @@ func storedSeeds(f *testing.F) {
 	f.Add(resealed(longer))
 }
 
-// resealed returns data with valid checksums where its lengths put them, so that a fuzzer gets past them.
+// resealed returns data with valid checksums at the places that its lengths determine. So a fuzzer can pass the checksum tests.
 func resealed(data []byte) []byte {
 	data = slices.Clone(data)
 	if len(data) < storePrefix {
@@ -69,7 +69,8 @@ func resealed(data []byte) []byte {
 	return data
 }
 
-// FuzzStorage reads any bytes as a stored message: one that Write would write, a corrupt one, or one of a later version.
+// FuzzStorage reads any bytes as a stored message. The result must be a message that Write would write, a corrupt file, or a
+// file of a later version.
 func FuzzStorage(f *testing.F) {
 	storedSeeds(f)
 	f.Fuzz(func(t *testing.T, data []byte) {

@@ -19,8 +19,8 @@ const (
 )
 
 func init() {
-	// gRPC finds compressors only in a registry that the whole process shares. If another package has registered this name, keep
-	// its compressor, which does the same.
+	// gRPC finds compressors only in a registry that the whole process shares. If another package has registered this name, its
+	// compressor stays, because it does the same.
 	if encoding.GetCompressor(Zstd) == nil {
 		encoding.RegisterCompressor(&grpcZstd{})
 	}
@@ -34,12 +34,11 @@ func init() {
 //	zstd, klauspost, fastest          0.9 ms   1:9.9
 //	zstd, klauspost, default          1.4 ms   1:10.1
 //
-// A node sends such a request about every ten seconds. A millisecond of CPU time costs less than 10 % more bytes on the network
-// and in the receiver, so gzip uses level 6. With zstd, the result of the fastest level is almost as small as that of the
-// default.
+// A node sends such a request about every ten seconds. A millisecond of CPU time is cheaper than 10 % more bytes on the network
+// and in the receiver, so gzip uses level 6. With zstd, the fastest level compresses almost as well as the default.
 var gzipWriters = sync.Pool{New: func() any { return gzip.NewWriter(io.Discard) }}
 
-// zstdWriters are encoders that do not start goroutines.
+// zstdWriters holds encoders that do not start goroutines.
 var zstdWriters = sync.Pool{New: func() any {
 	w, err := zstd.NewWriter(nil, zstd.WithEncoderConcurrency(1), zstd.WithEncoderLevel(zstd.SpeedFastest))
 	if err != nil {

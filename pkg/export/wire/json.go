@@ -58,9 +58,9 @@ func Decode(body []byte) (*otlpprofiles.ProfilesData, error) {
 	return data, nil
 }
 
-// hexFields are the byte fields that OTLP writes in hexadecimal instead of base64
-// (https://opentelemetry.io/docs/specs/otlp/#json-protobuf-encoding). The specification names only traceId and spanId. Receivers
-// read profileId in the same way.
+// hexFields lists the byte fields that OTLP writes in hexadecimal instead of base64
+// (https://opentelemetry.io/docs/specs/otlp/#json-protobuf-encoding). The specification names only traceId and spanId.
+// Receivers read profileId in the same way.
 var hexFields = map[protoreflect.Name]bool{"trace_id": true, "span_id": true, "profile_id": true}
 
 // appendMessage appends m in protobuf's JSON mapping with OTLP's changes: enums are numbers, and hexFields are hexadecimal. It
@@ -146,7 +146,7 @@ func appendFloat(b []byte, f float64) []byte {
 	return strconv.AppendFloat(b, f, 'g', -1, 64)
 }
 
-// appendString quotes s. Most strings need no escapes and are copied.
+// appendString quotes s. Most strings need no escapes, so it copies them.
 func appendString(b []byte, s string) []byte {
 	for i := range len(s) {
 		if c := s[i]; c < 0x20 || c == '"' || c == '\\' || c >= utf8.RuneSelf {

@@ -33,7 +33,7 @@ func Versioned(otlpVersion string) bool { return oldLayouts[otlpVersion] == nil 
 // Today is the otlp_version of queued requests and this program's protobuf types.
 const Today = "1.11"
 
-// oldLayouts are the older layouts, by otlp_version.
+// oldLayouts maps each otlp_version to its older layout.
 var oldLayouts = map[string]*numbering{
 	"1.9": {sample: sample19},
 	// In OTLP 1.8, field 7 was comment_strindices, so the numbers of later fields are higher by one. comment_strindices is never

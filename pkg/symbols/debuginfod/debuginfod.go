@@ -35,11 +35,11 @@ type Options struct {
 	// Dir is the folder for the files. The Client creates it. Clients in several processes can share it, but other programs must
 	// not use it.
 	Dir string
-	// DirBytes bounds the total size of the files in Dir; 0 means 1 GiB. The least recently used files are removed.
+	// DirBytes limits the total size of the files in Dir; 0 means 1 GiB. The Client removes the least recently used files.
 	DirBytes int64
-	// FileBytes bounds one file; 0 means 256 MiB.
+	// FileBytes limits one file; 0 means 256 MiB.
 	FileBytes int64
-	// Timeout bounds one request including its answer; 0 means 60 seconds.
+	// Timeout limits one request including its answer; 0 means 60 seconds.
 	Timeout time.Duration
 	// Retry is the time before a missing file is requested again; 0 means one hour. A server that did not respond is tried again
 	// after a tenth of that time.
@@ -60,7 +60,7 @@ type Client struct {
 	missing map[string]time.Time // earliest time of the next request, by build ID or server URL
 }
 
-// maxMissing bounds the entries of Client.missing.
+// maxMissing limits the number of entries in Client.missing.
 const maxMissing = 16 << 10
 
 // New returns a Client, or an error for invalid settings.

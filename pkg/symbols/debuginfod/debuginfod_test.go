@@ -118,13 +118,13 @@ func TestFetch(t *testing.T) {
 	}
 	require.Equal(t, []string{one, two}, full.asked(), "each once: the rest is known")
 	require.Equal(t, []string{one, two}, empty.asked())
-	// Another Client finds the files in the folder.
+	// Another Client must find the files in the folder.
 	f, err := client(t, Options{URLs: []string{empty.URL}, Dir: dir}).Fetch(t.Context(), one)
 	require.NoError(t, err)
 	f.Close()
 }
 
-// Text that cannot be a build ID becomes neither a path nor a request.
+// Text that cannot be a build ID must become neither a path nor a request.
 func TestNoBuildID(t *testing.T) {
 	s := serve(t, func(http.ResponseWriter, string) {})
 	c := client(t, Options{URLs: []string{s.URL}})
@@ -135,7 +135,7 @@ func TestNoBuildID(t *testing.T) {
 	require.Empty(t, s.asked())
 }
 
-// Wrong, oversized and endless responses leave no files.
+// Wrong, oversized and endless responses must leave no files.
 func TestBadAnswers(t *testing.T) {
 	goOn := make(chan struct{})
 	for name, answer := range map[string]func(w http.ResponseWriter, id string){
@@ -176,8 +176,7 @@ func TestBadAnswers(t *testing.T) {
 	}
 }
 
-// A new Client keeps the partial file of another running Client in the same folder. It removes the partial file of an exited
-// process.
+// A new Client must keep a running Client's partial file in the same folder, and remove an exited process's partial file.
 func TestSharedFolder(t *testing.T) {
 	began, goOn := make(chan struct{}), make(chan struct{})
 	want := file(t, one, 1000)

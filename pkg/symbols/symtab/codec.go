@@ -19,7 +19,7 @@ type Coder struct {
 	R    *bufio.Reader
 	Left int64 // memory that decoded data may still use, in bytes
 	Err  error
-	// texts holds decoded texts, so that equal ones share memory.
+	// texts holds decoded texts, so equal texts share memory.
 	texts map[string]string
 	buf   [4 << 10]byte
 }
@@ -64,7 +64,7 @@ func (c *Coder) u64(v *uint64) {
 	}
 }
 
-// Number encodes or decodes a number of any type. The largest valid number is most.
+// Number encodes or decodes a number of any integer type. most is the largest valid number.
 func Number[T ~int | ~int32 | ~int64 | ~uint8 | ~uint32 | ~uint64](c *Coder, v *T, most uint64) {
 	n := uint64(*v)
 	c.u64(&n)
@@ -82,8 +82,8 @@ func (c *Coder) bool(v *bool) {
 	*v = n == 1
 }
 
-// take accounts for n decoded items before they are allocated. Each item needs each bytes. take returns false if the memory does
-// not suffice.
+// take accounts for n decoded items before they are allocated. each is an item's size in bytes. take returns false if the
+// memory does not suffice.
 func (c *Coder) take(n, each int) bool {
 	if c.reads() && c.Err == nil {
 		if n < 0 || int64(n) > c.Left/int64(max(each, 1)) {
@@ -95,8 +95,8 @@ func (c *Coder) take(n, each int) bool {
 	return c.Err == nil
 }
 
-// items encodes or decodes the length of a list, which is at most most. When decoding, it also accounts for the items. Each item
-// needs each bytes.
+// items encodes or decodes the length of a list, which is at most most. When decoding, it also accounts for the items. each is
+// an item's size in bytes.
 func items[T any](c *Coder, l *[]T, most, each int) {
 	n := len(*l)
 	if Number(c, &n, uint64(most)); !c.take(n, each) || !c.reads() {
@@ -219,7 +219,7 @@ func (c *Coder) layers(t *Table) {
 	}
 }
 
-// below fails if a decoded number is neither below n nor in none.
+// below fails unless each decoded number is below n or in none.
 func (c *Coder) below(numbers []uint32, n int, none ...uint32) {
 	if c.reads() && c.Err == nil {
 		c.check(!slices.ContainsFunc(numbers, func(v uint32) bool { return uint64(v) >= uint64(n) && !slices.Contains(none, v) }), "a reference")
@@ -238,7 +238,7 @@ func (c *Coder) names(n *Names) {
 // maxText is the maximum length of a name in a Table: MaxName bytes and "@plt".
 const maxText = MaxName + 16
 
-// sound reports whether Get works for all texts.
+// sound reports whether Get can return all texts.
 func (n *Names) sound() bool {
 	if len(n.groups) != (n.Count+nameGroup-1)/nameGroup {
 		return false

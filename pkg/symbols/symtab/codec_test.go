@@ -37,7 +37,7 @@ func examples(t testing.TB) map[string]*symtab.Table {
 	return all
 }
 
-// A decoded Table returns the same results as the original.
+// A decoded Table must return the same results as the original.
 func TestCodec(t *testing.T) {
 	for name, table := range examples(t) {
 		got, err := symtab.ReadWritten(symtab.Written(t, table), table.Bytes()+symtab.Slack)
@@ -96,7 +96,8 @@ func ask(t *testing.T, b []byte) bool {
 	return true
 }
 
-// Decoding arbitrary bytes returns an error, or a Table whose methods do not panic and whose memory is within the limit.
+// Decoding arbitrary bytes must return an error or a Table. The Table's methods must not panic, and its memory must be within
+// the limit.
 func FuzzCodec(f *testing.F) {
 	for _, b := range hostile(f) {
 		f.Add(b)
@@ -104,7 +105,8 @@ func FuzzCodec(f *testing.F) {
 	f.Fuzz(func(t *testing.T, b []byte) { ask(t, b) })
 }
 
-// The same applies after some bytes of a Table were changed. Many changed Tables can be decoded.
+// TestCodecChanged changes some bytes of encoded Tables, with the requirements of FuzzCodec. Many changed Tables can be
+// decoded.
 func TestCodecChanged(t *testing.T) {
 	r := rand.New(rand.NewPCG(1, 2))
 	read := 0

@@ -22,7 +22,7 @@ import (
 const (
 	// protocol is the first number of each request. It changes with the layout of messages or of a Table.
 	protocol = 5
-	// maxRequest bounds a request, in bytes.
+	// maxRequest limits a request, in bytes.
 	maxRequest = 256 << 10
 	// maxAsks limits the requests for debug files while a file is read.
 	maxAsks = 4 * MaxCandidates
@@ -47,7 +47,7 @@ const (
 	NumAnswers
 )
 
-// reasons are the errors that keep their identity across the socket.
+// reasons lists the errors that keep their identity across the socket.
 var reasons = []error{nil, ErrNotELF, ErrNoSymbols, ErrMalformed, ErrTooSlow, ErrTooLarge}
 
 // readError is an error from the other process.
@@ -193,7 +193,7 @@ func (c *Coder) ask(by *DebugKey, n *int) {
 }
 
 // Exchange makes the other process perform a task, which should end soon after ctx. It also returns the task's CPU time in that
-// process. After ErrReader, the other process is unusable.
+// process. After ErrReader, the other process can no longer be used.
 func (c *Conn) Exchange(ctx context.Context, t *Task) (*Table, time.Duration, error) {
 	sent := *t
 	stop, err := c.begin(ctx, &sent)
@@ -319,7 +319,7 @@ func (c *Coder) answer(answer uint8, t *Task) (*Table, error) {
 	}
 }
 
-// and returns a table that also contains the functions in loaded, which use size bytes.
+// and returns a table that also contains the functions in loaded. size is their size in bytes.
 func (t *GoTable) and(loaded map[uint32]*GoFunc, size int64) *GoTable {
 	more := *t
 	more.Loaded = make(map[uint32]*GoFunc, len(t.Loaded)+len(loaded))
@@ -378,8 +378,8 @@ func (noDebugFiles) Candidate(DebugKey, int) (*os.File, int64, bool) { return ni
 type Perform func(ctx context.Context, t *Task) (*Table, error)
 
 // Serve reads files for the process at the other end of the socket, until that process exits. It uses at most memory bytes to
-// read a file, including a quarter for the tables of perf maps. perform reads a file. decode answers Ask. If decode is nil,
-// nothing is decoded.
+// read a file, including a quarter for the tables of perf maps. perform reads a file. decode answers Ask. If decode is nil, Ask
+// has no effect.
 func (c *Conn) Serve(memory int64, perform Perform, decode func([]byte) []byte) error {
 	kept := perfMaps{most: memory / 4}
 	for {

@@ -10,7 +10,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// The other end decodes bytes regardless of answers about files, and vice versa.
+// The other end must decode bytes regardless of answers about files, and vice versa.
 func TestAskBytes(t *testing.T) {
 	fds, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
 	require.NoError(t, err)

@@ -6,17 +6,17 @@ import (
 	"time"
 )
 
-// These are the errors from reading a file. Package symbols turns each into a State.
+// Reading a file can return these errors. Package symbols turns each into a State.
 var (
 	ErrNotELF    = errors.New("not an ELF file")
 	ErrNoSymbols = errors.New("no symbols")
 	ErrMalformed = errors.New("the file is inconsistent")
 	ErrTooLarge  = errors.New("larger than the limits")
-	// ErrTooSlow is an ErrTooLarge. The next read can succeed.
+	// ErrTooSlow wraps ErrTooLarge, but the next read can succeed.
 	ErrTooSlow = fmt.Errorf("%w: reading takes too long", ErrTooLarge)
 )
 
-// These bound a Table and the requests.
+// These constants limit a Table and the requests.
 const (
 	MaxSegments   = 256      // loaded segments of a file
 	MaxLayers     = 64       // only JIT compilers have code more than 4 GiB apart

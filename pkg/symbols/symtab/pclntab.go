@@ -7,15 +7,15 @@ import (
 	"sort"
 )
 
-// GoTable holds the functions of a Go program, as described in golang.org/s/go12symtab and src/runtime/symtab.go of each release.
-// It omits data that only the garbage collector and the unwinder use.
+// GoTable holds a Go program's functions. golang.org/s/go12symtab and src/runtime/symtab.go of each release describe the
+// format. It omits data that only the garbage collector and the unwinder use.
 //
 // Programs have up to a hundred thousand functions, but only some hundreds are requested. So the table holds the starts of all
 // functions. It holds names, files and lines only for the functions in Loaded. A GoTable is immutable.
 type GoTable struct {
 	GoPlace
 	Text   uint64   // base address of starts
-	Start  []uint32 // one entry more than functions: each function extends to the next start
+	Start  []uint32 // one entry more than there are functions, because each function extends to the next start
 	Loaded map[uint32]*GoFunc
 	Size   int64 // of Loaded, in bytes
 }
@@ -66,9 +66,9 @@ type GoHeader struct {
 	FuncNames, Units, FileNames, Pctab, Program uint64
 }
 
-// GoPairs is a table of values by address, relative to a function's start. B contains pairs of a value difference and an address
-// difference, as the Go toolchain writes them. Resume contains states at which decoding can begin. So a lookup decodes at most
-// ResumeSteps pairs.
+// GoPairs is a table of values by address, relative to a function's start. B contains pairs of a value difference and an
+// address difference, as the Go toolchain writes them. Resume contains states at which decoding can begin. So a lookup never
+// decodes more than ResumeSteps pairs.
 type GoPairs struct {
 	B      []byte
 	Resume []GoResume // after every ResumeSteps pairs
@@ -135,7 +135,7 @@ func (t *GoTable) Value(p *GoPairs, pc uint32) int32 {
 			return false
 		}
 		steps++
-		return steps < ResumeSteps // by then the value is found, unless addresses decrease in a damaged table
+		return steps < ResumeSteps // more steps are necessary only if addresses decrease in a damaged table
 	})
 	return found
 }

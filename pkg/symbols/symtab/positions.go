@@ -3,16 +3,16 @@ package symtab
 import "encoding/binary"
 
 // Positions holds a file's source positions and inlined calls, from its debug information (https://dwarfstd.org). Package
-// debug/dwarf trusts counts in the file, so a hostile file can exhaust the memory. Therefore, another process reads the debug
+// debug/dwarf trusts counts in the file, so a hostile file can exhaust the memory. So another process reads the debug
 // information.
 type Positions struct {
 	Base  uint64
 	Files Names
-	// Pieces are runs of rows of the line table, sorted by address.
+	// Pieces divides the rows of the line table, sorted by address.
 	Pieces []Piece
 	Rows   []byte
-	// Starts, Sizes and Calls have one entry per range, sorted by address. Calls holds the number of the innermost call that is
-	// inlined in the range.
+	// Starts, Sizes and Calls have one entry per range, sorted by address. Calls holds the number of the innermost inlined call
+	// in the range.
 	Starts, Sizes, Calls []uint32
 	Inlined              []InlinedCall
 	Names                Names // of inlined functions

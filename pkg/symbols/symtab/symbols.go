@@ -50,7 +50,7 @@ type Symbol struct {
 	// File and Line are the source position, or "" and 0 if unknown.
 	File string
 	Line int
-	// StartLine is the first line of the function, or 0 if unknown. Programs of Go 1.20 and later have it.
+	// StartLine is the first line of the function, or 0 if unknown. Programs that Go 1.20 or later built contain it.
 	StartLine int
 	// Source is the source of the name.
 	Source Source
@@ -138,7 +138,7 @@ func (s State) String() string {
 // stays at least half a minute.
 func (s State) Final() bool { return s != Unknown && s != Pending && s != Busy }
 
-// Limits bounds the resources for reading one file.
+// Limits restricts the resources for reading one file.
 type Limits struct {
 	// Symbols limits the number of stored symbols.
 	Symbols int
@@ -150,7 +150,7 @@ type Limits struct {
 	// while the file is read. If a file exceeds this limit, it gets names without lines.
 	Debug int64
 	// Memory limits the memory for reading a file in bytes: buffers, uncompressed data and the new Table. Released memory also
-	// counts, because the time of the garbage collection is unknown.
+	// counts, because nobody knows when the garbage collector frees it.
 	Memory int64
 }
 

@@ -5,21 +5,21 @@ import (
 	"sort"
 )
 
-// Table stores compactly which function covers which addresses of a file. It is immutable and safe for concurrent use. It can
-// lack some functions of a Go program.
+// Table is a compact map from a file's addresses to its functions. It is immutable and safe for concurrent use. It can lack
+// some functions of a Go program.
 type Table struct {
 	Golang  *GoTable   // nil if the file is not written in Go; used before Layers
 	Layers  []Layer    // the first layer that covers an address names it
 	Lines   *Positions // source positions of the code in Layers; nil if unknown or not requested
 	Inlined bool       // Symbol.Callers are requested
-	// Wanted is the file's build ID if its debug file is missing and may be fetched, or was fetched; otherwise "".
+	// Wanted is the file's build ID if its debug file was fetched, or is missing and can be fetched. Otherwise, it is "".
 	Wanted string
-	// Read is the offset up to which a perf map was read, and Edges is the hash of that part's edges.
+	// Read is the offset up to which a perf map was read. Edges is a hash of the edges of this part.
 	Read  int64
 	Edges uint64
 	// Fact is the answer to Task.Fact in JSON.
 	Fact []byte
-	Cut  bool // the rest of a perf map, or debug information, was not read
+	Cut  bool // the rest of a perf map or the debug information was not read
 }
 
 // Layer holds the names from one source. Its ranges are sorted by address and do not overlap.

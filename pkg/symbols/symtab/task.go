@@ -10,9 +10,9 @@ import (
 // Reader reads files. Its Store closes it.
 type Reader interface {
 	// Read performs a task and ends soon after ctx. cpu is its CPU time outside of the calling thread. One goroutine calls Read
-	// for one task after the other. If Options.Fetch is set, two goroutines call Read.
+	// for one task after another. If Options.Fetch is set, two goroutines call Read.
 	Read(ctx context.Context, t *Task) (table *Table, cpu time.Duration, err error)
-	// Wait waits until a task can be tried or ctx ends.
+	// Wait waits until the Reader can try a task, or ctx ends.
 	Wait(ctx context.Context)
 	Close()
 }
@@ -63,7 +63,7 @@ func (t *Task) Brief() bool { return t.Kind == ReadFact }
 // GoRange is a Go function's number and code size in bytes.
 type GoRange struct{ Number, Size uint32 }
 
-// ErrReader is the error if the reader ended without a sign that the file is at fault.
+// ErrReader means that the reader exited, and that nothing shows that the file is at fault.
 var ErrReader = errors.New("the file reader exited")
 
 // DebugFiles opens candidates for a file's debug file.

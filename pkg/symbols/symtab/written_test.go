@@ -28,7 +28,7 @@ func ReadWritten(b []byte, left int64) (*Table, error) {
 	return table, c.Err
 }
 
-// Fill sets everything in v to a nonzero value: references are 1, and lists contain two items.
+// Fill sets all fields in v to nonzero values. References are 1, and lists contain two items.
 func Fill(v reflect.Value) {
 	v = reflect.NewAt(v.Type(), v.Addr().UnsafePointer()).Elem()
 	switch v.Kind() {
@@ -65,7 +65,7 @@ func Fill(v reflect.Value) {
 	}
 }
 
-// Decoding a Table restores each field. A new field must be added to codec.go, too.
+// Decoding a Table must restore each field. A new field must also be added to codec.go.
 func TestCodecKeepsFields(t *testing.T) {
 	var table Table
 	Fill(reflect.ValueOf(&table).Elem())

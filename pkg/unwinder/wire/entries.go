@@ -16,7 +16,7 @@ import (
 // ChainKind is the type of eBPF program that a chain of unwinders serves. A tail call can only call programs of its own type.
 type ChainKind int
 
-// These are the kinds. The first are in the order of enum unwind_chain in gadgets/include/unwind_slot.h.
+// These are the kinds. The first ones are in the order of enum unwind_chain in gadgets/include/unwind_slot.h.
 const (
 	ChainKprobe ChainKind = iota // also for uprobes
 	ChainRawTracepoint
@@ -61,8 +61,8 @@ const (
 	Results // the number of results
 )
 
-// SharedMaps are the maps of the entry programs that the starter owns, in the order in which it passes them. They are the
-// slots, and two for programs without a slot.
+// SharedMaps lists the entry programs' maps that the starter owns, in the order in which it passes them. They are the slots,
+// and two maps for programs without a slot.
 var SharedMaps = [...]string{"slots", "otel", "otel_ids"}
 
 // Slot is struct unwind_slot.
@@ -84,7 +84,7 @@ const (
 )
 
 // OtelAge returns how long after the time boot (nanoseconds since boot) an event of Inspektor Gadget's own gadgets happened.
-// The event's ID has its time. For an earlier event, the result is more than a day.
+// The event's ID contains its time. For an earlier event, the result is more than a day.
 func OtelAge(id, boot uint64) time.Duration {
 	const unit, mask = 1024, 1<<(runShift-16) - 1
 	return time.Duration((id>>16-boot/unit)&mask) * unit
@@ -94,8 +94,8 @@ func OtelAge(id, boot uint64) time.Duration {
 func RunOf(id uint64) uint32 { return uint32(id >> runShift) }
 
 // These are parts of the messages on the socket for entry programs. The starter requests kinds of chains. The unwinder answers
-// with descriptors, and with a line for each kind that has none. Its first answer, without a request, has the chains that it
-// was started with.
+// with descriptors, and with a line for each kind without a descriptor. Without a request, its first answer contains the chains
+// that it was started with.
 const (
 	askedHead   = "chains 1 "
 	entriesHead = "entries 2"
@@ -103,7 +103,7 @@ const (
 	maxRefused  = 256  // bytes of a reason
 )
 
-// Entries are the results of loading chains: descriptors of loaded chains, and reasons for the others.
+// Entries holds the results of loading chains: the descriptors of loaded chains, and the reasons why others are missing.
 type Entries struct {
 	Descriptors map[ChainKind]int
 	Refused     map[ChainKind]string
@@ -157,7 +157,7 @@ func SendEntries(socket int, e Entries) error {
 // there are none. The error is io.EOF if the sender has exited.
 func ReceiveEntries(socket int) (Entries, error) {
 	text := make([]byte, maxEntries)
-	// The buffer has room for one descriptor too many, so that this is detected.
+	// The buffer has room for one more descriptor than is valid, so a message with too many is detected.
 	rights := make([]byte, unix.CmsgSpace(4*int(ChainKinds+1)))
 	n, rightsLen, flags, _, err := unix.Recvmsg(socket, text, rights, unix.MSG_CMSG_CLOEXEC)
 	if err != nil {

@@ -16,7 +16,7 @@ import (
 // stackIDs is the last Stack.ID that was assigned.
 var stackIDs atomic.Uint64
 
-// Reader reads a stream. It is not safe for concurrent use. Its results may be kept and shared, and must not be changed.
+// Reader reads a stream. It is not safe for concurrent use. Callers can keep and share its results, but must not change them.
 type Reader struct {
 	r       *bufio.Reader
 	started bool
@@ -50,7 +50,7 @@ type Event struct {
 	Flush   *Flush
 }
 
-// Flush has all events since the previous Flush.
+// Flush holds all events since the previous Flush.
 type Flush struct {
 	Unwound []Unwound
 	Stats   Stats
@@ -114,7 +114,7 @@ func (r *Reader) Next() (Event, error) {
 	}
 }
 
-// ended turns the error of a stream that ends within a message into io.EOF. A killed writer leaves such a stream.
+// ended returns io.EOF if a stream ends within a message. A killed writer leaves such a stream.
 func ended(err error) error {
 	if errors.Is(err, io.ErrUnexpectedEOF) {
 		return io.EOF
@@ -122,7 +122,7 @@ func ended(err error) error {
 	return err
 }
 
-// grow adds the memory of a message of n bytes. message adds that of a stack, because it knows the depth.
+// grow adds the memory of a message of n bytes. message adds the memory of a stack, because it knows the depth.
 func (r *Reader) grow(kind Kind, n int) {
 	switch kind {
 	case KindText:
@@ -134,7 +134,7 @@ func (r *Reader) grow(kind Kind, n int) {
 	}
 }
 
-// fail records an error in the message. The first one is kept.
+// fail records an error in the message. Only the first error is kept.
 func (r *Reader) fail(what string) {
 	if r.bad == "" {
 		r.bad = what

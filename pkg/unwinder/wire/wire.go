@@ -1,12 +1,12 @@
-// Package wire defines the stream from the unwinder's process to its starter. The stream has each stack with its frames once,
-// and the events of gadgets that refer to these stacks.
+// Package wire defines the stream from the unwinder's process to its starter. The stream contains each stack with its frames
+// once, and gadgets' events that refer to these stacks.
 //
 // The stream starts with Magic and Version. Messages follow: a length, a kind, and fields. A number is an unsigned varint; a
 // text is a length and bytes. Tables (texts, files, mappings, frames, stacks, processes) are filled entry by entry. An entry's
 // ID is its position, and 0 means none. KindReset empties all tables.
 //
-// The writer parses files and memory of processes that may be hostile and may have taken it over. So the Reader trusts nothing:
-// it checks lengths, counts and IDs before use, bounds tables, and ends a damaged stream with an error.
+// The writer parses files and memory of processes. A hostile process can have taken it over. So the Reader trusts nothing. It
+// checks lengths, counts and IDs before use, limits tables, and ends a damaged stream with an error.
 package wire
 
 import (
@@ -68,7 +68,7 @@ const (
 // FrameType is the kind of code in a frame.
 type FrameType uint8
 
-// The frame types.
+// These are the frame types.
 const (
 	FrameUnknown FrameType = iota
 	FrameNative
@@ -105,13 +105,13 @@ func (t FrameType) String() string {
 
 // File is a file with code.
 type File struct {
-	Name, Path            string // Name is the last part; Path may be empty, and is the process's own claim
+	Name, Path            string // Name is the last part; Path can be empty, and is the process's own claim
 	GNUBuildID, GoBuildID string
 	Hash                  [16]byte // htlhash, over parts of the content
 	Version               [16]byte // identifies this file until it is modified
 	Device, Inode         uint64   // from stat, 0 if unknown
 	Proc                  uint32   // the PID of a process that had it mapped, 0 if unknown
-	Low, High             uint64   // its addresses there, which are its name in /proc/PID/map_files
+	Low, High             uint64   // its addresses in that process, which are its name in /proc/PID/map_files
 
 	hash string // Hash in hexadecimal, set by the Reader
 }
@@ -135,7 +135,7 @@ type Frame struct {
 	Type           FrameType
 	Function, File string
 	Line           uint64
-	Address        uint64 // a virtual address of the ELF file, in a caller that of the call; 0 if unknown
+	Address        uint64 // a virtual address of the ELF file (in a caller, of the call); 0 if unknown
 	Mapping        *Mapping
 }
 
@@ -156,10 +156,10 @@ type Proc struct {
 	Exe   string // the name of the executable, empty if unknown
 }
 
-// Label is a label that a program gives its work.
+// Label is a label that a program attaches to its work.
 type Label struct{ Key, Value string }
 
-// Said has everything that a program has published about its thread's work.
+// Said holds everything that a program has published about its thread's work.
 type Said struct {
 	Labels  []Label
 	TraceID [16]byte
@@ -167,7 +167,7 @@ type Said struct {
 }
 
 // Unwound is the stack of a gadget's event. ID is the event's number, which its eBPF program assigned: see
-// gadgets/include/unwind_slot.h. The writer may have invented it.
+// gadgets/include/unwind_slot.h. The writer can have invented it.
 type Unwound struct {
 	ID    uint64
 	Stack *Stack
@@ -184,12 +184,12 @@ type Language struct {
 	Expected, Missing uint64
 }
 
-// Stats are the counters of one unwinder since its start: Taken = Sent + Pending + all dropped samples. Gadgets' events count
+// Stats holds the counters of one unwinder since its start: Taken = Sent + Pending + all dropped samples. Gadgets' events count
 // as samples.
 type Stats struct {
 	Taken, Sent, Pending uint64
-	// Full counts samples that were dropped because too many different ones arrived between two writes. Failed counts samples
-	// whose process could not be read. Idle counts samples without any frame.
+	// Full counts samples that were dropped because too many different samples arrived between two writes. Failed counts
+	// samples whose process could not be read. Idle counts samples without any frame.
 	Full, Failed, Idle uint64
 	// KernelLost counts samples that the kernel could not deliver. They are not in Taken.
 	KernelLost uint64

@@ -80,8 +80,8 @@ func TestRoundTrip(t *testing.T) {
 	assert.Equal(t, io.EOF, err)
 }
 
-// TestFlushSize checks that tables that are emptied repeatedly before a flush end the stream, because the samples would keep
-// all of them.
+// TestFlushSize checks that a stream ends if it empties its tables repeatedly before a flush, because the samples would keep
+// all tables.
 func TestFlushSize(t *testing.T) {
 	in, out := io.Pipe()
 	go func() {
@@ -119,7 +119,7 @@ func TestRefused(t *testing.T) {
 	assert.Equal(t, "it lacks CAP_BPF", ev.Refused)
 }
 
-// TestTextsAreCleaned checks that workloads' names reach terminals and backends only after cleaning.
+// TestTextsAreCleaned checks that workloads' names are cleaned before they reach terminals and backends.
 func TestTextsAreCleaned(t *testing.T) {
 	var b bytes.Buffer
 	w := NewWriter(&b)
@@ -136,7 +136,8 @@ func TestTextsAreCleaned(t *testing.T) {
 	assert.Len(t, s.Stack.Frames[0].File, MaxText)
 }
 
-// TestCutAndDamaged checks that a cut stream just ends, and that a damaged one returns a protocol error or other data.
+// TestCutAndDamaged checks that a cut stream ends without an error, and that a damaged stream returns a protocol error or other
+// data.
 func TestCutAndDamaged(t *testing.T) {
 	whole := write(t)
 	refused := 0
@@ -207,7 +208,7 @@ func TestTablesAreBounded(t *testing.T) {
 	assert.ErrorIs(t, drain(b.Bytes()), ErrProtocol)
 }
 
-// TestReset checks that entries from before a reset do not count.
+// TestReset checks that entries from before a reset no longer count.
 func TestReset(t *testing.T) {
 	var b bytes.Buffer
 	w := NewWriter(&b)

@@ -16,10 +16,10 @@ import (
 	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/symbols/symtab"
 )
 
-// addRunning adds the processes that are already running.
+// addRunning adds all running processes.
 func (i *instance) addRunning() {
 	i.refused = time.Time{}
-	if i.filter.comm != "" { // a thread can take this name at any time
+	if i.filter.comm != "" { // a thread can get this name at any time
 		i.refused = time.Now()
 	}
 	for _, pid := range running() {
@@ -63,8 +63,8 @@ func (i *instance) sweep() {
 }
 
 const (
-	// lookMost is the approximate time for which processes are inspected without a pause. The pause is lookPause times as long.
-	// This limits CPU time if programs constantly start or map files.
+	// lookMost is approximately how long processes are inspected without a pause. The pause is lookPause times as long. This
+	// limits the CPU time if programs constantly start or map files.
 	lookMost  = 100 * time.Millisecond
 	lookPause = 3
 )
@@ -117,7 +117,7 @@ func closed(c <-chan struct{}) bool {
 
 // update attaches probes to a process's new files.
 func (i *instance) update(p *process, seen found) {
-	if p.start != 0 && p.start != seen.start { // another process has this PID now; the probes belong to an exited one
+	if p.start != 0 && p.start != seen.start { // another process has this PID now, and the probes belong to an exited process
 		i.detachFrom(p)
 		clear(p.files)
 	}
@@ -128,7 +128,7 @@ func (i *instance) update(p *process, seen found) {
 	if p.start, p.thread = seen.start, seen.thread; i.wants(p) {
 		i.attachTo(p)
 	}
-	closeProbes(dead, byProgram{}) // last, because closing is slow
+	closeProbes(dead, byProgram{}) // at the end, because closing is slow
 	for _, id := range seen.files {
 		if _, ok := p.files[id]; ok {
 			continue
@@ -247,7 +247,7 @@ func (i *instance) attachTo(p *process) {
 	}
 }
 
-// detach removes the probes that are attached only for stretches, or all probes. It returns the result of closeProbes.
+// detach removes all probes, or only the probes of processes with stretches. It returns the result of closeProbes.
 func (i *instance) detach(all bool) time.Duration {
 	i.attached = false
 	var links []probe
@@ -267,7 +267,7 @@ func (i *instance) detach(all bool) time.Duration {
 
 func (i *instance) detachFrom(p *process) { closeProbes(i.take(p), byProgram{}) }
 
-// take takes the probes out of a process's records and returns them.
+// take removes the probes from a process's records and returns them.
 func (i *instance) take(p *process) (links []probe) {
 	for id, probes := range p.files {
 		if probes != nil {

@@ -14,9 +14,9 @@ import (
 	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/patience"
 )
 
-// emulated and stepped are called to measure a probe's cost. The kernel emulates the first instruction of emulated, but
-// single-steps that of stepped, which takes a second trap. Both are written in assembly, because Go functions do not begin with
-// an instruction that the kernel emulates.
+// emulated and stepped are called to measure a probe's cost. The kernel emulates the first instruction of emulated. It
+// single-steps the first instruction of stepped, which takes a second trap. Both are in assembly, because Go functions do not
+// begin with an instruction that the kernel emulates.
 func emulated()
 
 func stepped()
@@ -27,17 +27,17 @@ var emulatedPC, steppedPC uintptr
 const (
 	measureRounds = 8
 	measureCalls  = 250
-	// leastCost is the minimum that is assumed for a probe's cost.
+	// leastCost is the minimum assumed cost of a probe.
 	leastCost = 100 * time.Nanosecond
 	// returnTraps is the assumed cost of a return probe, in traps. The kernel replaces the return address and later restores it.
 	returnTraps = 2
 )
 
-// costs are the costs that a probe adds to a call, by the kind of the function's first instruction. They include the trap, and
-// the gadget's program up to its decision not to sample the call.
+// costs holds how much a probe adds to a call's cost, by the kind of the function's first instruction. It includes the trap,
+// and the gadget's program until it decides not to sample the call.
 type costs struct{ emulated, stepped time.Duration }
 
-// costsUnknown are assumed if the costs cannot be measured.
+// costsUnknown holds the assumed costs if they cannot be measured.
 var costsUnknown = costs{time.Microsecond, 2 * time.Microsecond}
 
 // costs measures the costs in this process, on its current CPU.
@@ -101,8 +101,8 @@ func median(times []time.Duration) time.Duration {
 	return times[len(times)/2]
 }
 
-// colder estimates a call's cost in a real program from the cost measured with warm caches. In the programs of test/memory, calls
-// cost 1.05 to 1.5 times as much.
+// colder estimates a call's cost in a real program from the cost measured with warm caches. In the programs of test/memory,
+// calls cost 1.05 to 1.5 times as much as with warm caches.
 func colder(each time.Duration) time.Duration { return each * 4 / 3 }
 
 // each estimates what a probe adds to the cost of a call. Most programs mainly call malloc, calloc and realloc. The estimate is
@@ -117,7 +117,7 @@ func (c costs) each(f *file, live bool) time.Duration {
 			cost = c.emulated
 		}
 		switch fn.Program {
-		case allocators.SizeFirst, allocators.Throws: // malloc and operator new are the first functions of their kind, see find; the others are rarely called
+		case allocators.SizeFirst, allocators.Throws: // find puts malloc and operator new first among their kind; the others are rarely called
 			if !seen[fn.Program] {
 				malloc = append(malloc, cost)
 			}

@@ -18,14 +18,14 @@ func TestEach(t *testing.T) {
 	require.Equal(t, c.stepped, c.each(&file{quick: quick, functions: functions[1:2]}, false))
 	require.Zero(t, c.each(&file{quick: quick, functions: functions[5:]}, false), "nothing is watched")
 
-	// The first function is malloc, which is called most. Cheaper functions do not lower its cost.
+	// The first function is malloc, which is called most. Cheaper functions must not lower the estimate.
 	functions = []allocators.Function{{Program: allocators.SizeFirst, Offset: 4}, {Program: allocators.SizeFirst, Offset: 0}, {Program: allocators.CountSize, Offset: 0}, {Program: allocators.AddressSize, Offset: 8}}
 	require.Equal(t, c.stepped, c.each(&file{quick: quick, functions: functions}, false))
 	functions = []allocators.Function{{Program: allocators.SizeFirst, Offset: 0}, {Program: allocators.Throws, Offset: 4}, {Program: allocators.SizeFirst, Offset: 8}, {Program: allocators.CountSize, Offset: 0}, {Program: allocators.AddressSize, Offset: 8}}
 	require.Equal(t, c.stepped, c.each(&file{quick: quick, functions: functions}, false), "operator new is like malloc")
 }
 
-// The measured functions can be called.
+// TestMeasured checks that the measured functions can be called.
 func TestMeasured(t *testing.T) {
 	emulated()
 	stepped()

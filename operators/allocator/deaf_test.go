@@ -48,7 +48,7 @@ func within(t *testing.T, f func()) {
 	}
 }
 
-// A program on a file system that does not respond does not delay the inspection of others.
+// A program on a file system that does not respond must not delay the inspection of other programs.
 func TestIdentifyDeaf(t *testing.T) {
 	sleep, err := exec.LookPath("sleep")
 	require.NoError(t, err)
@@ -77,7 +77,7 @@ func TestIdentifyDeaf(t *testing.T) {
 	fs.Close()
 }
 
-// If a file stops responding before its process gets probes, it gets none, and the run continues.
+// If a file stops responding before its process gets probes, the process gets none, and the run must continue.
 func TestAttachDeaf(t *testing.T) {
 	found, _ := filepath.Glob("/lib/*-linux-gnu/libc.so.6")
 	if len(found) == 0 {
@@ -117,7 +117,7 @@ func TestAttachDeaf(t *testing.T) {
 	asked := fs.Ignored.Load()
 	within(t, func() { i.attach(p, id) })
 	require.Equal(t, asked, fs.Ignored.Load(), "it is not asked again")
-	fs.Close() // this ends pending reads
+	fs.Close() // pending reads return
 	require.Eventually(t, func() bool {
 		_, err := open.ReadAt(make([]byte, 1), 0)
 		return err != nil && err != io.EOF
@@ -125,7 +125,7 @@ func TestAttachDeaf(t *testing.T) {
 	require.Eventually(t, func() bool { _, err := open.Stat(); return err != nil }, time.Minute, time.Millisecond, "it is closed")
 }
 
-// If too many reads hang, further ones are tried later. Other processes keep their probes and are still inspected.
+// If too many reads hang, further reads are tried later. Other processes must keep their probes and still be inspected.
 func TestTooMany(t *testing.T) {
 	i := exampleShares(t)
 	i.finder = exampleFinder(t)

@@ -16,13 +16,13 @@ import (
 	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/tune"
 )
 
-// mostContainers is the maximum number of containers that a run without ParamEverywhere may watch.
+// mostContainers is the maximum number of containers that a run can watch without ParamEverywhere.
 const mostContainers = 10
 
 // filter selects a run's processes. It applies the same rules as the gadget's programs (unwanted in process.h).
 type filter struct {
 	namespaces *ebpf.Map // mount namespaces of the watched containers; nil: all
-	host       bool      // processes outside containers are selected, too
+	host       bool      // also select processes outside containers
 	pid        uint32    // 0: any
 	uid, gid   uint32    // anyID: any
 	comm       string    // a thread's name; "": any

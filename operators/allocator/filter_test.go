@@ -72,7 +72,7 @@ func TestNewFilter(t *testing.T) {
 	require.Same(t, m, f.namespaces)
 }
 
-// A run that would slow the whole machine needs a flag.
+// A run that would slow down the whole machine must require a flag.
 func TestCheck(t *testing.T) {
 	all := filter{uid: anyID, gid: anyID}
 	require.ErrorContains(t, all.check(), "the run covers the whole machine")
@@ -95,7 +95,7 @@ func TestCheck(t *testing.T) {
 	require.ErrorContains(t, f.check(), "more than 10 containers")
 }
 
-// A container can be added to the run's map after its program has started.
+// TestGrown adds a container to the run's map after the container's program has started.
 func TestGrown(t *testing.T) {
 	f := filter{}
 	require.False(t, f.grown(), "a run about the whole machine")
@@ -110,7 +110,7 @@ func TestGrown(t *testing.T) {
 	require.True(t, f.grown(), "another one with the number of one that is gone")
 }
 
-// TestOtherPIDs runs PreStart in a new PID namespace, as in a daemon without hostPID. It starts itself there.
+// TestOtherPIDs starts itself in a new PID namespace, as in a daemon without hostPID, and runs PreStart there.
 func TestOtherPIDs(t *testing.T) {
 	const inside = "ALLOCATOR_TEST_INSIDE"
 	if os.Getenv(inside) != "" {
@@ -155,7 +155,7 @@ func TestPass(t *testing.T) {
 	} {
 		require.Equal(t, tc.want, tc.f.pass(pid), tc.name)
 	}
-	other := exec.Command("cat") // its UID and its GID differ
+	other := exec.Command("cat") // with another UID and GID
 	other.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: 12, Gid: 34}}
 	_, err = other.StdinPipe()
 	require.NoError(t, err)
@@ -174,7 +174,7 @@ func TestPass(t *testing.T) {
 	require.Contains(t, running(), pid)
 }
 
-// As in the gadget's programs, the name can be that of a thread.
+// As in the gadget's programs, any thread can have the selected name.
 func TestPassThread(t *testing.T) {
 	c := newChild(t)
 	f := filter{uid: anyID, gid: anyID, comm: "shop-worker"}

@@ -40,7 +40,7 @@ type control interface {
 	Know(pid uint32)
 }
 
-// instance is the operator's state for one run.
+// instance holds the operator's state for one run.
 type instance struct {
 	log        logger.Logger
 	maxCost    float64 // CPUs
@@ -257,8 +257,8 @@ func (i *instance) run(end func(error), stop <-chan struct{}) {
 				i.add(pid)
 			}
 		case <-containers.C:
-			// Inspektor Gadget may detect a container after its program has started. Until then, the gadget's programs ignore its
-			// processes.
+			// Inspektor Gadget can detect a container after its program has started. Until then, the gadget's programs ignore
+			// the container's processes.
 			if i.filter.grown() {
 				i.addRunning()
 			}
@@ -338,8 +338,8 @@ func (i *instance) openStretch() {
 	}
 }
 
-// lastStretch ends the open stretch at the end of a run. If no stretch is open, it may add a short one, which represents the time
-// since the previous stretch.
+// lastStretch ends the open stretch at the end of a run. If no stretch is open, it can add a short stretch, which represents
+// the time since the previous stretch.
 func (i *instance) lastStretch() {
 	if i.pacer.left(time.Now()) {
 		i.openStretch()
@@ -357,7 +357,7 @@ func (i *instance) closeStretch(now time.Time) {
 	}
 }
 
-// divide switches the most expensive processes from permanent probes to probes in stretches.
+// divide switches the most expensive processes from permanent probes to stretches.
 func (i *instance) divide(now time.Time) {
 	if now.Sub(i.measured) >= shortest {
 		i.measure(now)
@@ -369,7 +369,7 @@ func (i *instance) divide(now time.Time) {
 		}
 	}
 	i.tellShares(chosen)
-	i.pacer.cost = 0 // from now on, only the cost of processes with stretches
+	i.pacer.cost = 0 // from now on, this is only the cost of processes with stretches
 	for _, p := range i.processes {
 		if p.paced {
 			i.pacer.cost += p.cost

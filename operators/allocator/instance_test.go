@@ -47,7 +47,7 @@ func (fakeControl) Close(float64) error { return nil }
 
 func (fakeControl) Know(uint32) {}
 
-// exampleRun returns a run for one process, with maps and programs like the gadget's.
+// exampleRun returns a run for one process. Its maps and programs resemble the gadget's.
 func exampleRun(t *testing.T, pid uint32, without string, options ...gadgetcontext.Option) (*instance, *gadgetcontext.GadgetContext) {
 	t.Helper()
 	gadgetCtx := exampleContext(t, api.ParamValues{"pid": fmt.Sprint(pid)}, options...)
@@ -87,7 +87,7 @@ func exampleRun(t *testing.T, pid uint32, without string, options ...gadgetconte
 	return i, gadgetCtx
 }
 
-// A run that cannot start ends and releases its resources.
+// A run that cannot start must end and release its resources.
 func TestStartFails(t *testing.T) {
 	defer goleak.VerifyNone(t, goleak.IgnoreCurrent())
 	for _, without := range []string{"allocator_programs", "newcomers", "allocator_counts", "allocator_processes", captures.ControlVar, "3"} {
@@ -101,7 +101,7 @@ func TestStartFails(t *testing.T) {
 	require.NoError(t, i.Close(gadgetCtx), "without a start")
 }
 
-// A run attaches to its process, and removes all probes at its end.
+// A run must attach to its process, and remove all probes at its end.
 func TestRun(t *testing.T) {
 	defer goleak.VerifyNone(t, goleak.IgnoreCurrent())
 	c := newChild(t)
@@ -117,7 +117,7 @@ func TestRun(t *testing.T) {
 	c.end()
 }
 
-// If there is no process with the PID, the log says so.
+// If there is no process with the PID, the log must say so.
 func TestNobodyThere(t *testing.T) {
 	log := &igtest.Buffer{}
 	i, gadgetCtx := exampleRun(t, 1<<30, "", gadgetcontext.WithLogger(igtest.Logger(log)))
@@ -133,7 +133,7 @@ func TestNobodyThere(t *testing.T) {
 	require.Equal(t, `process of --comm="shop" --uid=3 --gid=4`, (&filter{comm: "shop", uid: 3, gid: 4}).about())
 }
 
-// Probes do not stay when another process gets the PID.
+// When another process gets the PID, the probes must be removed.
 func TestUpdate(t *testing.T) {
 	c := newChild(t)
 	i, gadgetCtx := exampleRun(t, c.pid(), "")
@@ -167,7 +167,7 @@ func TestUpdate(t *testing.T) {
 	require.Empty(t, first.links)
 	require.Equal(t, n, i.probes)
 
-	// Probes in files that are no longer mapped are removed.
+	// Probes in files that are no longer mapped must be removed.
 	i.detachFrom(p)
 	clear(p.files)
 	for n := range uint64(mostOfOne) {
@@ -181,7 +181,7 @@ func TestUpdate(t *testing.T) {
 	require.Zero(t, i.probes)
 	require.Empty(t, i.processes)
 
-	// The number of probes is limited.
+	// The number of probes must be limited.
 	i.add(c.pid())
 	i.probes = mostProbes
 	i.update(i.processes[c.pid()], seen)
@@ -194,7 +194,7 @@ func TestUpdate(t *testing.T) {
 	require.Len(t, i.processes, mostProcesses)
 	require.False(t, i.refused.IsZero())
 
-	// Ended processes make room.
+	// Exited processes must make room.
 	i.swept = time.Time{}
 	i.add(uint32(os.Getpid()))
 	require.Contains(t, i.processes, uint32(os.Getpid()))
@@ -202,7 +202,7 @@ func TestUpdate(t *testing.T) {
 	require.Len(t, i.processes, 2)
 }
 
-// A process that starts at the same time as too many others is found later.
+// A process that starts at the same time as too many others must be found later.
 func TestMissed(t *testing.T) {
 	c := newChild(t)
 	i, _ := exampleRun(t, c.pid(), "")

@@ -1,8 +1,8 @@
 // Package allocator is the Inspektor Gadget operator allocator. It attaches the eBPF programs of profile_alloc to the memory
 // allocators that processes use. It supports glibc, musl, jemalloc, tcmalloc and other allocators that export malloc.
 //
-// Inspektor Gadget itself would attach to a file for all processes on the machine. In contrast, each probe of this operator
-// belongs to one process and slows down no other process. The operator measures the cost of the probes. Above a limit, it
+// Inspektor Gadget itself would attach probes to a file for all processes on the machine. Each probe of this operator belongs
+// to one process, and does not slow down other processes. The operator measures the cost of the probes. Above a limit, it
 // attaches them only during random periods. The code calls these periods stretches.
 //
 //	operator:

@@ -18,12 +18,12 @@ const (
 	extended = 500 * time.Millisecond
 	// brief is the minimum length of a stretch in the longest period.
 	brief = 10 * time.Millisecond
-	// calm is the number of consecutive cheap stretches after which probes stay attached again. The number doubles, up to
-	// mostCalm, whenever the probes then stay attached for less than long.
+	// calm is the number of consecutive cheap stretches after which probes stay attached again. If they then stay attached for
+	// less than long, the number doubles, up to mostCalm.
 	calm     = 3
 	mostCalm = 96
 	long     = 10 * time.Minute
-	// debt limits how far permanent probes may exceed the budget. The excess must stay below the budget for this time.
+	// debt limits by how much permanent probes can exceed the budget. The excess must stay below the budget for this time.
 	debt = 10 * time.Second
 	// settle is the time over which the cost of attached probes is measured.
 	settle = 500 * time.Millisecond
@@ -33,14 +33,14 @@ const (
 type plan struct{ period, wait, stretch time.Duration }
 
 // planFor returns a period with a stretch that stays within the budget. cost is the cost of attached probes in CPUs. around is
-// the cost of attaching and removing the probes, in CPU seconds. The stretch starts at a random time within its period, so that
-// it does not always miss a program's periodic activity.
+// the cost of attaching and removing the probes, in CPU seconds. The stretch starts at a random time within its period, so it
+// does not always miss a program's periodic activity.
 func planFor(cost, around, budget float64) plan {
 	cost = max(cost, budget/1000)
 	// At least half of the budget is for sampled calls.
 	p := plan{stretch: max(shortest, min(extended, seconds(around/cost)))}
 	p.period = min(longest, max(often, seconds((p.stretch.Seconds()*cost+around)/budget)))
-	// Even if the probes seem cheap, the stretch takes at most half of the period, because another burst may follow.
+	// Even if the probes seem cheap, the stretch takes at most half of the period, because another burst can follow.
 	fits := min(p.period/2, seconds((budget*p.period.Seconds()-around)/cost))
 	switch p.period {
 	case often:
@@ -65,7 +65,7 @@ const (
 	pause        // close the stretch, and remove the probes
 	resume       // attach the probes, and open a stretch
 	always       // close the stretch, and leave the probes attached
-	tooDear      // the probes cost too much and must not be paused
+	tooDear      // the probes cost too much, but must not be paused
 )
 
 // usage holds the number of probed calls, and the extra time that sampled calls took.
@@ -84,7 +84,7 @@ type pacer struct {
 	each   time.Duration // cost that a probe adds to a call
 
 	cost     float64 // CPUs that the probes use while they are attached
-	drawn    float64 // share of the cost that sampled events cause
+	drawn    float64 // sampled events' share of the cost
 	around   float64 // CPU seconds that the probes use while they are being attached and removed
 	coming   usage   // usage while the probes were being attached
 	attached bool
@@ -117,7 +117,7 @@ func (p *pacer) next(now time.Time, used usage, live bool) move {
 	}
 	switch at := now.Sub(p.began); {
 	case p.attached && now.Sub(p.since) >= p.plan.stretch:
-		// A stretch with few calls may lie between two bursts, so the estimate decreases slowly.
+		// A stretch with few calls can lie between two bursts, so the estimate decreases slowly.
 		p.cost = max(p.rate(now, used), p.cost/2)
 		if p.under++; p.cost > 0.7*p.budget {
 			p.under = 0
@@ -186,7 +186,7 @@ func (p *pacer) opened(now time.Time, before, used usage) {
 func (p *pacer) detached(before, used usage, uncounted time.Duration) {
 	around := p.seconds(p.coming) + p.seconds(used.minus(before)) + p.cost*uncounted.Seconds()
 	p.coming = usage{}
-	// The next removal may be slow again, so the estimate decreases slowly.
+	// The next removal can be slow again, so the estimate decreases slowly.
 	p.around = max(around, p.around/2)
 	if !p.did { // the first period, which has no plan yet
 		p.plan = planFor(p.cost, p.around, p.budget)
@@ -196,7 +196,7 @@ func (p *pacer) detached(before, used usage, uncounted time.Duration) {
 // open reports whether a stretch is open.
 func (p *pacer) open() bool { return p.attached && p.plan.period > 0 }
 
-// left reports whether enough time has passed since the last stretch to justify another one.
+// left reports whether enough time has passed since the last stretch for another stretch.
 func (p *pacer) left(now time.Time) bool {
 	return p.plan.period > 0 && !p.attached && now.Sub(p.closed) > 2*shortest
 }
@@ -223,7 +223,7 @@ func (p *pacer) now() string {
 	return fmt.Sprintf("%.2f CPUs (%v for each of %.0f calls a second, and %.3f for stacks)", p.cost, p.each, (p.cost-copies)/p.each.Seconds(), copies)
 }
 
-// say logs once that the probes are not permanently attached.
+// say logs once that the probes are attached only for stretches.
 func (p *pacer) say(log logger.Logger) {
 	if p.said {
 		return

@@ -45,20 +45,19 @@ func TestPlanFor(t *testing.T) {
 	}
 }
 
-// simulation is a pacer with a simulated clock and a simulated program that makes calls.
+// simulation drives a pacer with a simulated clock and a simulated program that makes calls.
 type simulation struct {
 	*pacer
 	t        *testing.T
 	now      time.Time
 	calls    float64
 	attached time.Duration
-	// standing is the time that all closed stretches stand for; open is the length of the open one.
+	// standing is the time that all closed stretches represent. open is the length of the open stretch.
 	standing, open float64
 	closedAt       time.Time
 	begin          time.Time
 	moves          map[move]int
-	// coming is how long attaching takes. Removing takes going, when calls are still counted, and then uncounted, when they are
-	// not.
+	// coming is how long attaching takes. Removing takes going, while calls still count, and then uncounted, while they do not.
 	coming, going, uncounted time.Duration
 	all                      float64       // calls with a probe
 	drawn                    time.Duration // extra time of sampled calls, as a mean over all calls
@@ -131,7 +130,7 @@ func steady(rate float64) func(time.Duration) float64 {
 	return func(time.Duration) float64 { return rate }
 }
 
-// The stretches stand for all of the time, and cost no more than the budget.
+// The stretches must represent the whole time, and cost no more than the budget.
 func TestPacer(t *testing.T) {
 	for _, rate := range []float64{1e5, 1e6, 2e6} { // 0.1, 1 and 2 CPUs
 		s := newSimulation(t, 0.05)
@@ -144,7 +143,7 @@ func TestPacer(t *testing.T) {
 	}
 }
 
-// The cost of attaching and removing probes is within the budget, too.
+// The budget must include the cost of attaching and removing probes.
 func TestPacerAround(t *testing.T) {
 	for _, around := range [][3]time.Duration{
 		{50 * time.Millisecond, 100 * time.Millisecond, 200 * time.Millisecond},
@@ -159,13 +158,13 @@ func TestPacerAround(t *testing.T) {
 			require.Greater(t, s.moves[resume], 15)
 		}
 	}
-	// The same in the first period.
+	// This must also hold in the first period.
 	s := newSimulation(t, 0.05)
 	s.uncounted = time.Second
 	s.run(1100*time.Millisecond, false, steady(1e6))
 	require.Equal(t, 1, s.moves[pause])
 	require.InDelta(t, 30*time.Second, s.plan.period, float64(time.Second))
-	// A cheap removal, in a pause of the program, does not make the next one cheap.
+	// If a removal is cheap because the program pauses, the estimate must not assume that the next removal is also cheap.
 	p := pacer{budget: 0.05, each: time.Microsecond, cost: 1, did: true}
 	p.detached(usage{}, usage{calls: 50_000}, 50*time.Millisecond)
 	require.InDelta(t, 0.1, p.around, 1e-9)
@@ -176,7 +175,7 @@ func TestPacerAround(t *testing.T) {
 	require.InDelta(t, 0.025, p.around, 1e-9, "those that came are counted once")
 }
 
-// The cost of taking stacks is within the budget, too.
+// The budget must include the cost of collecting stacks.
 func TestPacerDrawn(t *testing.T) {
 	s := newSimulation(t, 0.05)
 	s.run(10*time.Minute, false, steady(4e4))
@@ -189,7 +188,7 @@ func TestPacerDrawn(t *testing.T) {
 	require.Equal(t, "0.20 CPUs (1µs for each of 40000 calls a second, and 0.160 for stacks)", s.pacer.now())
 }
 
-// The summary depends on how the run ended.
+// The summary must depend on how the run ended.
 func TestPacerString(t *testing.T) {
 	p := pacer{budget: 0.05, each: time.Microsecond, cost: 1}
 	p.start(time.Now())
@@ -198,13 +197,13 @@ func TestPacerString(t *testing.T) {
 	require.Equal(t, "the probes were attached in stretches for 1 periods, and then all the time", p.String())
 }
 
-// Below the budget, the probes stay.
+// Below the budget, the probes must stay.
 func TestPacerCheap(t *testing.T) {
 	s := newSimulation(t, 0.05)
 	s.run(time.Hour, false, steady(4e4))
 	require.Equal(t, map[move]int{stay: int(time.Hour / tick)}, s.moves)
 	require.Equal(t, "the probes were attached all the time", s.String())
-	// One expensive moment does not remove the probes.
+	// One expensive moment must not remove the probes.
 	s = newSimulation(t, 0.05)
 	s.run(time.Minute, false, func(at time.Duration) float64 {
 		if at > 10*time.Second && at < 10*time.Second+settle/2 {
@@ -215,7 +214,7 @@ func TestPacerCheap(t *testing.T) {
 	require.Zero(t, s.moves[pause])
 }
 
-// After a busy time the probes stay attached again.
+// After a busy time, the probes must stay attached again.
 func TestPacerCalm(t *testing.T) {
 	s := newSimulation(t, 0.05)
 	busy := func(at time.Duration) float64 {
@@ -232,7 +231,7 @@ func TestPacerCalm(t *testing.T) {
 	require.Zero(t, s.plan.period)
 }
 
-// A program that works in bursts costs no more than one that works all the time.
+// A program that works in bursts must cost no more than a program that works all the time.
 func TestPacerBursts(t *testing.T) {
 	for _, work := range []time.Duration{300 * time.Millisecond, 3 * time.Second} {
 		for _, rest := range []time.Duration{500 * time.Millisecond, 5 * time.Second} {
@@ -249,7 +248,7 @@ func TestPacerBursts(t *testing.T) {
 	}
 }
 
-// Stretches cannot show memory in use, so the run ends.
+// Stretches cannot show memory in use, so the run must end.
 func TestPacerLive(t *testing.T) {
 	s := newSimulation(t, 0.05)
 	require.Equal(t, tooDear, s.run(time.Minute, true, steady(1e6)))
@@ -258,7 +257,7 @@ func TestPacerLive(t *testing.T) {
 	require.Equal(t, stay, s.run(time.Minute, true, steady(1e4)))
 }
 
-// A clock that stands still, and a suspended machine.
+// These cases are a clock that stands still, and a suspended machine.
 func TestPacerClock(t *testing.T) {
 	s := newSimulation(t, 0.05)
 	s.run(time.Minute, false, steady(1e6))
@@ -289,7 +288,8 @@ func TestLeft(t *testing.T) {
 	require.InDelta(t, 2/0.1, p.close(begin.Add(3*time.Second+100*time.Millisecond)), 1.1)
 }
 
-// Probes that stayed only briefly must be cheap for longer before they stay again. Otherwise the required time is reset.
+// Probes that stayed attached only briefly must be cheap for longer before they stay again. Otherwise, the required time is
+// reset.
 func TestPacerForgives(t *testing.T) {
 	for stayed, want := range map[time.Duration]int{long - settle: 8 * calm, long + settle: calm} {
 		p, now := &pacer{budget: 0.05, each: time.Microsecond, calm: 4 * calm}, time.Unix(1000, 0)

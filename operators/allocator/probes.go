@@ -37,7 +37,7 @@ func (l *loaded) close() {
 	}
 }
 
-// probes holds one process's probes in one file, the most frequently called first.
+// probes holds a process's probes in one file. The most frequently called comes first.
 type probes struct{ links []probe }
 
 // probe is a probe at a function or at its return.
@@ -46,10 +46,11 @@ type probe struct {
 	program allocators.Program
 }
 
-// attach attaches probes to the functions of an open file, for the process that a thread belongs to. With live, functions that
-// free memory also get probes, and functions that allocate also get a return probe. Functions that can throw get probes at their
-// exits instead, or no probes if their exits are unknown. The most frequently called function comes last, because the kernel can
-// delay each attachment. Functions that free come first, because a block whose free was missed would stay in use forever.
+// attach attaches probes to an open file's functions, for the process that a thread belongs to. With live, functions that free
+// memory also get probes, and functions that allocate also get a return probe. Functions that can throw get probes at their
+// exits instead, or no probes if their exits are unknown. The kernel can delay each attachment, so the most frequently called
+// function comes last. Functions that free memory come first. If a probe missed a free, the block would count as in use
+// forever.
 func (l *loaded) attach(f *file, thread uint32, live bool) (*probes, error) {
 	executable, err := link.OpenExecutable(fmt.Sprintf("/proc/self/fd/%d", f.open.Fd()))
 	if err != nil {
@@ -63,9 +64,9 @@ func (l *loaded) attach(f *file, thread uint32, live bool) (*probes, error) {
 		}
 		return err
 	}
-	done := map[uint64]bool{} // functions may share exits
+	done := map[uint64]bool{} // functions can share exits
 	for _, fn := range slices.Backward(allocators.ByRank(f.watched(live))) {
-		// The return probe comes first, so that the return of every probed call is recorded.
+		// The return probe comes first, so every probed call's return is recorded.
 		if live && fn.Program != allocators.Address && fn.Program != allocators.Throws {
 			err = put(allocators.Returned, fn.Offset, executable.Uretprobe)
 		}
@@ -87,7 +88,7 @@ func (l *loaded) attach(f *file, thread uint32, live bool) (*probes, error) {
 	return p, nil
 }
 
-// closers is the number of probes that are closed concurrently, because each close waits in the kernel.
+// closers is how many probes are closed concurrently, because each close waits in the kernel.
 const closers = 32
 
 // counts mirrors the gadget's struct allocator_counts.
@@ -137,7 +138,7 @@ func closeProbes(links []probe, met byProgram) time.Duration {
 			}
 		}()
 	}
-	// Any of a program's probes may be the busiest one, so the time of the last one counts.
+	// Any of a program's probes can be the busiest, so the last probe's time counts.
 	var last [allocators.Programs]time.Duration
 	for k, l := range links {
 		<-stopped[k]

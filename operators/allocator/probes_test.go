@@ -11,7 +11,7 @@ import (
 	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/allocators"
 )
 
-// fakeLink records that it is closed.
+// fakeLink records that it was closed.
 type fakeLink struct {
 	link.Link
 	closed int
@@ -22,7 +22,7 @@ func (l *fakeLink) Close() error {
 	return nil
 }
 
-// All probes are removed, those with the most called program first.
+// All probes must be removed, beginning with the most frequently called program.
 func TestCloseProbes(t *testing.T) {
 	require.Zero(t, closeProbes(nil, byProgram{}))
 	var links []probe
@@ -41,7 +41,7 @@ func TestCloseProbes(t *testing.T) {
 	require.Equal(t, []allocators.Program{allocators.SizeFirst, allocators.SizeThird, allocators.AddressSize}, slices.Compact(order)[:3])
 }
 
-// Slow removal of probes that are never called does not count.
+// If probes are never called, their slow removal must not count.
 func TestSpread(t *testing.T) {
 	times := [allocators.Programs]time.Duration{allocators.SizeFirst: 20 * time.Millisecond, allocators.SizeThird: 100 * time.Millisecond, allocators.CountSize: time.Hour}
 	require.Equal(t, 40*time.Millisecond, spread(times, byProgram{allocators.SizeFirst: 3000, allocators.SizeThird: 1000}).Round(time.Microsecond))

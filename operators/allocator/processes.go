@@ -37,14 +37,14 @@ const (
 	maxStuck       = 8
 )
 
-// looks are the times of a process's first inspections. A process maps its libraries one after another, and can map more at any
-// time.
+// looks lists the times of a process's first inspections. A process maps its libraries one after another, and can map more at
+// any time.
 var looks = []time.Duration{0, 20 * time.Millisecond, 100 * time.Millisecond, 500 * time.Millisecond, 2 * time.Second, 10 * time.Second}
 
 const (
 	// lookInterval is the time between later inspections.
 	lookInterval = 30 * time.Second
-	// While a file is being read, the time between two checks doubles. mostDoublings limits how often.
+	// While a file is being read, the time between two checks doubles. mostDoublings limits how often it doubles.
 	mostDoublings = 8
 )
 
@@ -80,7 +80,7 @@ func (p *process) later(now time.Time, pending bool) {
 // rescan restarts the scan after execve.
 func (p *process) rescan(now time.Time) { p.looked, p.pending, p.since, p.next = 0, 0, now, now }
 
-// file is a mapped file, with the functions of the allocator that it contains.
+// file is a mapped file, with its allocator's functions.
 type file struct {
 	open      *os.File // nil: the file contains no allocator, or cannot be read
 	functions []allocators.Function
@@ -88,8 +88,8 @@ type file struct {
 	quick     map[uint64]bool     // offsets of functions whose first instruction the kernel emulates
 }
 
-// finder finds mapped files that contain an allocator. It waits for files only for a limited time, and no longer than until ctx
-// ends. finder is not safe for concurrent use.
+// finder finds mapped files that contain an allocator. It waits for files for a limited time, but not longer than ctx. finder
+// is not safe for concurrent use.
 type finder struct {
 	ctx      context.Context
 	store    *symbols.Store
@@ -103,8 +103,8 @@ type finder struct {
 	warn     func(error)
 }
 
-// question holds a process's mappings at the time of a request. The request is repeated unchanged until there is an answer, at
-// most mostAsked times. Otherwise, there would never be an answer for a process that constantly maps files.
+// question holds a process's mappings at the time of a request. The finder repeats the request unchanged until there is an
+// answer, at most mostAsked times. If it changed the request, a process that constantly maps files would never get an answer.
 type question struct {
 	start  uint64
 	mapped []uint64
@@ -174,7 +174,7 @@ type found struct {
 	start  uint64          // start time
 	thread uint32          // a thread that has not ended
 	files  []symtab.FileID // mapped files with an allocator
-	// pending is true if a later call may find more files.
+	// pending is true if a later call can find more files.
 	pending bool
 }
 
@@ -242,7 +242,7 @@ func (f *finder) file(at *procmap.File) *file {
 			}
 		}
 	})
-	if err != nil { // do not use got, because the read may still be running
+	if err != nil { // do not use got, because the read can still be running
 		f.warn(fmt.Errorf("reading the functions of %q: %w", at.Path, err))
 		if !errors.Is(err, patience.ErrTooMany) {
 			f.files[at.ID] = &file{}
@@ -298,7 +298,7 @@ func (f *finder) look(pid uint32) (p procmap.Process, addresses []uint64, start 
 		err       error
 	}
 	_, stuck := f.patience.Do(f.ctx, func() { got.p, got.addresses, got.start, got.err = mappings(pid) }, func() func() { return func() {} })
-	if stuck != nil { // do not use got, because the read may still be running
+	if stuck != nil { // do not use got, because the read can still be running
 		return p, nil, 0, fmt.Errorf("reading the mappings of process %d: %w", pid, stuck)
 	}
 	return got.p, got.addresses, got.start, got.err

@@ -32,7 +32,7 @@ ffffffffff600000-ffffffffff601000 --xp 00000000 00:00 0                  [vsysca
 `
 	require.Equal(t, []uint64{0x55d0c0e02000, 0x7f0000002000, 0x7f0000003000}, executable([]byte(text)))
 
-	// Thousands of files, and an endless line.
+	// The mappings have thousands of files, and an endless line.
 	var many strings.Builder
 	for i := range 3 * mostMapped {
 		fmt.Fprintf(&many, "%x000-%x000 r-xp 0 fd:01 %d /x\n", i+1, i+2, i)
@@ -109,7 +109,7 @@ func settled(t *testing.T, f *finder, pid uint32) (out found) {
 	return out
 }
 
-// The next inspection finds a library that was mapped later.
+// The next inspection must find a library that was mapped later.
 func TestFinder(t *testing.T) {
 	f := exampleFinder(t)
 	c := newChild(t)
@@ -129,7 +129,7 @@ func TestFinder(t *testing.T) {
 	require.ErrorIs(t, err, os.ErrNotExist)
 }
 
-// A process that maps files all the time cannot hide its allocator.
+// A process that maps files all the time must not be able to hide its allocator.
 func TestFinderOfRestlessProcess(t *testing.T) {
 	f := exampleFinder(t)
 	c := newChild(t)
@@ -147,7 +147,7 @@ func TestFinderOfRestlessProcess(t *testing.T) {
 	require.Empty(t, f.asked)
 }
 
-// Unused files make room. Used files stay.
+// Unused files must make room, and used files must stay.
 func TestFinderMakesRoom(t *testing.T) {
 	f := exampleFinder(t)
 	files := settled(t, f, newChild(t).pid()).files
@@ -183,7 +183,7 @@ func TestLater(t *testing.T) {
 	}
 	p.later(now, false)
 	require.Equal(t, now.Add(lookInterval), p.next)
-	// Files that stay unknown are checked less and less often.
+	// Files that stay unknown must be checked less and less often.
 	total := time.Duration(0)
 	for range 20 {
 		p.later(now, true)

@@ -12,7 +12,7 @@ import (
 const (
 	// settingsAlways is SETTINGS_ALWAYS in gadgets/include/capture.h.
 	settingsAlways = 1
-	// calmPart is the fraction of the limit that processes with permanent probes may use.
+	// calmPart is the fraction of the limit that processes with permanent probes can use.
 	calmPart = 0.5
 )
 
@@ -122,8 +122,7 @@ func (i *instance) pace(p *process, paced bool) {
 	i.tellPrograms(p)
 }
 
-// split chooses the processes whose probes it limits to stretches. It chooses the most expensive processes until the remaining
-// ones stay within calmPart of the limit.
+// split limits the most expensive processes' probes to stretches, until the other processes stay within calmPart of the limit.
 func (i *instance) split() (chosen []*process) {
 	var always []*process
 	sum := 0.0
@@ -164,8 +163,8 @@ func (i *instance) watchAlways(now time.Time) {
 	}
 }
 
-// settled is called at the end of a stretch that began at since. A process's probes become permanent after several consecutive
-// cheap stretches.
+// settled handles the end of a stretch that began at since. A process's probes become permanent after several consecutive cheap
+// stretches.
 func (i *instance) settled(now, since time.Time) {
 	var stretched []*process
 	left := calmPart * i.maxCost

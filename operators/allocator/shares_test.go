@@ -31,10 +31,10 @@ func call(t *testing.T, i *instance, p *process, calls uint64) {
 	}
 }
 
-// A program that calls malloc all the time gets stretches, and the probes of others stay. When another one calls as much, it gets
-// stretches, too. When the first one is quiet, its probes stay again.
+// A program that calls malloc all the time must get stretches, while other programs keep their probes. If another program calls
+// as much, it must also get stretches. When the first program is quiet, its probes must stay again.
 func TestSharedOut(t *testing.T) {
-	i := exampleShares(t) // 5 % of a CPU, which are 50,000 calls a second
+	i := exampleShares(t) // 5 % of a CPU, which is 50,000 calls a second
 	now := time.Now()
 	for pid := range uint32(4) {
 		i.add(pid + 1)
@@ -93,7 +93,7 @@ func TestSharedOut(t *testing.T) {
 	require.True(t, p[2].skip, "the next stretch is for a time in which it had its probes")
 	require.True(t, i.wants(p[3]))
 
-	// Both have stretches, and the first one now calls little.
+	// Both have stretches, and the first process now makes few calls.
 	for n := range mostCalm {
 		i.openStretch()
 		require.Equal(t, n > 0, i.wants(p[2]) && p[2].paced)
@@ -110,7 +110,7 @@ func TestSharedOut(t *testing.T) {
 	require.True(t, i.wants(p[1]))
 }
 
-// The probes of a process stay after several cheap stretches in a row. An expensive stretch between them restarts the count.
+// A process's probes must stay after several consecutive cheap stretches. An expensive stretch restarts the count.
 func TestCheapStretchesInARow(t *testing.T) {
 	i := exampleShares(t)
 	i.pacer.plan.period = time.Second
@@ -122,7 +122,7 @@ func TestCheapStretchesInARow(t *testing.T) {
 		call(t, i, p, calls)
 		i.settled(now.Add(time.Second), now)
 	}
-	for _, calls := range []uint64{0, 0, 60_000, 0, 0, 0, 0} { // the cost halves at most: the first after the 60,000 is not cheap
+	for _, calls := range []uint64{0, 0, 60_000, 0, 0, 0, 0} { // the estimate at most halves, so the first stretch after the 60,000 is not cheap
 		stretch(calls)
 	}
 	require.False(t, p.paced)
@@ -133,7 +133,7 @@ func TestCheapStretchesInARow(t *testing.T) {
 	require.False(t, p.paced)
 }
 
-// The slot of an ended process is free again.
+// An exited process's slot must be free again.
 func TestSlotIsGivenBack(t *testing.T) {
 	i := exampleShares(t)
 	i.add(1)

@@ -10,8 +10,7 @@ import (
 	"github.com/spf13/viper"
 )
 
-// frame holds the parts of a frame that the classification needs. These are a key for its file, which is nil if unknown, and its
-// symbol name.
+// frame holds the parts of a frame that the classification needs: a key for the file (nil if unknown), and the symbol name.
 type frame struct {
 	file any
 	name string

@@ -27,7 +27,7 @@ func classifierOf(t *testing.T, text string) (classifier, error) {
 	return newClassifier(gadgetCtx, yaml(t, text))
 }
 
-// If an allocator function calls another one of the same file, the allocation counts once.
+// If an allocator function calls another function of the same file, the allocation must count once.
 func TestInner(t *testing.T) {
 	j, err := classifierOf(t, "inner: [calloc, memalign, realloc]")
 	require.NoError(t, err)
@@ -67,7 +67,7 @@ func TestInner(t *testing.T) {
 	require.Empty(t, none.field())
 }
 
-// Metadata from an untrusted image.
+// The metadata comes from an untrusted image.
 func TestClassifierMetadata(t *testing.T) {
 	for text, want := range map[string]string{
 		"kinds: true":                       "kinds",

@@ -30,8 +30,7 @@ func (c *code) close() {
 	c.tables.Release()
 }
 
-// tellBlind logs once why function names are unknown, if the classification needs them. The problem might not be visible in the
-// rows.
+// If the classification needs function names, tellBlind logs once why they are unknown. The rows might not show the problem.
 func (i *instance) tellBlind() {
 	if i.classifier.kinds == nil || i.blind {
 		return

@@ -7,20 +7,20 @@ import (
 	"github.com/cilium/ebpf"
 )
 
-// settings is struct capture_settings in gadgets/include/capture.h.
+// settings mirrors struct capture_settings in gadgets/include/capture.h.
 type settings struct {
 	Step    uint64
 	Stretch uint32
 	Closed  uint32
 }
 
-// Control starts and stops sampling. It is for an operator that attaches a gadget's programs only during some periods, called
+// Control starts and stops sampling. An operator uses it if it attaches a gadget's programs only during some periods, called
 // stretches. Its methods are safe for concurrent use.
 type Control struct {
 	mu       sync.Mutex
 	settings *ebpf.Map
 	now      settings
-	step     uint64  // the step of draw during permanent sampling; 0: the gadget's own
+	step     uint64  // draw's step during permanent sampling; 0: the gadget's own
 	share    float64 // fraction of the time that stretches take; the step is multiplied by it
 	stretch  uint32
 	weights  map[uint32]float64
@@ -30,7 +30,7 @@ type Control struct {
 // minStep is the smallest step in a stretch, because each capture costs some microseconds.
 const minStep = 4096
 
-// remembered is the number of stretches whose weights are kept. Captures are read some seconds after their stretch.
+// remembered is the number of stretches whose weights a Control keeps. Captures are read some seconds after their stretch.
 const remembered = 1024
 
 func newControl() *Control { return &Control{share: 1, weights: map[uint32]float64{0: 1}} }
@@ -43,7 +43,7 @@ func (c *Control) write() error {
 	if c.settings == nil {
 		return nil
 	}
-	// The second entry is for processes that are sampled permanently while others have stretches.
+	// The second entry is for processes that are sampled permanently while other processes have stretches.
 	for n, s := range []settings{c.now, {Step: c.step}} {
 		if uint32(n) >= c.settings.MaxEntries() {
 			break
@@ -62,7 +62,7 @@ func (c *Control) start(m *ebpf.Map, step uint64) error {
 	return c.write()
 }
 
-// Know makes the unwinder read a process's files. Call it before the first captures, so that their stacks are complete.
+// Know makes the unwinder read a process's files. Call it before the first captures. Otherwise, their stacks are incomplete.
 func (c *Control) Know(pid uint32) {
 	if c.know != nil {
 		c.know(pid)
@@ -130,7 +130,7 @@ func (c *Control) weight(stretch uint32) (float64, bool) {
 	return w, true
 }
 
-// finish ends an open stretch, whose captures then have weight 1.
+// finish ends an open stretch. Its captures then have weight 1.
 func (c *Control) finish() {
 	c.mu.Lock()
 	defer c.mu.Unlock()

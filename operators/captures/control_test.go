@@ -60,7 +60,7 @@ func TestControl(t *testing.T) {
 	require.EqualValues(t, 1, w, "the run has ended before the stretch")
 }
 
-// The weights of old stretches are dropped, and their captures do not wait.
+// The weights of old stretches must be dropped, and their captures must not wait.
 func TestControlForgets(t *testing.T) {
 	c := newControl()
 	for range 3 * remembered {

@@ -2,7 +2,7 @@ package captures
 
 import "fmt"
 
-// counts accounts for all captures of a run, so that read = added + inner + other + bad.
+// counts accounts for all captures of a run: read = added + inner + other + bad.
 type counts struct {
 	read, added, inner, other, bad             uint64
 	whole, byFramePointers, none               uint64 // added, split by the kind of stack

@@ -26,10 +26,10 @@ import (
 const (
 	// tick is how long run reads captures before it does other work.
 	tick = 50 * time.Millisecond
-	// paceInterval is the time between two checks of the step. If there are too many captures, the check happens earlier.
+	// paceInterval is the time between two checks of the step. If there are too many captures, the check comes earlier.
 	paceInterval = time.Second
-	// stackPatience is how long a capture waits for its stack, and then for function names. The unwinder sends stacks once a
-	// second. At the end of a run, lastPatience applies.
+	// stackPatience is how long a capture waits for its stack, and later for function names. The unwinder sends stacks once a
+	// second. lastPatience applies at the end of a run.
 	stackPatience = 4 * time.Second
 	lastPatience  = 2 * time.Second
 	// mostWaiting limits both the captures that wait for a stack and the stacks that wait for a capture. At the limit, the oldest
@@ -37,7 +37,7 @@ const (
 	mostWaiting = 16384
 )
 
-// stacks receives stacks from the unwinder, see unwinder.Stacks.
+// stacks provides stacks from the unwinder, see unwinder.Stacks.
 type stacks interface {
 	PreStart(gadgetCtx operators.GadgetContext, ds datasource.DataSource, budget uint32) error
 	Start(gadgetCtx operators.GadgetContext) error
@@ -87,7 +87,7 @@ type instance struct {
 	stopped    bool
 }
 
-// waiting is a capture whose stack has not arrived yet, or whose function names are still being read.
+// waiting is a capture that waits for its stack or for function names.
 type waiting struct {
 	data  []byte
 	since time.Time
@@ -197,8 +197,8 @@ func (i *instance) begin(gadgetCtx operators.GadgetContext) error {
 	return nil
 }
 
-// PreStop stops reading. Inspektor Gadget reads the gadget's maps for the last time between PreStop and Stop, so all captures
-// must be added by then.
+// PreStop stops reading. Inspektor Gadget reads the gadget's maps for the last time between PreStop and Stop, so PreStop must
+// add all captures.
 func (i *instance) PreStop(operators.GadgetContext) error {
 	i.end()
 	return nil
@@ -319,7 +319,7 @@ func (i *instance) arrive(u wire.Unwound) {
 	}
 }
 
-// take adds a capture to its row. It returns false if the capture must wait for its stack or names. If last is set, take never
+// take adds a capture to its row. It returns false if the capture must wait for its stack or names. If last is set, it never
 // returns false.
 func (i *instance) take(w *waiting, last bool) bool {
 	r, err := i.layout.parse(w.data)
@@ -439,7 +439,7 @@ func (i *instance) unmatched() bool {
 	})
 }
 
-// rows returns the rows for the next packet. It is called when Inspektor Gadget reads the gadget's maps.
+// rows returns the rows for the next packet. fill calls it when Inspektor Gadget reads the gadget's maps.
 func (i *instance) rows() []row {
 	if !i.ready.Load() {
 		return nil

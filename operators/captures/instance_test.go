@@ -36,7 +36,7 @@ params:
     live_allocations_max_entries: {key: live-entries, defaultValue: "65536"}
 `
 
-// run is a gadget's run with real maps and without programs.
+// run is a gadget's run with real maps, but without programs.
 type run struct {
 	*gadgetcontext.GadgetContext
 	*instance
@@ -67,7 +67,7 @@ func (f *fakeStacks) Symbol(frame *wire.Frame) (string, bool) {
 	return name, !ok
 }
 
-// newRun makes a run of a gadget with this metadata.
+// newRun creates a run of a gadget with this metadata.
 func newRun(t *testing.T, metadata string, values api.ParamValues) (*run, error) {
 	t.Helper()
 	ctx, cancel := context.WithCancel(t.Context())
@@ -102,7 +102,7 @@ func newRun(t *testing.T, metadata string, values api.ParamValues) (*run, error)
 	return r, r.PreStart(r.GadgetContext)
 }
 
-// load makes the gadget's maps.
+// load creates the gadget's maps.
 func (r *run) load(t *testing.T, without ...string) {
 	t.Helper()
 	for _, spec := range []*ebpf.MapSpec{
@@ -139,7 +139,7 @@ func TestPeriod(t *testing.T) {
 	}
 }
 
-// Wrong metadata does not end the process.
+// Wrong metadata must not end the process.
 func TestMetadataWrong(t *testing.T) {
 	for _, tc := range []struct{ old, new, want string }{
 		{"source: allocations", "source: none", `the gadget has no data source "none"`},
@@ -169,7 +169,7 @@ func TestMetadataWrong(t *testing.T) {
 	require.ErrorContains(t, err, `the gadget has no data source "none"`)
 }
 
-// A run without the gadget's maps ends and releases its resources.
+// A run without the gadget's maps must end and release its resources.
 func TestStartFails(t *testing.T) {
 	defer goleak.VerifyNone(t, goleak.IgnoreCurrent())
 	for _, missing := range []string{"unwound", "capture_settings", "capture_counts", "ig_ustack", "live_allocations", "live_execs"} {
@@ -184,7 +184,7 @@ func TestStartFails(t *testing.T) {
 		require.NoError(t, r.PostStop(r.GadgetContext))
 		require.NoError(t, r.Close(r.GadgetContext))
 	}
-	// Maps of the wrong type.
+	// The maps have the wrong type.
 	for _, name := range []string{"unwound", "capture_settings", "live_allocations", "live_execs"} {
 		r, err := newRun(t, exampleMetadata, api.ParamValues{"live": "true"})
 		require.NoError(t, err)
@@ -197,7 +197,7 @@ func TestStartFails(t *testing.T) {
 	}
 }
 
-// A run that fails late in Start releases its resources.
+// A run that fails late in Start must release its resources.
 func TestStartFailsLate(t *testing.T) {
 	defer goleak.VerifyNone(t, goleak.IgnoreCurrent())
 	r, err := newRun(t, exampleMetadata, nil)
@@ -215,7 +215,7 @@ func TestStartFailsLate(t *testing.T) {
 	require.NoError(t, r.PostStop(r.GadgetContext))
 }
 
-// A complete run, with captures as the kernel would send them, and more than one Stop.
+// TestRun is a complete run, with captures in the kernel's format, and several calls of Stop.
 func TestRun(t *testing.T) {
 	defer goleak.VerifyNone(t, goleak.IgnoreCurrent())
 	for _, live := range []string{"false", "true"} {
@@ -276,7 +276,7 @@ func TestRun(t *testing.T) {
 	}
 }
 
-// Lost captures of a stretch get the same weight as its other captures.
+// A stretch's lost captures must get the same weight as its other captures.
 func TestLostInStretch(t *testing.T) {
 	defer goleak.VerifyNone(t, goleak.IgnoreCurrent())
 	r, err := newRun(t, exampleMetadata, nil)
@@ -304,7 +304,7 @@ func TestLostInStretch(t *testing.T) {
 	require.NoError(t, r.Stop(r.GadgetContext))
 }
 
-// A capture waits for its stack, which arrives before or after it, and then for the function names that decide its kind.
+// A capture must wait for its stack, which can arrive before or after it, and then for the function names that decide its kind.
 func TestWhole(t *testing.T) {
 	defer goleak.VerifyNone(t, goleak.IgnoreCurrent())
 	r, err := newRun(t, strings.Replace(exampleMetadata, "    step:", "    inner: [calloc]\n    step:", 1), nil)

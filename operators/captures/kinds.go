@@ -16,7 +16,7 @@ import (
 )
 
 const (
-	// kindFrames is the number of innermost frames that are searched for the function that decides the kind.
+	// kindFrames is the number of innermost frames in which refine looks for the function that decides the kind.
 	kindFrames = 6
 	// mostNames limits the function names whose kinds are cached.
 	mostNames = 4096
@@ -32,9 +32,9 @@ const (
 //	    user_mutex: ["pthread_mutex_*lock", …]
 //	  others: {map: not_locks, address: address_raw} # see kindOthers
 //
-// The innermost function that appears in a list decides. Lists contain demangled names, in which * matches any text. A function
-// in the list for the value to refine ends the search. The names of values are not case-sensitive, because viper's keys are lower
-// case.
+// The innermost function that is in a list decides. Lists contain demangled names, in which * matches any text. If the function
+// is in the list of the value to refine, the search ends. The names of values are not case-sensitive, because viper's keys are
+// lower case.
 type kinds struct {
 	field string
 	of    uint32
@@ -119,8 +119,8 @@ func valuesOf(key *btf.Struct, field string) (map[string]uint32, error) {
 // refines reports whether the bytes start with the kind to refine.
 func (k *kinds) refines(kind []byte) bool { return order.Uint32(kind) == k.of }
 
-// refine replaces the kind by that of the innermost frame whose function has a kind. keep is false if the kind is unchanged and
-// such rows are not wanted. told is true if a function decided the result.
+// refine sets the kind to the kind of the innermost function that has one. keep is false if the kind stays unchanged and such
+// rows are not wanted. told is true if a function decided the result.
 func (k *kinds) refine(kind []byte, frames []frame) (keep, told bool) {
 	for i := range frames[:min(len(frames), kindFrames)] {
 		if n, ok := k.rules.kindOf(frames[i].name); ok {
@@ -131,7 +131,7 @@ func (k *kinds) refine(kind []byte, frames []frame) (keep, told bool) {
 	return k.all, false
 }
 
-// leaveOut makes the gadget's programs stop sending a row's events for a while.
+// leaveOut makes the gadget's programs stop sending a row's events for some time.
 func (o *kindOthers) leaveOut(r *record) {
 	if o == nil || o.m == nil {
 		return
@@ -165,11 +165,11 @@ func (r *kindRules) add(kind uint32, functions []string) {
 			r.exact[f] = kind
 		}
 	}
-	// Iterating over a map has no fixed order.
+	// Sort, because iterating over a map has no fixed order.
 	slices.SortFunc(r.patterns, func(a, b kindPattern) int { return slices.Compare(a.parts, b.parts) })
 }
 
-// kindOf returns the kind of a function by its symbol name, or false if it has none.
+// kindOf returns a function's kind by its symbol name, or false if the function has no kind.
 func (r *kindRules) kindOf(symbol string) (uint32, bool) {
 	if symbol == "" {
 		return 0, false

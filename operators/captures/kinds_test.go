@@ -16,7 +16,7 @@ import (
 
 var lockKinds = []string{"kernel_mutex", "user_mutex", "user_rwlock", "user_once", "user_futex"}
 
-// lockRows returns a map whose keys have a kind.
+// lockRows returns a map whose keys contain a kind.
 func lockRows() *ebpf.MapSpec {
 	enum := &btf.Enum{Name: "lock_kind", Size: 4}
 	for i, name := range lockKinds {
@@ -56,7 +56,7 @@ func TestKindsOfLocks(t *testing.T) {
 	require.NoError(t, err)
 	require.True(t, k.refines(kindBytes("user_futex")))
 	require.False(t, k.refines(kindBytes("kernel_mutex")))
-	// No function decides for these stacks, so later events are not skipped.
+	// No function decides for these stacks, so later events must not be skipped.
 	untold := []string{"syscall own_wait worker main", "a b c d e f pthread_mutex_lock", "my_pthread_mutex_lock pthread_mutex_lock_stats", ""}
 	for _, tc := range []struct{ frames, want string }{
 		// glibc with symbols, and stripped as in Debian
@@ -72,7 +72,7 @@ func TestKindsOfLocks(t *testing.T) {
 		{" malloc parse", "user_mutex"},
 		{" pthread_once init", "user_once"},
 		{"__cxa_guard_acquire instance", "user_once"},
-		// glibc's waits for other things
+		// other waits in glibc
 		{"__futex_abstimed_wait_common64 pthread_cond_wait@@GLIBC_2.3.2 worker start_thread", "user_futex"},
 		{" pthread_cond_timedwait worker", "user_futex"},
 		{" sem_wait worker", "user_futex"},
@@ -80,7 +80,7 @@ func TestKindsOfLocks(t *testing.T) {
 		{" pthread_barrier_wait worker", "user_futex"},
 		{" pthread_join main", "user_futex"},
 		{"syscall own_wait worker main", "user_futex"},
-		// A wait for something else, inside a function of a list.
+		// a wait for something else, inside a function of a list
 		{" pthread_cond_wait wait_for_memory malloc main", "user_futex"},
 		// pthread_cond_wait takes the mutex again before it returns
 		{"__lll_lock_wait __pthread_mutex_cond_lock pthread_cond_wait worker", "user_mutex"},
@@ -109,7 +109,7 @@ func TestKindsOfLocks(t *testing.T) {
 		for name := range strings.SplitSeq(tc.frames, " ") {
 			frames = append(frames, frame{name: name})
 		}
-		// The second time, from the cache.
+		// The second time, the kinds come from the cache.
 		for range 2 {
 			kind := kindBytes("user_futex")
 			keep, told := k.refine(kind, frames)
@@ -126,7 +126,7 @@ func TestKindsOfLocks(t *testing.T) {
 	require.Equal(t, kindBytes("user_futex"), kind)
 }
 
-// The cache of names is bounded.
+// The cache of names must be limited.
 func TestKindsRememberSoMany(t *testing.T) {
 	k, err := lockKindsOf(t, nil)
 	require.NoError(t, err)

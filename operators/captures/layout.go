@@ -23,7 +23,7 @@ const (
 // fellBack replaces the stack's ID if the program used frame pointers instead of the unwinder. Real IDs are larger.
 const fellBack = 1
 
-// These constants describe struct profiles_user_stack in gadgets/include/stack_maps.h. Its members are the same as in Inspektor
+// These constants describe struct profiles_user_stack in gadgets/include/stack_maps.h. It has the same members as Inspektor
 // Gadget's gadget_user_stack.
 const (
 	atInode     = 8
@@ -52,7 +52,7 @@ type layout struct {
 	sums []int
 }
 
-// layoutOf derives the layout from the types of the map rows. sums lists the members of the value to add up. kind names the key's
+// layoutOf derives the layout from the types of the map rows. sums lists the value's members to add up. kind names the key's
 // member that holds the kind, or is "".
 func layoutOf(rows *ebpf.MapSpec, sums []string, kind string) (layout, error) {
 	key, value, err := unwinder.RowTypes(rows)
@@ -99,7 +99,7 @@ func layoutOf(rows *ebpf.MapSpec, sums []string, kind string) (layout, error) {
 type record struct {
 	data       []byte
 	key, value []byte
-	user       []byte // the form of the user stack that is filled, if any
+	user       []byte // the form of the user stack that contains data, if any
 }
 
 var order = binary.LittleEndian

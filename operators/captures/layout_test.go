@@ -10,7 +10,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// The rows of these tests. The key has a process and a stack. The value has sums and both forms of a stack.
+// These types describe the tests' rows. The key contains a process and a stack. The value contains sums and both forms of a
+// stack.
 const (
 	exampleKey   = 48
 	exampleValue = 16 + 2*userSize
@@ -41,12 +42,12 @@ func exampleLayout(t testing.TB) layout {
 	return l
 }
 
-// example is a capture as the kernel sends it.
+// example is a capture in the kernel's format.
 type example struct {
 	id, time, bytes, calls uint64
 	comm                   string
 	pid, space, stretch    uint32
-	byID                   bool // the user stack has its second form
+	byID                   bool // the user stack has the second form
 	unwound                uint64
 	stack                  uint32 // by frame pointers
 }
@@ -96,7 +97,7 @@ func TestLayout(t *testing.T) {
 	require.Equal(t, -1, l.kind)
 }
 
-// Types from an untrusted image.
+// The types come from an untrusted image.
 func TestLayoutWrong(t *testing.T) {
 	for _, tc := range []struct {
 		name   string

@@ -15,17 +15,17 @@ import (
 )
 
 const (
-	// liveInterval is the shortest time between reads of the gadget's map of allocations in use. After a read, the next read also
-	// waits for liveShare times the duration. Reading a full map takes 100 ms or more.
+	// liveInterval is the shortest time between reads of the gadget's map of allocations in use. The next read also waits for
+	// liveShare times the duration of the last read. Reading a full map takes 100 ms or more.
 	liveInterval = 500 * time.Millisecond
 	liveShare    = 50
 	// liveBatch is the number of entries that one system call reads.
 	liveBatch = 1024
-	// mostFresh is the number of rows that are kept in addition to the maximum number of map entries.
+	// mostFresh is how many rows are kept in addition to the map's maximum number of entries.
 	mostFresh = 16384
 )
 
-// addressKey is the key of gadgets' maps whose entries belong to an address of a process.
+// addressKey is the key of gadgets' maps with an entry for each address of a process.
 type addressKey struct {
 	Address uint64
 	PID     uint32
@@ -52,7 +52,7 @@ type liveRow struct {
 }
 
 // space is the last known address space of a process. It changes after an execve, or when another process gets the PID. Earlier
-// allocations are then gone, although they were not freed.
+// allocations then no longer exist, although they were not freed.
 type space struct {
 	hash uint32
 	time uint64 // when it was seen
@@ -75,7 +75,7 @@ type live struct {
 	spaces map[uint32]space    // by PID, for processes with rows
 	stacks map[uint32]*stack   // frame-pointer stacks by ID; rows share them, because each takes a kilobyte
 	state  []row
-	// strays maps the IDs of entries without a row to the time when they were first seen.
+	// strays maps the IDs of entries without a row to the time when snapshot first saw them.
 	strays map[uint64]time.Time
 	// unknown counts map entries without a row, whose captures were lost or have no stack yet. gone counts removed entries of
 	// exited processes. refused counts captures for which there was no room. removed counts removed entries that never got a row.
@@ -133,7 +133,7 @@ func (l *live) snapshot() ([]row, error) {
 	began := time.Now()
 	read := !began.Before(l.next) || l.closed()
 	if read {
-		all, err = l.readMap() // slow: captures may be added in the meantime
+		all, err = l.readMap() // slow: other goroutines can add captures during the read
 	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -168,7 +168,7 @@ func (l *live) snapshot() ([]row, error) {
 			}
 		}
 	}
-	// Forget freed allocations. Allocations that may not be in the map yet stay.
+	// Forget freed allocations. Keep allocations that are possibly not in the map yet.
 	processes := map[uint32]bool{}
 	clear(l.stacks)
 	for id, r := range l.rows {
@@ -194,7 +194,7 @@ func (l *live) snapshot() ([]row, error) {
 	return l.copies(), nil
 }
 
-// copies returns copies of the rows in state, and makes sure that their stacks are in the gadget's map.
+// copies returns copies of the rows in state, and ensures that the gadget's map contains their stacks.
 func (l *live) copies() []row {
 	out := make([]row, 0, len(l.state))
 	l.sums.mu.Lock()
@@ -250,7 +250,7 @@ func (l *live) readMap() (all []liveEntry, err error) {
 const strayPatience = 4 * stackPatience
 
 // sift returns the allocations in use by capture ID. It removes the entries of processes that exited or called execve, and
-// entries that never get a row. If one allocator function calls another, the inner block may never be freed under its own
+// entries that never get a row. If one allocator function calls another, the inner block is possibly never freed under its own
 // address.
 func (l *live) sift(all []liveEntry) map[uint64]liveValue {
 	out := make(map[uint64]liveValue, len(all))

@@ -14,7 +14,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// exampleLive has a real map. The test controls when a snapshot reads it.
+// exampleLive uses a real map. The test controls when a snapshot reads it.
 type exampleLive struct {
 	*live
 	t      testing.TB
@@ -128,7 +128,7 @@ func TestLiveFresh(t *testing.T) {
 	require.Empty(t, e.fresh)
 }
 
-// Allocations of an ended process are not in use.
+// Allocations of an exited process must not count as in use.
 func TestLiveGone(t *testing.T) {
 	e := newExampleLive(t, 100)
 	x := example{id: 1, time: 10, comm: "shop", pid: 5, space: 1, bytes: 100, calls: 1}
@@ -160,7 +160,7 @@ func TestLiveGone(t *testing.T) {
 	require.Empty(t, e.spaces, "nothing is kept of processes without rows")
 }
 
-// Allocations from before an execve are not in use, even if the new program allocates nothing.
+// Allocations from before an execve must not count as in use, even if the new program allocates nothing.
 func TestLiveExec(t *testing.T) {
 	e := newExampleLive(t, 100)
 	var err error
@@ -177,7 +177,7 @@ func TestLiveExec(t *testing.T) {
 	require.EqualValues(t, 1, e.gone)
 }
 
-// Entries without a capture do not take up room forever.
+// Entries without a capture must not occupy the map forever.
 func TestLiveStrays(t *testing.T) {
 	e := newExampleLive(t, 2)
 	x := example{id: 1, time: 1, comm: "shop", pid: 5, bytes: 100, calls: 1}
@@ -201,7 +201,7 @@ func TestLiveStrays(t *testing.T) {
 	require.Empty(t, e.strays)
 }
 
-// Rows with the same stack share it.
+// Rows with the same stack must share it.
 func TestLiveStacks(t *testing.T) {
 	e := newExampleLive(t, 100)
 	for id := range uint64(10) {
@@ -216,7 +216,7 @@ func TestLiveStacks(t *testing.T) {
 	rows, err := e.snapshot()
 	require.NoError(t, err)
 	require.Len(t, rows, 2)
-	// The gadget's map has given the ID to another stack.
+	// In the gadget's map, another stack now has this ID.
 	reused := example{id: 11, time: 1, comm: "reused", pid: 5, bytes: 100, calls: 1}
 	r, st := reused.complete(t, e.sums, 1)
 	other := &stack{id: st.id, frames: [mostFrames]uint64{9}}
@@ -231,7 +231,7 @@ func TestLiveStacks(t *testing.T) {
 	require.Empty(t, e.stacks)
 }
 
-// Captures of failed allocations do not fill the memory, and neither do captures that nobody reads.
+// Captures of failed allocations must not fill the memory. Captures that nobody reads must not fill it either.
 func TestLiveBounded(t *testing.T) {
 	e := newExampleLive(t, 10)
 	for i := range uint64(10 + mostFresh + 100) {
@@ -262,7 +262,7 @@ func TestLiveMapFails(t *testing.T) {
 	require.EqualValues(t, 100, e.again()["shop"].bytes, "readers may change what they get")
 }
 
-// The map is read less often if reading it is slow.
+// If reading the map is slow, it must be read less often.
 func TestLiveInterval(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		e := newExampleLive(t, 10)
@@ -284,7 +284,7 @@ func TestLives(t *testing.T) {
 	c := exec.Command("true")
 	require.NoError(t, c.Run())
 	require.False(t, lives(uint32(c.Process.Pid)))
-	// A zombie has nothing in use.
+	// A zombie must have no memory in use.
 	c = exec.Command("sleep", "60")
 	require.NoError(t, c.Start())
 	require.True(t, lives(uint32(c.Process.Pid)))
@@ -303,7 +303,7 @@ func TestLives(t *testing.T) {
 	require.True(t, lives(1234567))
 }
 
-// Captures are added during reads: run with go test -race.
+// This test adds captures during reads. Run it with go test -race.
 func TestLiveConcurrent(t *testing.T) {
 	e := newExampleLive(t, 10000)
 	e.closed = true

@@ -6,17 +6,17 @@ import (
 )
 
 const (
-	// mostCaptures is the number of captures per second above which the step is increased. Reading a capture takes about 20
+	// mostCaptures is the number of captures per second above which pace increases the step. Reading a capture takes about 20
 	// microseconds.
 	mostCaptures = 2000
-	// mostCPU is the CPU usage of reading, in CPUs, above which the step is increased. A program can make reading slow.
+	// mostCPU is the CPU usage of reading, in CPUs, above which pace increases the step. A program can make reading slow.
 	mostCPU = 0.25
 	// maxStep is the largest step that draw accepts.
 	maxStep = 1<<32 - 1
 )
 
-// pace limits the captures per second and the CPU time for reading them. It increases the step of draw, so that fewer captures
-// represent the same values.
+// pace limits the captures per second and the CPU time for reading them. It increases draw's step, so fewer captures represent
+// the same values.
 type pace struct {
 	base, step, largest uint64
 	before              uint64
@@ -27,7 +27,7 @@ func newPace(base uint64, set func(uint64) error) pace {
 	return pace{base: base, step: base, largest: base, set: set}
 }
 
-// early reports whether the captures since the last call of look have reached the limit for one second. The next call is then
+// early reports whether the captures since the last call of look have reached the limit for one second. Then the next call is
 // due.
 func (p *pace) early(captures uint64) bool { return p.base > 0 && captures-p.before >= mostCaptures }
 

@@ -32,7 +32,7 @@ func TestPace(t *testing.T) {
 	require.Equal(t, "1000 to 8000, raised because of the volume", p.String())
 }
 
-// A burst raises the step at once, because captures without room are lost.
+// A burst must increase the step at once, because captures without room are lost.
 func TestPaceEarly(t *testing.T) {
 	var last uint64
 	p := newPace(1000, func(step uint64) error { last = step; return nil })
@@ -64,7 +64,7 @@ func TestPaceBounds(t *testing.T) {
 	require.EqualError(t, p.look(1<<40, time.Second, 0), "no map")
 }
 
-// A program can make its captures slow to read.
+// TestPaceCPU has a program whose captures are slow to read.
 func TestPaceCPU(t *testing.T) {
 	var set []uint64
 	p := newPace(1000, func(step uint64) error { set = append(set, step); return nil })

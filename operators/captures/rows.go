@@ -8,7 +8,7 @@ import (
 	"github.com/ig-otel-profiles/ig-otel-profiles/operators/unwinder"
 )
 
-// fill fills a data source with rows of a layout. It makes the rows' stacks available while the rows are passed on.
+// fill fills a data source with rows of a layout. While it passes on the rows, their stacks are available.
 func fill(ds datasource.DataSource, l *layout, rows func() []row, shown stacks) error {
 	err := unwinder.Fill(ds, l.key, l.value, func(add func(key, value []byte, put func(datasource.Data))) {
 		for _, r := range rows() {

@@ -8,7 +8,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// field is a member of a map's key or value, from which Inspektor Gadget makes a field.
+// field is a member of a map's key or value. Inspektor Gadget creates a field from it.
 type field struct {
 	name     string
 	at, size uint32
@@ -40,7 +40,7 @@ func exampleSource(t *testing.T, name string) datasource.DataSource {
 	return ds
 }
 
-// emit does what Inspektor Gadget does after it has read the map, which is empty.
+// emit simulates what Inspektor Gadget does after it has read the empty map.
 func emit(t *testing.T, ds datasource.DataSource) {
 	t.Helper()
 	packet, err := ds.NewPacketArray()
@@ -78,7 +78,7 @@ func TestFill(t *testing.T) {
 	require.Empty(t, got)
 }
 
-// Metadata can name a data source that the rows do not fit. Without a check, its readers would crash.
+// Metadata can name a data source whose fields do not match the rows. Without a check, its readers would crash.
 func TestFillWrong(t *testing.T) {
 	l := exampleLayout(t)
 	source := func(keySize uint32, key []field, value ...field) datasource.DataSource {

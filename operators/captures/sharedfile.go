@@ -19,11 +19,12 @@ import (
 const (
 	// mostSharedFiles limits the addresses whose files are cached.
 	mostSharedFiles = 1024
-	// mapsPatience limits the time for reading a process's mappings, during which no captures are read. At most mapsStuck reads
-	// may hang at the same time.
+	// mapsPatience limits how long reading a process's mappings takes, because no captures are read during this time. At most
+	// mapsStuck reads can hang at the same time.
 	mapsPatience = time.Second
 	mapsStuck    = 4
-	// mapsBurst and mapsSlowdown limit the CPU time, because a program can have any number of locks. See patience.Allowance.
+	// mapsBurst and mapsSlowdown limit the CPU time for reading mappings, because a program can have any number of locks. See
+	// patience.Allowance.
 	mapsBurst    = time.Second
 	mapsSlowdown = 10
 )
@@ -105,7 +106,7 @@ func (f *sharedFiles) put(r *record) {
 		}
 		f.known[id] = text
 	}
-	// The text ends with a zero byte. Long text is cut at the beginning, because the end is more informative.
+	// The text ends with a zero byte. Long text loses its beginning, because the end is more informative.
 	if most := f.len - 1; len(text) > most {
 		text = "..." + strings.ToValidUTF8(text[len(text)-most+3:], "")
 	}
@@ -127,7 +128,7 @@ func (f *sharedFiles) read(id sharedKey) string {
 		}
 	}, func() func() { return func() {} })
 	f.allowance.Use(used)
-	if err != nil { // found must not be used, because the read may still be running
+	if err != nil { // found must not be used, because the read can still be running
 		return ""
 	}
 	return found

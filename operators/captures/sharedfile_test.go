@@ -93,7 +93,7 @@ func sharedRecord(pid, space uint32, address uint64) *record {
 	return r
 }
 
-// A process can neither change the name of another one's lock nor keep a run busy.
+// A process must not be able to change the name of another process's lock, or to keep a run busy.
 func TestSharedFilesOfOthers(t *testing.T) {
 	f := &sharedFiles{proc: t.TempDir(), at: 8, key: 8, len: 40, known: map[sharedKey]string{}, patience: patience.New(50*time.Millisecond, 1), allowance: patience.Allowance{Burst: time.Hour, Slowdown: 1}}
 	file := func(pid, space uint32) string {
@@ -114,7 +114,7 @@ func TestSharedFilesOfOthers(t *testing.T) {
 	require.Equal(t, want, file(7, 1), "read once")
 	require.Equal(t, "/dev/shm/next orders+0x2040", file(7, 2), "another process, or program, of that number")
 
-	// The first thread has ended. Another thread has the mappings.
+	// The first thread has exited. Another thread has the mappings.
 	first, thread := process("8", ""), process("9", sharedMaps)
 	require.NoError(t, os.MkdirAll(filepath.Join(first, "task", "9"), 0o755))
 	require.NoError(t, os.Symlink("/bin/true", filepath.Join(thread, "exe")))

@@ -42,7 +42,7 @@ type row struct {
 // stack is a row's stack, collected by the unwinder or with frame pointers. It is immutable.
 type stack struct {
 	whole  *wire.Stack
-	id     uint32             // in the gadget's map, 0 for none
+	id     uint32             // in the gadget's map; 0: none
 	frames [mostFrames]uint64 // the first 0 ends the stack
 }
 
@@ -192,7 +192,7 @@ func (s *sums) keep(st *stack) error {
 	return nil
 }
 
-// rounded rounds randomly, so that sums are correct on average. Profiles use signed numbers, so rounded limits the value to their
+// rounded rounds randomly, so sums are correct on average. Profiles use signed numbers, so rounded limits the value to their
 // maximum.
 func rounded(v float64) uint64 {
 	if !(v > 0) {

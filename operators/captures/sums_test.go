@@ -16,7 +16,7 @@ import (
 	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/unwinder/wire"
 )
 
-// keptStacks is the gadget's map of stacks.
+// keptStacks replaces the gadget's map of stacks.
 type keptStacks struct {
 	stacks map[uint32][mostFrames]uint64
 	err    error
@@ -52,7 +52,7 @@ func exampleSums(t testing.TB) (*sums, *keptStacks) {
 	return s, k
 }
 
-// complete returns a capture with a stack by frame pointers that is in the gadget's map.
+// complete returns a capture with a frame-pointer stack that is in the gadget's map.
 func (e example) complete(t testing.TB, s *sums, addresses ...uint64) (*record, *stack) {
 	t.Helper()
 	if k, _ := s.stacks.(*keptStacks); k != nil && len(addresses) > 0 {
@@ -76,7 +76,7 @@ func (e example) addTo(t testing.TB, s *sums, addresses ...uint64) {
 
 func forItself(uint32) (float64, bool) { return 1, true }
 
-// readRow has the decoded parts of a row.
+// readRow holds the decoded parts of a row.
 type readRow struct {
 	comm         string
 	bytes, calls uint64
@@ -135,7 +135,7 @@ func TestSums(t *testing.T) {
 	require.EqualValues(t, 4, s.counts.handed)
 }
 
-// A row with the unwinder's stack has its ID, and no stack by frame pointers.
+// A row with the unwinder's stack must contain the stack's ID, and no frame-pointer stack.
 func TestSumsUnwound(t *testing.T) {
 	s, _ := exampleSums(t)
 	for id, whole := range map[uint64]*wire.Stack{2: {ID: 7}, 3: nil} {
@@ -156,7 +156,7 @@ func TestSumsUnwound(t *testing.T) {
 	require.Len(t, rows, 2)
 }
 
-// A program with many stacks does not fill the memory: events without their own row add up in a special one.
+// A program with many stacks must not fill the memory. Events without their own row are added to a special row.
 func TestSumsBounded(t *testing.T) {
 	s, _ := exampleSums(t)
 	for i := range uint32(mostSums + 10) {
@@ -184,7 +184,7 @@ func TestSumsBounded(t *testing.T) {
 	require.EqualValues(t, 10, s.counts.folded)
 }
 
-// Rows of a stretch wait until its weight is known. Others do not.
+// A stretch's rows must wait until the stretch's weight is known. Other rows must not wait.
 func TestSumsStretches(t *testing.T) {
 	s, _ := exampleSums(t)
 	c := newControl()
@@ -208,7 +208,7 @@ func TestSumsStretches(t *testing.T) {
 	require.Len(t, rows, 1)
 }
 
-// Weights are not integers. Rounded values are right on average.
+// Weights are not integers. Rounded values must be correct on average.
 func TestRounded(t *testing.T) {
 	const n = 200000
 	sum := uint64(0)
@@ -217,11 +217,11 @@ func TestRounded(t *testing.T) {
 		require.Contains(t, []uint64{2, 3}, v)
 		sum += v
 	}
-	// Six times the standard deviation of the mean.
+	// The tolerance is six times the standard deviation of the mean.
 	require.InDelta(t, 2.3, float64(sum)/n, 6*math.Sqrt(0.21/n))
 	require.EqualValues(t, 7, rounded(7))
 	require.Zero(t, rounded(0))
-	// Programs can request any number of bytes. Profiles have signed numbers.
+	// Programs can request any number of bytes, but profiles use signed numbers.
 	for _, v := range []float64{math.MaxInt64, math.MaxUint64, 1e30, math.Inf(1)} {
 		require.EqualValues(t, math.MaxInt64, rounded(v))
 	}
@@ -240,7 +240,7 @@ func TestSumsStackMapFails(t *testing.T) {
 	require.Len(t, rows, 1, "what was counted is not lost with its stack")
 }
 
-// Rows are added and read concurrently: run with go test -race.
+// This test adds and reads rows concurrently. Run it with go test -race.
 func TestSumsConcurrent(t *testing.T) {
 	s, _ := exampleSums(t)
 	var done sync.WaitGroup

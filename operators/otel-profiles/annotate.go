@@ -15,8 +15,8 @@ import (
 )
 
 // checkAnnotations returns an error if --annotate names a data source or field that the gadget lacks. Inspektor Gadget silently
-// ignores such names. Names from the image are not checked, because an image may describe data sources that exist only with some
-// parameters.
+// ignores such names. Names from the image are not checked, because an image can describe data sources that exist only with
+// some parameters.
 func checkAnnotations(gadgetCtx operators.GadgetContext, sources map[string]datasource.DataSource) error {
 	config := tune.Metadata(gadgetCtx)
 	if config == nil {

@@ -14,7 +14,7 @@ import (
 	"github.com/ig-otel-profiles/ig-otel-profiles/internal/gadgettest"
 )
 
-// If gadgets share an exporter, their rows are counted by gadget.
+// If gadgets share an exporter, each gadget's rows must be counted separately.
 func TestDeliveryIsCountedByGadget(t *testing.T) {
 	gauges := collector(t)
 	r := startReceiver(t)
@@ -27,7 +27,7 @@ func TestDeliveryIsCountedByGadget(t *testing.T) {
 	require.Contains(t, gauges("ig_otel_profiles_requests", "gadget"), "profile_cpu")
 }
 
-// A mistake in the settings is counted while it exists, even if no gadget uses its exporter.
+// A mistake in the settings must be counted while it exists, even if no gadget uses the exporter.
 func TestMistakesAreCounted(t *testing.T) {
 	gauges := collector(t)
 	const name = "ig_otel_profiles_exporter_mistakes"

@@ -23,7 +23,7 @@ const exporterKey = "operator." + Name + "." + ParamExporter
 var failedInterval = 10 * time.Second // shorter in tests
 
 // NewInstanceManager returns Inspektor Gadget's manager for a daemon's detached runs. A detached run has no client that would
-// notice a failure. Therefore a metric counts failed runs that use this operator until they are deleted or start again.
+// notice a failure. So a metric counts failed runs that use this operator, until they are deleted or start again.
 func NewInstanceManager(r runtime.Runtime) (*instancemanager.Manager, error) {
 	d := &detachedRuntime{Runtime: r}
 	var err error
@@ -60,13 +60,13 @@ func (d *detachedRuntime) RunGadget(gadgetCtx runtime.GadgetContext, runtimePara
 }
 
 // NewStore returns a daemon's store for detached runs. The store refuses to create a run whose exporter does not exist or is
-// misconfigured, so that the client sees the error. It does not list runs of other nodes, because Inspektor Gadget's list request
+// misconfigured. So the client sees the error. It does not list runs of other nodes, because Inspektor Gadget's list request
 // would fail for them.
 func NewStore(s store.Store, manager *instancemanager.Manager) store.Store {
 	return registered.NewStore(s, manager)
 }
 
-// NewStore is like the function NewStore, but for this Operator.
+// NewStore does the same as the function NewStore, but for this Operator.
 func (o *Operator) NewStore(s store.Store, manager *instancemanager.Manager) store.Store {
 	return detachedStore{s, manager, o}
 }

@@ -20,7 +20,7 @@ import (
 	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/tune"
 )
 
-// aDaemon replaces Inspektor Gadget's service for the manager.
+// aDaemon replaces Inspektor Gadget's service, which the manager uses.
 type aDaemon []operators.DataOperator
 
 func (d aDaemon) GetOperatorMap() map[operators.DataOperator]*params.Params {
@@ -37,7 +37,7 @@ func detached(id string, values api.ParamValues) *api.GadgetInstance {
 	return &api.GadgetInstance{Id: id, Name: "cpu", GadgetConfig: &api.GadgetRunRequest{ImageName: gadgettest.Image, Version: api.VersionGadgetRunProtocol, ParamValues: values}}
 }
 
-// The metric counts each detached run that fails, until it is deleted or starts again.
+// The metric must count each failed detached run until it is deleted or starts again.
 func TestFailedRunsAreCounted(t *testing.T) {
 	op := settings(t, exporter("mine", startReceiver(t).Addr(), ""))
 	for _, tc := range []struct {
@@ -96,7 +96,7 @@ func (s *stored) ListGadgetInstances(context.Context, *api.ListGadgetInstancesRe
 	return &api.ListGadgetInstanceResponse{GadgetInstances: slices.Clone(s.runs)}, nil
 }
 
-// The client sees a mistake in the exporter's name or settings. The list has the runs of this node.
+// The client must see a mistake in the exporter's name or settings. The list must contain this node's runs.
 func TestDetachedRunsAreChecked(t *testing.T) {
 	op := settings(t, exporter("mine", "127.0.0.1:1", "      broken: {exporter: carrier-pigeon}\n"))
 	manager, err := otelprofiles.NewInstanceManager(local.New())

@@ -30,9 +30,10 @@ import (
 
 var update = flag.Bool("update", false, "write the example of the reference")
 
-// exampleRow is a row of the gadget profile_cpu, as Inspektor Gadget prints it in JSON, without irrelevant fields. It comes from
-// Debian's kernel 6.1 and a pod of containerd's CRI. There was no API server, so node, owner and labels are invented. The build
-// IDs are as in Inspektor Gadget's own gadgets with --collect-build-id: the ID of the program's file, and file offsets.
+// exampleRow is a row of the gadget profile_cpu, as Inspektor Gadget prints it in JSON, without irrelevant fields. It comes
+// from Debian's kernel 6.1 and a pod of containerd's CRI. There was no API server, so node, owner and labels are invented. The
+// build IDs have the same form as in Inspektor Gadget's own gadgets with --collect-build-id: the ID of the program's file, and
+// file offsets.
 const exampleRow = `{
   "k8s": {
     "node": "node-1", "namespace": "shop", "podName": "cart-7d4b", "containerName": "burner",
@@ -134,7 +135,7 @@ func sendRow(t *testing.T, op operators.DataOperator, metadataFile, row string) 
 	return g.Log.String()
 }
 
-// addFields adds the fields that the eBPF, ustack and enrichment operators give to profile_cpu's rows.
+// addFields adds the fields that the eBPF, ustack and enrichment operators add to profile_cpu's rows.
 func addFields(ds datasource.DataSource) error {
 	if _, err := compat.WrapAccessors(ds, nil, nil); err != nil {
 		return err
@@ -205,8 +206,8 @@ func fill(ds datasource.DataSource, d datasource.Data, prefix string, values map
 	return nil
 }
 
-// renderer writes a message as text, and replaces indices by the entries that they refer to. Values that depend on the run or the
-// machine are placeholders in angle brackets.
+// renderer writes a message as text. It replaces indices with the entries that they refer to, and values that depend on the run
+// or the machine with placeholders in angle brackets.
 type renderer struct {
 	*profilespb.ProfilesDictionary
 }

@@ -39,8 +39,8 @@ type shared struct {
 
 func newExporters() *exporters { return &exporters{} }
 
-// acquire returns the running exporter with these settings, or starts one. The caller must release it. An exporter with the same
-// name but different settings continues to run for its users. acquire does no I/O, see shared.Opened.
+// acquire returns the running exporter with these settings, or starts one. The caller must release it. An exporter with the
+// same name but other settings continues to run for its users. acquire does no I/O, see shared.Opened.
 func (e *exporters) acquire(cfg config.Exporter) (*shared, error) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -62,8 +62,8 @@ func (e *exporters) acquire(cfg config.Exporter) (*shared, error) {
 	return s, nil
 }
 
-// These are the time limits for opening an exporter's files and folders. ig run must show errors to the user. A daemon starts the
-// gadget even if its files are not open yet.
+// These constants limit the time for opening an exporter's files and folders. ig run must show errors to the user. A daemon
+// starts the gadget even if the files are not open yet.
 var (
 	openWait       = 10 * time.Second
 	openWaitDaemon = 2 * time.Second // shorter in tests
@@ -158,9 +158,9 @@ type targets struct {
 	inRun []string            // the data sources in named, in the order of the text
 }
 
-// parseTargets parses ParamExporter, a comma-separated list of exporter names. An exporter is used for all data sources, or only
-// for the data source whose name and a colon precede it. A data source with its own exporters goes only to these. Duplicate names
-// are ignored.
+// parseTargets parses ParamExporter, a comma-separated list of exporter names. An exporter receives all data sources. If a data
+// source's name and a colon precede the exporter, it receives only this data source. A data source that is named goes only to
+// its own exporters. Duplicate names are ignored.
 func parseTargets(text string) (targets, error) {
 	t := targets{named: map[string][]string{}}
 	add := func(list []string, name string) []string {
@@ -211,7 +211,7 @@ func (t targets) names() []string {
 	return slices.Compact(list)
 }
 
-// minInterval is the shortest batch window in ig run.
+// minInterval is the shortest interval in ig run.
 const minInterval = 10 * time.Millisecond
 
 // parseInterval parses ParamInterval. It returns 0 for the exporter's own interval.

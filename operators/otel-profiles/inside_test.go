@@ -15,11 +15,11 @@ import (
 	"github.com/ig-otel-profiles/ig-otel-profiles/internal/receiver"
 )
 
-// Shorter times, because several tests wait for files that do not respond.
+// These times are shorter, because several tests wait for files that do not respond.
 func init() { openWaitDaemon, failedInterval = 200*time.Millisecond, 50*time.Millisecond }
 
-// inside runs a gadget with one exporter and receiver for each of settings, and calls start with the instance. No window ends
-// before the gadget does.
+// inside runs a gadget with one exporter and receiver for each of settings, and calls start with the instance. No interval ends
+// before the gadget.
 func inside(t *testing.T, g *gadgettest.Gadget, start func(inst *instance), settings ...string) []*receiver.Receiver {
 	t.Helper()
 	var receivers []*receiver.Receiver
@@ -73,7 +73,8 @@ func threads(r *receiver.Receiver) map[string]int64 {
 	return sums
 }
 
-// Two rows that differ in one attribute are equal for an exporter that drops it, and distinct for another.
+// Two rows that differ in one attribute must be equal for an exporter that drops the attribute, and distinct for another
+// exporter.
 func TestRowsAreKeyedForEachExporter(t *testing.T) {
 	g := &gadgettest.Gadget{}
 	rs := inside(t, g, func(*instance) {
@@ -84,7 +85,7 @@ func TestRowsAreKeyedForEachExporter(t *testing.T) {
 	require.Equal(t, map[string]int64{"worker-0": 1, "worker-1": 2}, threads(rs[1]))
 }
 
-// A panic in the second exporter's pipeline costs only that exporter the row.
+// If the second exporter's pipeline panics, only this exporter must lose the row.
 func TestPanicCostsARow(t *testing.T) {
 	g := &gadgettest.Gadget{}
 	rs := inside(t, g, func(inst *instance) {
@@ -103,8 +104,8 @@ func TestPanicCostsARow(t *testing.T) {
 	require.Contains(t, g.Log.String(), "please report this")
 }
 
-// A field with a different value in each row does not become arbitrarily many attributes. Values that one window leaves out can
-// be in the next one.
+// A field with a different value in each row must not become arbitrarily many attributes. Values that one interval omits can be
+// in the next interval.
 func TestCapCountsPerWindow(t *testing.T) {
 	g := &gadgettest.Gadget{}
 	rs := inside(t, g, func(inst *instance) {
@@ -160,7 +161,7 @@ func smallSource(t *testing.T) {
 	maxSourceBytes = 1 << 20
 }
 
-// The exporters of a data source share its memory.
+// A data source's exporters must share its memory limit.
 func TestExportersShareMemory(t *testing.T) {
 	smallSource(t)
 	g := &gadgettest.Gadget{Type: datasource.TypeArray}
@@ -171,7 +172,7 @@ func TestExportersShareMemory(t *testing.T) {
 	}, "", "", "", "")
 }
 
-// A row between the last flush and the end is not lost.
+// A row between the last flush and the end must not be lost.
 func TestRowsOfTheLastMoment(t *testing.T) {
 	smallSource(t)
 	g := &gadgettest.Gadget{}

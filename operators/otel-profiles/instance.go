@@ -25,8 +25,8 @@ import (
 	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/tune"
 )
 
-// instance is the operator's state for one gadget run. Rows may arrive before Start, and after Stop until Close. Close may
-// directly follow the instantiation, and may be called twice.
+// instance holds the operator's state for one gadget run. Rows can arrive before Start, and after Stop until Close. Inspektor
+// Gadget can call Close directly after the instantiation, and twice.
 type instance struct {
 	op       *Operator
 	targets  targets
@@ -43,7 +43,7 @@ type instance struct {
 	exporters []*shared
 	pipelines []*pipeline
 	maps      *stackMaps
-	// uncollected lists the flags that would make the gadget collect stacks, but are off.
+	// uncollected lists flags that are off, and with which the gadget would collect stacks.
 	uncollected []string
 	names       *namer
 	// unreadFile is the last error from reading a file. It is set when names is released.
@@ -187,8 +187,8 @@ func (i *instance) export(gadgetCtx operators.GadgetContext, set *config.Set, ds
 	return faults, nil
 }
 
-// nothing reports that no data source is exported. It returns an error if there are faults, or if the run must deliver. Otherwise
-// it logs that no data source has a stack.
+// nothing handles a run without an exported data source. It returns an error if there are faults, or if the run must deliver.
+// Otherwise, it logs that no data source has a stack.
 func (i *instance) nothing(faults []error) error {
 	where := quotedList(i.targets.names())
 	if len(faults) > 0 {
@@ -247,7 +247,7 @@ func (i *instance) leave(exp *shared) error {
 
 // releaseNames releases the namer and the process contexts. The caller must make sure that no rows are read any longer.
 func (i *instance) releaseNames() {
-	i.flushing.Lock() // Shutdown flushes too
+	i.flushing.Lock() // Shutdown also flushes
 	defer i.flushing.Unlock()
 	if i.names != nil {
 		_, files := i.names.Stats()

@@ -10,7 +10,7 @@ import (
 	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/profile"
 )
 
-// late has frames that get their names after a number of requests.
+// late provides frames that get their names after several requests.
 type late struct{ missing int }
 
 func (l *late) Frames(dst []profile.Frame, last bool) ([]profile.Frame, profile.Fate, bool) {
@@ -25,7 +25,7 @@ func (l *late) Frames(dst []profile.Frame, last bool) ([]profile.Frame, profile.
 
 func (l *late) Size() int { return 100 }
 
-// A due window waits for names for a limited time.
+// A due flush must wait for names, but only for a limited time.
 func TestWindowWaitsForNames(t *testing.T) {
 	due := time.Now()
 	for _, tc := range []struct {
@@ -60,7 +60,7 @@ func TestWindowWaitsForNames(t *testing.T) {
 	}
 }
 
-// At a terminal, the end of a run waits for the names of its last stacks.
+// At a terminal, a run's end must wait for the names in its last stacks.
 func TestEndWaitsForNames(t *testing.T) {
 	rs := inside(t, &gadgettest.Gadget{}, func(inst *instance) {
 		p := inst.pipelines[0]
@@ -72,7 +72,7 @@ func TestEndWaitsForNames(t *testing.T) {
 	require.Equal(t, "main.heavy", rs[0].Samples()[0].Stack[0].Name)
 }
 
-// An early flush of a full window does not shift the schedule. After a suspension there is one flush.
+// If a window is full and flushed early, the schedule must not shift. After a suspension, there must be one flush.
 func TestSchedule(t *testing.T) {
 	due := time.Now()
 	for late, want := range map[time.Duration]time.Duration{

@@ -17,7 +17,7 @@ import (
 	"github.com/ig-otel-profiles/ig-otel-profiles/internal/recvtest"
 )
 
-// A headless gadget whose secret or folder does not exist yet keeps running, and its rows wait.
+// If its secret or folder does not exist yet, a headless gadget must keep running, and its rows must wait.
 func TestDaemonWaits(t *testing.T) {
 	r := startReceiver(t)
 	token := filepath.Join(t.TempDir(), "token")
@@ -47,7 +47,7 @@ func hang(t *testing.T, path string) {
 	require.NoError(t, os.WriteFile(path, []byte("x"), 0o600))
 	f, err := os.Open(path)
 	require.NoError(t, err)
-	// Opening a file waits for the holder of a lease on it.
+	// If another process holds a lease on a file, opening the file waits.
 	_, err = unix.FcntlInt(f.Fd(), unix.F_SETLEASE, unix.F_WRLCK)
 	if err != nil {
 		t.Skipf("no leases on this file system: %v", err)
@@ -59,7 +59,7 @@ func hang(t *testing.T, path string) {
 	})
 }
 
-// A file that hangs delays only the exporter that needs it. TestPatientExporter tests the end of the process.
+// A file that hangs must delay only the exporter that needs it. TestPatientExporter tests the end of the process.
 func TestAFileThatHangs(t *testing.T) {
 	r := startReceiver(t)
 	token := filepath.Join(t.TempDir(), "token")
@@ -86,7 +86,7 @@ func TestAFileThatHangs(t *testing.T) {
 	require.NoError(t, <-done)
 }
 
-// A daemon sends the requests in a storage folder, even if no gadget uses the exporter.
+// A daemon must send the requests in a storage folder, even if no gadget uses the exporter.
 func TestStoredIsSentWithoutAGadget(t *testing.T) {
 	r := startReceiver(t)
 	folder := filepath.Join(t.TempDir(), "queue")
@@ -106,7 +106,7 @@ func TestStoredIsSentWithoutAGadget(t *testing.T) {
 	require.Equal(t, map[string]int64{"leaf": 3}, leaves(t, r))
 }
 
-// If a gadget does not end in time, Shutdown flushes it, even while it closes. Run this test with -race.
+// If a gadget does not end in time, Shutdown must flush it, even while it closes. Run this test with -race.
 func TestShutdownWhileAGadgetCloses(t *testing.T) {
 	sent := make(chan struct{})
 	r := recvtest.StartGRPC(t, recvtest.GRPCConfig{Answer: func(ctx context.Context, r recvtest.Request) (*colprofiles.ExportProfilesServiceResponse, error) {

@@ -15,8 +15,8 @@ import (
 	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/profile"
 )
 
-// instruments holds this operator's metrics, which are in the same registry as Inspektor Gadget's own. Up-down counters replace
-// gauges, which panic in v0.55.0. A reporter adds changes at intervals, outside gadgets' callbacks.
+// instruments holds this operator's metrics, which are in the same registry as Inspektor Gadget's own. Gauges panic in v0.55.0,
+// so they are up-down counters. A reporter adds changes at intervals, outside gadgets' callbacks.
 type instruments struct {
 	ofExporter    []instrument
 	requests      metric.Int64Counter
@@ -27,7 +27,7 @@ type instruments struct {
 	userFrames    metric.Int64Counter
 	replaced      metric.Int64Counter
 	readerEnds    metric.Int64Counter
-	fates         [len(profile.Fates{})]metric.Int64Counter // rows by the fate of their stack; nil for whole stacks
+	fates         [len(profile.Fates{})]metric.Int64Counter // rows by their stack's fate; nil for whole stacks
 	failed        metric.Int64UpDownCounter
 	mistakes      metric.Int64UpDownCounter
 	dataSources   metric.Int64UpDownCounter
@@ -115,8 +115,8 @@ func (o observer) Request(d time.Duration, bytes int, ok bool) {
 
 const reportInterval = 5 * time.Second
 
-// startReporting adds changes in the running exporters' figures to the metrics at intervals, until stop is called. stop does not
-// wait for the reporter, because the caller may hold the lock that running needs.
+// startReporting adds changes in the running exporters' figures to the metrics at intervals, until stop is called. stop does
+// not wait for the reporter, because the caller can hold the lock that running needs.
 func startReporting(running func() []*shared) (stop func()) {
 	quit := make(chan struct{})
 	go func() {
@@ -136,7 +136,7 @@ func startReporting(running func() []*shared) (stop func()) {
 	return func() { close(quit) }
 }
 
-// report adds the changes since the last report. end marks the last report, after which the queue counts as empty.
+// report adds the changes since the last report. end marks the last report. After it, the queue counts as empty.
 func (s *shared) report(end bool) {
 	s.reporting.Lock()
 	defer s.reporting.Unlock()

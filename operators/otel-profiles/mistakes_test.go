@@ -58,13 +58,13 @@ func TestImageCannotChooseWhereToConnect(t *testing.T) {
 	require.Contains(t, g.Log.String(), "paramDefaults")
 	require.Equal(t, "from_image", r.Samples()[0].PeriodType)
 
-	// An exporter that only the image asks for is not used.
+	// If only the image requests an exporter, it must not be used.
 	g = &gadgettest.Gadget{Metadata: g.Metadata, Start: g.Start}
 	require.NoError(t, g.Make(t.Context(), op).Run(gadgettest.Params("otlp")))
 	require.Zero(t, evil.Stats().Requests)
 }
 
-// The log tells a user how to request the same value as the image's default, and that works.
+// The log must say how a user requests the same value as the image's default. The described way must work.
 func TestSameValueAsTheImages(t *testing.T) {
 	r := startReceiver(t)
 	op := settings(t, exporter("mine", r.Addr(), ""))
@@ -98,7 +98,7 @@ func TestSameValueAsTheImages(t *testing.T) {
 	}
 }
 
-// If an image requests an extreme interval, the exporter's own applies.
+// If an image requests an extreme interval, the exporter's own interval must apply.
 func TestImageCannotFlood(t *testing.T) {
 	for asked, want := range map[string]string{"1ns": "every 10s", "999ms": "every 10s", "2h": "every 10s", "7s": "every 7s"} {
 		r := startReceiver(t)
@@ -114,7 +114,7 @@ func TestImageCannotFlood(t *testing.T) {
 	require.ErrorContains(t, (&gadgettest.Gadget{}).Make(t.Context(), settings(t, "")).Run(gadgettest.Params("otlp", otelprofiles.ParamInterval, "1ns")), "at least 10ms")
 }
 
-// The run requests an interval after which the exporter would drop everything as too old.
+// The run requests such a long interval that the exporter would drop all data as too old.
 func TestIntervalBeyondMaxAge(t *testing.T) {
 	r := startReceiver(t)
 	op := settings(t, exporter("mine", r.Addr(), "        sending_queue: {max_age: 15m}\n"))
@@ -172,7 +172,8 @@ func TestWrongAnnotations(t *testing.T) {
 	require.NoError(t, gadgetCtx.Run(gadgettest.Params("mine")))
 }
 
-// A run that can export nothing logs it. A mistake ends the run. A gadget without a stack ends only a run that must deliver.
+// A run that can export nothing must log this. A mistake ends the run. A gadget without a stack ends only a run that must
+// deliver.
 func TestNothingToExport(t *testing.T) {
 	r := startReceiver(t)
 	op := settings(t, exporter("mine", r.Addr(), ""))
@@ -221,7 +222,7 @@ func TestOneOfTwoExportersIsWrong(t *testing.T) {
 	}
 }
 
-// If a gadget cannot start, its own error is reported, and not that there were no rows.
+// If a gadget cannot start, the run must report the gadget's error, and not that there were no rows.
 func TestGadgetThatDoesNotStart(t *testing.T) {
 	r := startReceiver(t)
 	op := settings(t, exporter("mine", r.Addr(), ""))
@@ -234,7 +235,7 @@ func TestGadgetThatDoesNotStart(t *testing.T) {
 	require.Contains(t, g.Log.String(), "0 rows read")
 }
 
-// If an operator ends a run, its reason is reported, and not that there were no rows.
+// If an operator ends a run, the run must report the operator's reason, and not that there were no rows.
 func TestRunThatIsEnded(t *testing.T) {
 	r := startReceiver(t)
 	op := settings(t, exporter("mine", r.Addr(), ""))

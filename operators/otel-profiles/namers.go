@@ -27,7 +27,7 @@ type namer struct {
 // namers owns the namer of the process.
 type namers struct {
 	setting func() config.Names
-	tables  *symbols.Shared // other operators use them, too: see fieldmap.TablesVar
+	tables  *symbols.Shared // other operators also use them: see fieldmap.TablesVar
 	current refcount.Value[*namer]
 }
 

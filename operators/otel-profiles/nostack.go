@@ -8,7 +8,7 @@ import (
 	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/stack"
 )
 
-// enoughRows is the number of rows without a stack that is statistically significant.
+// enoughRows is a statistically significant number of rows without a stack.
 const enoughRows = 5
 
 // bare reports whether nearly all rows in closed windows lack a stack.

@@ -1,9 +1,9 @@
 // Package otelprofiles is the Inspektor Gadget operator otel-profiles. It exports gadget rows that contain a stack as
 // OpenTelemetry profiles.
 //
-// Importing the package registers the operator. Inspektor Gadget's own operator has the same name. If a program imports both, the
-// import order decides which operator stays registered. Such a program must call Register from main. Any program can call
-// Registered to check.
+// Importing the package registers the operator. Inspektor Gadget's own operator has the same name. If a program imports both,
+// the import order decides which operator stays registered. Such a program must call Register from main. Any program can call
+// Registered to check which operator is registered.
 //
 // All gadget instances in a process share its exporters. An aggregator belongs to one instance and one data source. Inspektor
 // Gadget's daemons exit without closing their gadgets, so they must call Shutdown before they exit.
@@ -40,7 +40,7 @@ const Name = "otel-profiles"
 
 // Users set these parameters as flags of ig run and kubectl gadget run.
 const (
-	// ParamExporter is a comma-separated list of exporters. Each item is a name, for all data sources, or datasource:name.
+	// ParamExporter is a comma-separated list of exporters. An item is either a name, for all data sources, or datasource:name.
 	ParamExporter = "otel-profiles-exporter"
 	// ParamInterval is the batch interval, a duration. If it is empty, the exporter's batch.interval applies.
 	ParamInterval = "otel-profiles-interval"
@@ -67,10 +67,10 @@ const (
 
 var localParams = []string{ParamEndpoint, ParamInsecure, ParamHeaders, ParamCompression, ParamCheck}
 
-// imageParams lists the parameters that a gadget image may set in paramDefaults.
+// imageParams lists the parameters that a gadget image can set in paramDefaults.
 var imageParams = []string{ParamName, ParamInterval}
 
-// Operator is the data operator. Normally, use the operator that the package registers. Tests, and programs that need several
+// Operator is the data operator. Most programs use the operator that the package registers. Tests, and programs with several
 // operators, use New.
 type Operator struct {
 	exporters *exporters
@@ -118,7 +118,7 @@ func Registered() error {
 func Shutdown(ctx context.Context) error { return registered.Shutdown(ctx) }
 
 // Serve runs a daemon's gadget service until ctx ends or the service fails, and returns the service's error. It sends stored
-// requests from an earlier process. At the end, it stops the gadgets that export, and waits at most drain until their last
+// requests from an earlier process. At the end, it stops the gadgets that export. It then waits at most drain until their last
 // profiles are delivered. Keep the clients' connections open until Serve returns.
 func Serve(ctx context.Context, drain time.Duration, run func() error) (failure error) {
 	SendStored()
@@ -129,7 +129,7 @@ func Serve(ctx context.Context, drain time.Duration, run func() error) (failure 
 	case <-ctx.Done():
 	}
 	log.Infof("stopping: delivering the last profiles for at most %s", drain)
-	// ctx may have ended, so the remaining work gets its own time limit. After a failed service, gadgets may still run.
+	// ctx can have ended, so the remaining work gets its own time limit. After the service fails, gadgets can still run.
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), drain)
 	defer cancel()
 	if err := Shutdown(ctx); err != nil {
@@ -142,7 +142,7 @@ func Serve(ctx context.Context, drain time.Duration, run func() error) (failure 
 // Requests from before a restart are then sent.
 func SendStored() { registered.SendStored() }
 
-// SendStored is like the function SendStored, but for this Operator.
+// SendStored does the same as the function SendStored, but for this Operator.
 func (o *Operator) SendStored() {
 	o.mu.Lock()
 	o.sendStored = true
@@ -174,7 +174,7 @@ func (o *Operator) startStored() {
 // must call Failed before it exits.
 func Failed() error { return registered.Failed() }
 
-// Failed is like the function Failed, but for this Operator.
+// Failed does the same as the function Failed, but for this Operator.
 func (o *Operator) Failed() error {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -187,9 +187,9 @@ func (o *Operator) Name() string { return Name }
 // Priority implements operators.DataOperator.
 func (o *Operator) Priority() int { return operatorPriority }
 
-// Init reads the current settings. It opens no files or connections, and never returns an error. An error would end the daemon on
-// every node, and ig run would report "unknown flag". Init logs each mistake once. Gadgets that use the exporter get the mistake
-// as an error. Init may be called again.
+// Init reads the current settings. It opens no files or connections, and never returns an error. An error would end the daemon
+// on every node, and ig run would report "unknown flag". Init logs each mistake once. Gadgets that use the exporter get the
+// mistake as an error. Init can be called again.
 func (o *Operator) Init(*params.Params) error {
 	o.mu.Lock()
 	o.file, o.fileName = igconfig.Config, ""
@@ -305,7 +305,7 @@ func (o *Operator) InstantiateDataOperator(gadgetCtx operators.GadgetContext, va
 }
 
 // withoutImageDefaults removes from values the parameters that the image's paramDefaults must not set. Inspektor Gadget passes
-// such defaults as if the user had set them.
+// these defaults as if the user had set them.
 func withoutImageDefaults(gadgetCtx operators.GadgetContext, values api.ParamValues) api.ParamValues {
 	out := maps.Clone(values)
 	metadata := tune.Metadata(gadgetCtx)

@@ -105,17 +105,17 @@ func TestRowsFromPreStartToClose(t *testing.T) {
 			require.Equal(t, "worker", s.Attributes["thread.name"])
 			require.Equal(t, "registry.example/profile_cpu", s.Scope)
 
-			// Rows after Close are counted and do no harm.
+			// Rows after Close must be counted, and must do no harm.
 			g.Emit("leaf_after", 1)
 		})
 	}
 }
 
-// Each preset's receiver accepts the profiles made with the preset.
+// Each preset's receiver must accept the preset's profiles.
 func TestPresets(t *testing.T) {
 	for _, preset := range config.Presets() {
 		if preset == backends.Parca || preset == config.FormatHistory {
-			continue // this test's receiver does not read its layout; the other has none
+			continue // this test's receiver cannot read Parca's layout; the preset history has no receiver
 		}
 		t.Run(preset, func(t *testing.T) {
 			r := startReceiver(t)
@@ -133,7 +133,7 @@ func TestPresets(t *testing.T) {
 	}
 }
 
-// Elastic rejects all but on-CPU samples, so the log warns about others.
+// Elastic accepts only on-CPU samples, so the log must warn about other samples.
 func TestElasticIsForCPUTime(t *testing.T) {
 	for metadata, warned := range map[string]bool{"": true, "programs: {profiler: {sampler: {frequency: 49}}}": false} {
 		r := startReceiver(t)
@@ -175,7 +175,7 @@ func TestClientExportsNothing(t *testing.T) {
 	require.Nil(t, inst)
 }
 
-// With profiles.aggregation: last, the newest row of a stack counts, even a zero. Sampling does not multiply it.
+// With profiles.aggregation: last, a stack's newest row counts, even if it is zero. Sampling must not multiply the value.
 func TestLastRowWins(t *testing.T) {
 	r := startReceiver(t)
 	op := settings(t, exporter("mine", r.Addr(), "        sampling: 1/1000\n"))
@@ -195,12 +195,12 @@ func TestLastRowWins(t *testing.T) {
 	require.Contains(t, g.Log.String(), "5 rows read, 2 exported, 3 not exported (zero_value 3)")
 }
 
-// A value that sampling would make too large becomes the maximum.
+// If sampling would make a value too large, it must become the maximum.
 func TestSampledValueDoesNotOverflow(t *testing.T) {
 	r := startReceiver(t)
 	op := settings(t, exporter("mine", r.Addr(), "        sampling: 1/2\n"))
 	g := &gadgettest.Gadget{Start: func(g *gadgettest.Gadget) {
-		for range 64 { // at least one is taken, except in one of 10^19 runs
+		for range 64 { // at least one is sampled, except in one of 10^19 runs
 			g.Emit("leaf", 1<<62)
 		}
 		g.Context.Cancel()
@@ -280,7 +280,7 @@ func TestCloseWithoutStart(t *testing.T) {
 	require.NoError(t, inst.Close(gc))
 }
 
-// With a receiver that accepts connections and never responds, all callbacks finish. The run ends within the exporter's
+// If a receiver accepts connections but never responds, all callbacks must finish. The run must end within the exporter's
 // shutdown_timeout.
 func TestDeadReceiver(t *testing.T) {
 	l, err := net.Listen("tcp", "127.0.0.1:0")
@@ -305,7 +305,7 @@ func TestDeadReceiver(t *testing.T) {
 	}
 }
 
-// A row that cannot be read costs that row only.
+// If a row cannot be read, only this row must be lost.
 func TestRowsThatCannotBeRead(t *testing.T) {
 	r := startReceiver(t)
 	op := settings(t, exporter("mine", r.Addr(), ""))

@@ -25,7 +25,7 @@ import (
 // schemaURL is the version of the semantic conventions for attribute names.
 const schemaURL = "https://opentelemetry.io/schemas/1.41.0"
 
-// Reason tells why a row is not exported. Package export defines the exporter's own reasons.
+// Reason says why a row is not exported. Package export defines the exporter's own reasons.
 type Reason string
 
 // For these reasons, a row does not reach the exporter's queue.
@@ -38,7 +38,7 @@ const (
 	ReasonPanic         Reason = "internal_error" // reading the row panicked: a bug, logged
 )
 
-// pipeline sums up the rows of one data source for one exporter. A source feeds it.
+// pipeline adds up the rows of one data source for one exporter. A source feeds it.
 type pipeline struct {
 	inst     *instance
 	ds       datasource.DataSource
@@ -68,12 +68,12 @@ type pipeline struct {
 	fates    [len(profile.Fates{})]atomic.Int64
 	said     warnings.Rate // by kind of warning
 	reported Counts
-	// cappedBefore is cap.Dropped as of the last flush.
+	// cappedBefore is the value of cap.Dropped at the last flush.
 	cappedBefore uint64
-	kernelBefore int // plan.KernelChanges as of the last flush
+	kernelBefore int // plan.KernelChanges at the last flush
 }
 
-// maxTypes limits the number of values in a row, so that they fit on the callback's stack.
+// maxTypes limits the number of values in a row, because they must fit on the callback's stack.
 const maxTypes = 8
 
 // maxSourceBytes limits the memory for one data source's sums, across all of its exporters. Tests reduce it.
@@ -109,7 +109,7 @@ func newPipeline(inst *instance, ds datasource.DataSource, plan *fieldmap.Plan, 
 	default:
 		switch {
 		case d.Timestamps && d.Counted:
-			c.Shape = profile.ShapeTimestamps // every value is 1 and need not be sent
+			c.Shape = profile.ShapeTimestamps // every value is 1, so it need not be sent
 		case d.Timestamps:
 			c.Shape = profile.ShapeEvents
 		}
@@ -171,7 +171,7 @@ func times(v, n int64) int64 {
 	return v * n
 }
 
-// resource reads a row's resource. The caller holds the mutex cold of the source.
+// resource reads a row's resource. The caller holds the source's mutex cold.
 func (p *pipeline) resource(d datasource.Data) profile.Resource {
 	r := p.plan.Resource(d)
 	p.limit(&r.Attributes, &r.Dropped)
@@ -219,8 +219,8 @@ func (p *pipeline) schedule(now time.Time) {
 	}
 }
 
-// If a stack first occurs shortly before a window ends, the names may arrive slightly late. Therefore a due window waits for
-// names that are being looked up. It waits at most lateNames, and at most a quarter of the interval.
+// If a stack first occurs shortly before an interval ends, its names can arrive slightly late. So a due window waits for names
+// that are being looked up. It waits at most lateNames, and at most a quarter of the interval.
 const (
 	lateNames        = 5 * time.Second
 	namePollInterval = 50 * time.Millisecond
@@ -344,8 +344,8 @@ func (p *pipeline) tell(level logger.Level, kind, format string, args ...any) {
 	}
 }
 
-// Counts accounts for a data source's rows, so that Read = Exported + Window + the sum of Dropped. The exporter's Stats account
-// for the exported rows.
+// Counts accounts for a data source's rows: Read = Exported + Window + the sum of Dropped. The exporter's Stats account for the
+// exported rows.
 type Counts struct {
 	Read, Exported, Window int64
 	Dropped                map[Reason]int64

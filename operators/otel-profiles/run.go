@@ -20,7 +20,7 @@ const (
 	ageInterval   = 10 * time.Second
 )
 
-// run flushes each pipeline at its interval. The first interval has a random length, so that nodes that start at the same time do
+// run flushes each pipeline at its interval. The first interval has a random length, so nodes that start at the same time do
 // not all flush at once.
 func (i *instance) run() {
 	defer close(i.stopped)
@@ -77,7 +77,7 @@ func (i *instance) ask() (pending bool) {
 	return pending
 }
 
-// lastNames is the longest time for which a run waits at its end for the names in its last stacks.
+// lastNames is the longest time that a run waits, at its end, for the names in its last stacks.
 const lastNames = 2 * time.Second
 
 // awaitNames waits for the names in a run's last stacks. It does not block rows.
@@ -89,7 +89,7 @@ func (i *instance) awaitNames() {
 
 // due returns when the next pipeline must be flushed.
 func (i *instance) due() time.Time {
-	i.flushing.Lock() // Shutdown flushes too
+	i.flushing.Lock() // Shutdown also flushes
 	defer i.flushing.Unlock()
 	next := i.pipelines[0].due()
 	for _, p := range i.pipelines[1:] {
@@ -133,7 +133,7 @@ func (i *instance) unread(c Counts) string {
 }
 
 // check warns about a run without delivered rows or without stacks. With ParamCheck, it also stores the warning for Failed. If
-// another operator ended the run, ended is the reason, which is already logged.
+// another operator ended the run, ended is its reason, which the log already contains.
 func (i *instance) check(ended error) {
 	var read, delivered int64
 	for _, p := range i.pipelines {

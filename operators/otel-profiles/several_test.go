@@ -28,7 +28,7 @@ func exporters(t *testing.T, settings ...string) (yaml string, receivers []*rece
 	return b.String(), receivers
 }
 
-// Every named exporter gets all rows, with its own settings.
+// Every named exporter must get all rows, with its own settings.
 func TestSeveralExportersForOneSource(t *testing.T) {
 	for _, typ := range []datasource.Type{datasource.TypeArray, datasource.TypeSingle} {
 		for _, params := range []string{"e0,e1,e2,disk", "samples:e0, samples:e1 ,samples:e2,samples:disk,other", "e0,E1,e0,e2,disk,e1"} {
@@ -72,11 +72,11 @@ func TestSeveralExportersForOneSource(t *testing.T) {
 	}
 }
 
-// One exporter's sampling does not affect the next one.
+// One exporter's sampling must not affect the next exporter.
 func TestSamplingIsOfOneExporter(t *testing.T) {
 	yaml, rs := exporters(t, "sampling: 1/2", "")
 	g := &gadgettest.Gadget{Start: func(g *gadgettest.Gadget) {
-		for range 64 { // the first takes at least one, except in one of 10^19 runs
+		for range 64 { // the first exporter samples at least one, except in one of 10^19 runs
 			g.Emit("leaf", 1)
 		}
 		g.Context.Cancel()
@@ -86,7 +86,7 @@ func TestSamplingIsOfOneExporter(t *testing.T) {
 	require.Equal(t, map[string]int64{"leaf": 64}, leaves(t, rs[1]))
 }
 
-// A named data source goes only to the exporters that are named for it.
+// A named data source must go only to the exporters that are named for it.
 func TestANamedSourceGoesOnlyThere(t *testing.T) {
 	yaml, rs := exporters(t, "", "")
 	op := settings(t, yaml)
@@ -101,7 +101,7 @@ func TestANamedSourceGoesOnlyThere(t *testing.T) {
 	}
 }
 
-// An unavailable exporter does not cost the others a row.
+// If an exporter is unavailable, the others must not lose a row.
 func TestOneOfSeveralExportersIsAway(t *testing.T) {
 	yaml, rs := exporters(t, "", "")
 	op := settings(t, yaml+"      away: {endpoint: 'http://127.0.0.1:1', shutdown_timeout: 50ms}\n")

@@ -10,7 +10,7 @@ import (
 	otelprofiles "github.com/ig-otel-profiles/ig-otel-profiles/operators/otel-profiles"
 )
 
-// The log mentions flags without effect, and runs without result.
+// The log must mention flags without effect, and runs without result.
 func TestNothingIsSilent(t *testing.T) {
 	r := startReceiver(t)
 	op := settings(t, exporter("mine", r.Addr(), ""))
@@ -43,7 +43,7 @@ func TestNothingIsSilent(t *testing.T) {
 		`parameter "otel-profiles-check": got "yes", must be true or false`)
 }
 
-// A run whose rows have no stack logs a warning while it runs. With ParamCheck it fails.
+// If its rows have no stack, a run must log a warning while it runs. With ParamCheck, it must fail.
 func TestRowsWithoutAStack(t *testing.T) {
 	r := startReceiver(t)
 	op := settings(t, exporter("mine", r.Addr(), ""))
@@ -80,7 +80,7 @@ func TestRowsWithoutAStack(t *testing.T) {
 	require.ErrorContains(t, op.Failed(), "1 of 1 rows so far")
 }
 
-// If the environment overrides a typed endpoint, the log says so before anything is sent.
+// If the environment overrides an endpoint from the command line, the log must say so before anything is sent.
 func TestEnvironmentOverridesAFlag(t *testing.T) {
 	r, typed := startReceiver(t), startReceiver(t)
 	t.Setenv("OTEL_EXPORTER_OTLP_ENDPOINT", "http://"+r.Addr())

@@ -22,7 +22,7 @@ type source struct {
 	plan  *fieldmap.Plan // of the first pipeline, which reads the common parts
 	pipes []*pipeline    // at least one
 
-	cold  sync.Mutex     // serializes full reads of rows, which may be slow; flushes do not wait for it
+	cold  sync.Mutex     // serializes full reads of rows, which can be slow; flushes do not wait for it
 	stack fieldmap.Stack // of the last fully read row; guarded by cold
 	of    uint64         // the number of that row; guarded by cold
 	rows  uint64         // the number of full reads; guarded by cold

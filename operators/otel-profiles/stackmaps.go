@@ -15,11 +15,11 @@ import (
 )
 
 // coldStack is the time after which an unused entry is removed from a stack map, because a full map loses new stacks. A gadget
-// may keep a stack's ID while a thread sleeps. If the thread sleeps longer than coldStack, the stack is lost.
+// can keep a stack's ID while a thread sleeps. If the thread sleeps longer than coldStack, the stack is lost.
 const coldStack = 5 * time.Minute
 
 // stackMaps prevents a gadget's stack maps from filling up. An instance uses one stackMaps for all data sources, because they
-// share the maps. LRU maps do not need it.
+// share the maps. LRU maps do not need sweeps.
 type stackMaps struct {
 	log                    logger.Logger
 	kernel, user, buildIDs func() *ebpf.Map

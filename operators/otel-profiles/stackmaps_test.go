@@ -14,7 +14,7 @@ import (
 	"github.com/ig-otel-profiles/ig-otel-profiles/internal/gadgettest"
 )
 
-// takenStack returns a stack map with this thread's stack, and the stack's ID.
+// takenStack returns a stack map that contains this thread's stack, and the stack's ID.
 func takenStack(t *testing.T, flags int32) (stacks *ebpf.Map, id int32) {
 	t.Helper()
 	stacks, err := ebpf.NewMap(&ebpf.MapSpec{Type: ebpf.StackTrace, KeySize: 4, ValueSize: 127 * 8, MaxEntries: 1 << 14})
@@ -31,7 +31,7 @@ func takenStack(t *testing.T, flags int32) (stacks *ebpf.Map, id int32) {
 	return stacks, int32(taken)
 }
 
-// Kernel and user stacks of rows stay in their maps. All others are removed.
+// Kernel and user stacks of rows must stay in their maps. All others must be removed.
 func TestNamedStacksStay(t *testing.T) {
 	if os.Geteuid() != 0 {
 		t.Skip("eBPF programs need root")

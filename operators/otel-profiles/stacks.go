@@ -31,8 +31,8 @@ func (i *instance) collectStacks(gadgetCtx operators.GadgetContext) {
 	i.uncollected = tune.Uncollected(gadgetCtx)
 }
 
-// chooseStacks makes a gadget pass its stacks by ID. It does so only if all data sources with such stacks are exported, and
-// nothing else reads their rows.
+// chooseStacks makes a gadget pass its stacks by ID, if all data sources with such stacks are exported and nothing else reads
+// their rows.
 func (i *instance) chooseStacks(gadgetCtx operators.GadgetContext) {
 	exported := map[string]bool{}
 	for _, p := range i.pipelines {

@@ -14,8 +14,8 @@ import (
 )
 
 // resolver supplies Inspektor Gadget with the names that this operator exports, for the text of any gadget's stacks. It runs
-// before Inspektor Gadget's own resolver symtab, if that is requested. symtab reads only the executable's symbol table, and
-// returns an error for an exited process. If any resolver returns an error, Inspektor Gadget drops all names in the stack.
+// before Inspektor Gadget's own resolver symtab, if a gadget requests symtab. symtab reads only the executable's symbol table,
+// and returns an error for an exited process. If any resolver returns an error, Inspektor Gadget drops all names in the stack.
 type resolver struct{ op *Operator }
 
 func init() { symbolizer.RegisterResolver(resolver{registered}) }
@@ -60,8 +60,8 @@ type resolverInstance struct {
 // waitsPerSecond limits the total wait per second, in multiples of the wait for one stack.
 const waitsPerSecond = 5
 
-// Resolve implements symbolizer.ResolverInstance. It never returns an error. If it is the last resolver, it answers all queries,
-// even if it finds no name, so that symtab gets none. Otherwise it leaves queries without a name to the later resolvers.
+// Resolve implements symbolizer.ResolverInstance. It never returns an error. If it is the last resolver, it answers all
+// queries, even if it finds no name. So symtab gets no query. Otherwise, it leaves queries without a name to later resolvers.
 func (r *resolverInstance) Resolve(task symbolizer.Task, queries []symbolizer.StackItemQuery, responses []symbolizer.StackItemResponse) ([]symbolizer.StackItemResponse, error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()

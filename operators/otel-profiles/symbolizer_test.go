@@ -16,7 +16,7 @@ import (
 	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/symbols/symtab"
 )
 
-// slow is a namer that uses all of its time. It knows the address 1, and the file of address 2.
+// slow is a namer that uses all its time. It knows the name of address 1, and the file of address 2.
 type slow struct {
 	clock   *time.Time
 	waits   []time.Duration
@@ -54,7 +54,7 @@ func TestResolver(t *testing.T) {
 	require.Equal(t, procmap.Process{PID: 7, ExeInode: 5, ExeModified: 3e9 + 4, Space: 9}, known.process)
 	require.EqualValues(t, 11, known.seen)
 
-	// The total wait for the stacks of a second is limited.
+	// The total wait for the stacks of each second must be limited.
 	for range 50 {
 		_, _ = r.Resolve(task, queries, make([]symbolizer.StackItemResponse, 3))
 	}
@@ -85,7 +85,7 @@ func TestResolver(t *testing.T) {
 		require.LessOrEqual(t, r.left, waitsPerSecond*wait)
 	}
 
-	// Unknown addresses are left to later resolvers.
+	// The resolver must leave unknown addresses to later resolvers.
 	r.last = false
 	responses := make([]symbolizer.StackItemResponse, 3)
 	got, err = r.Resolve(task, queries, responses)
@@ -94,7 +94,7 @@ func TestResolver(t *testing.T) {
 	require.Equal(t, []symbolizer.StackItemResponse{{Found: true, Symbol: "work"}, {}, {}}, responses)
 }
 
-// Inspektor Gadget asks this resolver before symtab. For an ended process, symtab's error would drop all names.
+// Inspektor Gadget asks this resolver before symtab. If a process has exited, symtab's error would drop all names.
 func TestResolverIsRegistered(t *testing.T) {
 	if prefix := igrun.Prefix(); prefix != nil && os.Geteuid() == 0 {
 		args := slices.Concat(prefix, []string{os.Args[0], "-test.run", "^" + t.Name() + "$", "-test.v"})

@@ -15,12 +15,12 @@ import (
 const (
 	// checkAfter is how long a run lasts before it is checked for languages without frames.
 	checkAfter = time.Minute
-	// enough is the number of samples at which a complete lack of a language's frames is statistically significant.
+	// enough is the number of samples from which a complete lack of a language's frames is statistically significant.
 	enough = 20
 )
 
-// unseen returns a line for each requested language whose interpreters run, but which has no frame in any sample. Interpreters
-// are recognized by the names of executables and libraries.
+// unseen returns a line for each requested language that has running interpreters, but no frame in any sample. Interpreters are
+// recognized by the names of executables and libraries.
 func unseen(before, now wire.Stats, asked unwinder.Settings) []string {
 	var lines []string
 	for t := range now.Languages {
@@ -72,7 +72,7 @@ func language(t wire.FrameType) string {
 	return strings.ToUpper(name[:1]) + name[1:]
 }
 
-// reasons lists why stacks are incomplete, the most frequent reasons first.
+// reasons lists why stacks are incomplete, most frequent reason first.
 func reasons(before, now unwinder.Totals) string {
 	n, sum := map[uint32]uint64{}, uint64(0)
 	for r, count := range now.Aborts {

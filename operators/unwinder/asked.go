@@ -12,7 +12,7 @@ import (
 	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/unwinder"
 )
 
-// Every gadget with whole stacks has these parameters. Users set them as flags of ig run and kubectl gadget run.
+// Every gadget that supports whole stacks has these parameters. Users set them as flags of ig run and kubectl gadget run.
 const (
 	ParamLanguages = "languages"
 	ParamScale     = "memory-scale"

@@ -12,9 +12,9 @@ const tick uint64 = procfs.Tick
 // checkPriority makes the check run after Inspektor Gadget's enrichment (0) and before all row consumers.
 const checkPriority = 50
 
-// containers checks that each row names the right container. Inspektor Gadget finds a row's container by the inode number of the
-// mount namespace. The kernel reuses these numbers immediately, so a process that exited with its container could be attributed
-// to the next container. containers is not safe for concurrent use.
+// containers checks that each row names the correct container. Inspektor Gadget finds a row's container by the inode number of
+// the mount namespace. The kernel reuses these numbers immediately, so a process that exited with its container could be
+// attributed to the next container. containers is not safe for concurrent use.
 type containers struct {
 	pid, containerPID datasource.FieldAccessor
 	starts            map[uint32]uint64 // start times of the processes in the current rows by PID, in nanoseconds since boot
@@ -53,8 +53,8 @@ func (c *containers) begin(starts map[uint32]uint64) {
 	}
 }
 
-// right reports whether a process can belong to the container whose first process has the PID first. A process that exited before
-// the container started cannot.
+// right reports whether a process can belong to the container whose first process has the PID first. A process that exited
+// before the container started cannot belong to it.
 func (c *containers) right(pid, first uint32) bool {
 	start := c.starts[pid]
 	if start == 0 || pid == first {

@@ -11,7 +11,7 @@ import (
 	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/procfs"
 )
 
-// An ended process that started before the container of its row belongs to another container.
+// If a process has exited, and started before its row's container, it belongs to another container.
 func TestContainerOfTheRow(t *testing.T) {
 	self, first := uint32(os.Getpid()), uint32(os.Getppid())
 	began, err := procfs.Began("/proc", self)

@@ -21,7 +21,7 @@ const (
 	maxRowSize = 4096
 )
 
-// These values replace a stack's ID.
+// These values can replace a stack's ID.
 const (
 	stackNone     = iota // frame-pointer stacks were requested; they are in the row's other fields
 	stackFellBack        // the same, because the unwinder collected no stack: UNWIND_FELL_BACK in gadgets/include/unwind.h
@@ -88,7 +88,7 @@ func Member(s *btf.Struct, name string, size int) (int, error) {
 	return 0, fmt.Errorf("%s has no member %q of %d bytes", s.Name, name, size)
 }
 
-// joined is the sum of equal rows, together with their stack.
+// joined is the sum of equal rows, with their stack.
 type joined struct {
 	key, value []byte
 	stack      *wire.Stack // nil: lost
@@ -144,7 +144,7 @@ func newJoiner(l rowLayout) *joiner {
 
 var rowOrder = binary.NativeEndian
 
-// row processes a record from the gadget's buffer, which contains an ID, the key and the value. It does not retain data.
+// row processes a record from the gadget's buffer, which contains an ID, the key and the value. It does not keep data.
 func (j *joiner) row(data []byte, now time.Time) {
 	j.counts.rows++
 	if len(data) < 8+j.layout.key+j.layout.value {
@@ -183,7 +183,7 @@ func (j *joiner) stack(u wire.Unwound, now time.Time) {
 	j.oldest.stacks = append(j.oldest.stacks, arrival{u.ID, now})
 }
 
-// worth returns the value that a row adds to the first sum.
+// worth returns how much a row adds to the first sum.
 func (j *joiner) worth(data []byte) uint64 {
 	return rowOrder.Uint64(data[j.layout.key+j.layout.sums[0]:])
 }
@@ -210,7 +210,7 @@ func (j *joiner) add(data []byte, u *wire.Unwound, now time.Time) {
 	}
 }
 
-// expire passes on, without stacks, the rows that arrived before the given time.
+// expire passes on the rows that arrived before the given time. They have no stacks.
 func (j *joiner) expire(before time.Time) {
 	q := j.oldest.rows
 	for ; len(q) > 0 && q[0].since.Before(before); q = q[1:] {
@@ -232,7 +232,7 @@ func (j *joiner) expire(before time.Time) {
 	j.oldest.stacks = q
 }
 
-// take removes and returns the joined rows, except those that keep selects.
+// take removes and returns the joined rows, except the rows that keep selects.
 func (j *joiner) take(keep func(*joined) bool) []*joined {
 	out := make([]*joined, 0, len(j.sums))
 	for key, s := range j.sums {

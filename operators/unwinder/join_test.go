@@ -15,7 +15,7 @@ import (
 	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/unwinder/wire"
 )
 
-// A row's key has a process and the stack's ID. Its value has a time and a count.
+// A row's key contains a process and the stack's ID. Its value contains a time and a count.
 var joinLayout = rowLayout{key: 16, value: 16, stack: 8, sums: []int{0, 8}}
 
 func record(id, process, time, count uint64) []byte {
@@ -54,7 +54,7 @@ func TestRowLayout(t *testing.T) {
 	require.ErrorContains(t, err, `"rows"`)
 }
 
-// Rows and stacks are joined in any order, and equal rows add up.
+// Rows and stacks must be joined in any order, and equal rows must be added up.
 func TestJoin(t *testing.T) {
 	j, now := newJoiner(joinLayout), time.Now()
 	a, b := &wire.Stack{ID: 1}, &wire.Stack{ID: 2}
@@ -76,7 +76,7 @@ func TestJoin(t *testing.T) {
 	require.Empty(t, j.stacks)
 }
 
-// Rows whose stack is lost are passed on without it, and their value is counted.
+// Rows whose stack is lost must be passed on without a stack, and their value must be counted.
 func TestJoinLost(t *testing.T) {
 	j, begin := newJoiner(joinLayout), time.Now()
 	later := begin.Add(2 * time.Second)
@@ -90,7 +90,8 @@ func TestJoinLost(t *testing.T) {
 	require.Equal(t, joinCounts{rows: 2, joined: 1, lost: 1, lostValue: 5, strays: 1}, j.counts)
 }
 
-// A hostile unwinder sends IDs without rows. A gadget without an unwinder sends rows without stacks. Both are bounded.
+// A hostile unwinder sends IDs without rows. A gadget without an unwinder sends rows without stacks. The memory for both must
+// be limited.
 func TestJoinIsBounded(t *testing.T) {
 	j, now := newJoiner(joinLayout), time.Now()
 	s := &wire.Stack{ID: 1}
@@ -132,7 +133,8 @@ func joinedSource(t *testing.T) datasource.DataSource {
 	return ds
 }
 
-// Rows are added to the packet that Inspektor Gadget makes from the map. Their frames are available while it is passed on.
+// Rows must be added to the packet that Inspektor Gadget creates from the map. Their frames must be available while the packet
+// is passed on.
 func TestFill(t *testing.T) {
 	ds := joinedSource(t)
 	i := &unwindInstance{Stacks: &Stacks{}, joiner: newJoiner(joinLayout)}
@@ -166,7 +168,7 @@ func TestFill(t *testing.T) {
 	require.Error(t, Fill(ds, 8, 16, nil, nil), "fields reach beyond the key")
 }
 
-// The value in place of an ID tells what happened to the stack.
+// A value that replaces an ID must say what happened to the stack.
 func TestFramesWithoutStack(t *testing.T) {
 	i := &unwindInstance{Stacks: &Stacks{}}
 	i.rows.stacks = map[uint64]*wire.Stack{}
@@ -186,7 +188,7 @@ func TestUnwindSummary(t *testing.T) {
 		"1 whose stack did not arrive (1.0 % of the nanoseconds); 0 rows not decoded, 2 stacks without a row, 0 stacks not read in time", c.summary("nanoseconds"))
 }
 
-// If several processes had a PID, the first one decides whether its rows have the right container.
+// If several processes had the same PID, the first process decides whether its rows have the correct container.
 func TestFirstOfPID(t *testing.T) {
 	i := &unwindInstance{Stacks: &Stacks{rows: newRows(false)}, joiner: newJoiner(joinLayout)}
 	const some = 64

@@ -18,7 +18,7 @@ import (
 const vdso = "linux-vdso.1.so"
 
 // names looks up the functions of native code without waiting. It opens a file when the first stack with the file arrives,
-// because the process may exit at any time. It reads the file later. Package procmap decides which files to open, how, and for
+// because the process can exit at any time. It reads the file later. Package procmap decides which files to open, how, and for
 // how long. All runs in this process share one instance.
 type names struct {
 	files  *procmap.Resolver
@@ -54,8 +54,8 @@ func (n *names) close() {
 	n.tables.Release()
 }
 
-// lookup returns the function at an address in a file. If pending is true, a later call may find it. The unwinder saw the file in
-// f.Proc. proc is another process that has mapped the file, or nil.
+// lookup returns the function at an address in a file. If pending is true, a later call can find it. The unwinder saw the file
+// in f.Proc. proc is another process that has mapped the file, or nil.
 func (n *names) lookup(f *wire.File, proc *wire.Proc, address uint64) (symbol symtab.Symbol, pending bool) {
 	if n == nil {
 		return symtab.Symbol{}, false

@@ -60,7 +60,7 @@ func opened(t *testing.T, inode uint64) (n int) {
 	return n
 }
 
-// A function of a mapped file gets its name, and the file is closed when it is no longer needed.
+// A mapped file's function must get its name, and the file must be closed when it is no longer needed.
 func TestNames(t *testing.T) {
 	defer goleak.VerifyNone(t)
 	exe, err := os.Executable()
@@ -95,7 +95,7 @@ func TestNames(t *testing.T) {
 	require.Zero(t, opened(t, file.Inode))
 }
 
-// A row waits for the names of its stack until they are read.
+// A row must wait until the names in its stack are read.
 func TestRowsWaitForNames(t *testing.T) {
 	exe, err := os.Executable()
 	require.NoError(t, err)
@@ -147,7 +147,7 @@ func inner() uintptr {
 //go:noinline
 func outer() uintptr { return inner() }
 
-// A Go function has its inlined functions, with the line of the call and the line of its start.
+// A Go function must have its inlined functions, with the line of the call and the first line.
 func TestInlinedGoFunctions(t *testing.T) {
 	exe, err := os.Executable()
 	require.NoError(t, err)
@@ -183,7 +183,7 @@ type wrapped struct{ n int }
 // Method gets a wrapper for pointers from Go's compiler.
 func (w wrapped) Method() int { return w.n }
 
-// A wrapper from Go's compiler is left out of a stack, unless it is the outermost frame.
+// A stack must omit a wrapper from Go's compiler, unless it is the outermost frame.
 func TestWrappers(t *testing.T) {
 	exe, err := os.Executable()
 	require.NoError(t, err)

@@ -31,7 +31,7 @@ const OtelName = "otel-stacks"
 // otelPatience is how long a row waits for its stack and names, counted from its event. The unwinder writes four times a second.
 const otelPatience = time.Second
 
-// For each event, the gadget's program and the unwinder's entry program both read the clock. otelWindow is the longest time
+// For each event, the gadget's program and the unwinder's entry program both read the clock. otelWindow is the maximum time
 // between the two readings.
 const otelWindow = 100 * time.Millisecond
 
@@ -105,7 +105,7 @@ func (i *otelInstance) PreStart(gadgetCtx operators.GadgetContext) error {
 	if err := i.prepare(gadgetCtx); err != nil {
 		i.leave()
 		if gadgetCtx.Context().Err() != nil {
-			return nil // the run has ended in the meantime, which is no failure
+			return nil // the run ended during the wait, which is not a failure
 		}
 		return fmt.Errorf("--%s: %w", tune.OtelFlag, err)
 	}
@@ -172,7 +172,7 @@ func (i *otelInstance) read() {
 		select {
 		case b := <-i.sub.C:
 			for _, u := range b.Unwound {
-				// Open the files immediately, because the process may exit.
+				// Open the files immediately, because the process can exit.
 				i.rows.want(u.Stack, u.Proc)
 			}
 			i.op.otel.add(b.Unwound)
@@ -199,7 +199,7 @@ func (i *otelInstance) join(f otelField, d datasource.Data) {
 	}
 }
 
-// patienceLeft returns how much longer a row may wait. seen is the time of the row's event since boot.
+// patienceLeft returns how much longer a row can wait. seen is the time of the row's event since boot.
 func patienceLeft(seen uint64) time.Duration {
 	return min(otelPatience, otelPatience-time.Duration(procfs.SinceBoot()-seen))
 }

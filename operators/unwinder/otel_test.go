@@ -28,7 +28,8 @@ func otelEvent(id, stackID uint64, pid uint32, functions ...string) wire.Unwound
 	return wire.Unwound{ID: id, Stack: s, Proc: &wire.Proc{PID: pid}}
 }
 
-// TestAwait: a row gets the stack with its ID, which arrives before the row or while the row waits. The wait is limited.
+// TestAwait requires that a row gets the stack with its ID. The stack arrives before the row or while the row waits. The wait
+// is limited.
 func TestAwait(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const at = 70 * time.Hour
@@ -57,7 +58,7 @@ func TestAwait(t *testing.T) {
 	})
 }
 
-// TestOtherEvents: a row with the ID of another event does not get that event's stack, and does not wait.
+// TestOtherEvents requires that a row with the ID of another event does not get this event's stack, and does not wait.
 func TestOtherEvents(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const at = 70 * time.Hour
@@ -79,7 +80,7 @@ func TestOtherEvents(t *testing.T) {
 	})
 }
 
-// TestRecent: the latest values are kept, and at most twice as many as the bound.
+// TestRecent requires that the latest values are kept, but not more than twice the limit.
 func TestRecent(t *testing.T) {
 	var r recent[uint64]
 	const last = 5 * otelKept
@@ -102,7 +103,8 @@ func TestRecent(t *testing.T) {
 	require.LessOrEqual(t, len(r.young)+len(r.old), 4)
 }
 
-// TestOtelNames: the resolver names the stacks of runs with the flag, completely or not at all. The exporter has their frames.
+// TestOtelNames requires that the resolver names the stacks of runs with the flag, completely or not at all. The exporter must
+// get the stacks' frames.
 func TestOtelNames(t *testing.T) {
 	op := &operator{}
 	ctx := gadgetcontext.New(t.Context(), "gadget")
@@ -140,7 +142,7 @@ func TestOtelNames(t *testing.T) {
 	require.Equal(t, stack.Lost, outcome)
 }
 
-// TestPatience: a late row waits less.
+// TestPatience requires that a late row waits for a shorter time.
 func TestPatience(t *testing.T) {
 	require.LessOrEqual(t, patienceLeft(0), time.Duration(0), "an event at the machine's start")
 	var now unix.Timespec

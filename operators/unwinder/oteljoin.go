@@ -25,7 +25,7 @@ type otelStacks struct {
 	more   chan struct{}        // closed when stacks arrive
 	late   uint64               // rows whose stack did not arrive
 	others uint64               // rows that contained the ID of another event
-	told   unwindTotals         // as last reported to the metrics
+	told   unwindTotals         // at the last report to the metrics
 }
 
 // add adds stacks.
@@ -43,8 +43,8 @@ func (o *otelStacks) add(unwound []wire.Unwound) {
 }
 
 // await waits for an event's stack, and returns nil if none arrives. A gadget's program reads the ID that the unwinder's entry
-// program wrote last. This ID can belong to a later event, or to an old one if the unwinder is not running. await detects both by
-// comparing the process and the time.
+// program wrote last. This ID can belong to a later event or, if the unwinder is not running, to an old event. await compares
+// the process and the time to detect both cases.
 func (o *otelStacks) await(id uint64, pid uint32, seen uint64, patience time.Duration) *wire.Stack {
 	if wire.RunOf(id) != wire.OtelRun || wire.OtelAge(id, seen) > otelWindow {
 		o.count(&o.others)

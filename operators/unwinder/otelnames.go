@@ -54,7 +54,7 @@ func (n otelNames) Resolve(task symbolizer.Task, _ []symbolizer.StackItemQuery, 
 	return responses, nil
 }
 
-// name returns the function names of a stack. If pending is true, a later call may return more names.
+// name returns the function names of a stack. If pending is true, a later call can return more names.
 func (n otelNames) name(s *wire.Stack) (responses []symbolizer.StackItemResponse, pending bool) {
 	var names []string
 	for _, f := range s.Frames {
@@ -69,7 +69,7 @@ func (n otelNames) name(s *wire.Stack) (responses []symbolizer.StackItemResponse
 }
 
 // GetEbpfReplacements implements symbolizer.ResolverInstance. Inspektor Gadget calls it even when it only describes the gadget.
-// Therefore otelInstance sets the replacement at the start of the run instead.
+// So otelInstance sets the replacement when the run starts.
 func (otelNames) GetEbpfReplacements() map[string]any { return nil }
 
 // IsPruningNeeded implements symbolizer.ResolverInstance. Stacks and names have their own limits.

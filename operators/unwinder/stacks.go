@@ -103,7 +103,7 @@ func (s *Stacks) choose(gadgetCtx operators.GadgetContext, prepare func() error)
 	}
 	s.leave()
 	if gadgetCtx.Context().Err() != nil {
-		return nil // the run has ended in the meantime, which is no failure
+		return nil // the run ended during the wait, which is not a failure
 	}
 	if s.how == unwindWhole {
 		return fmt.Errorf("--%s=%s: %w", ParamUnwind, unwindWhole, err)
@@ -285,7 +285,7 @@ func (s *Stacks) end() {
 
 func (s *Stacks) take(b unwinder.Batch, take func(wire.Unwound)) {
 	for _, u := range b.Unwound {
-		// Open the files immediately, because the process may exit.
+		// Open the files immediately, because the process can exit.
 		s.rows.want(u.Stack, u.Proc)
 		take(u)
 	}

@@ -21,7 +21,7 @@ type collector struct {
 	cmd    *exec.Cmd
 	log    *bytes.Buffer
 	cancel context.CancelFunc
-	// ended is closed at the end of the process.
+	// ended is closed when the process exits.
 	ended chan struct{}
 	// load and profiles are the addresses of its two receivers.
 	load, profiles string

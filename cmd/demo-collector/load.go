@@ -29,7 +29,7 @@ const (
 // window is one node's encoded data of an interval.
 type window = profile.Message
 
-// recordWindows encodes the requests in advance, so that the senders only send.
+// recordWindows encodes the requests in advance, so the senders only send.
 func recordWindows() ([]window, error) {
 	var windows []window
 	for node := range nodes {

@@ -28,7 +28,7 @@ import (
 const (
 	// tableRows is the number of functions in a table.
 	tableRows = 15
-	// frequency is above the gadget's default, for a result after seconds. It is odd, so that sampling is not in step with the
+	// frequency is above the gadget's default, for a result after seconds. It is odd, so sampling is not synchronous with the
 	// load.
 	frequency = 499
 	// timeout limits the whole run.
@@ -38,7 +38,7 @@ const (
 	phaseAttribute = "demo.phase"
 )
 
-// compressions has the exporter's compressions.
+// compressions lists the exporter's compressions.
 var compressions = []string{"gzip", "zstd", "none"}
 
 var errNotRoot = errors.New("loading eBPF programs requires root: use sudo")
@@ -164,7 +164,7 @@ func (p *phase) run(ctx context.Context, opts options, c *collector, windows []w
 		return err
 	}
 	log, err := p.profile(ctx, opts, c, l, out)
-	// Stop the load after an error, too.
+	// Also stop the load after an error.
 	if err := errors.Join(err, l.stop()); err != nil {
 		return fmt.Errorf("%w\noutput of ig:\n%s", err, log)
 	}

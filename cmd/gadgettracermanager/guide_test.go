@@ -94,7 +94,7 @@ func TestGuideHelmValuesAreTheSame(t *testing.T) {
 	}
 }
 
-// TestGuideManifestsParse: every YAML block is valid YAML.
+// TestGuideManifestsParse requires that every YAML block is valid YAML.
 func TestGuideManifestsParse(t *testing.T) {
 	blocks := regexp.MustCompile("(?s)```yaml\n(.*?)```").FindAllStringSubmatch(readGuide(t), -1)
 	require.Greater(t, len(blocks), 4)

@@ -53,7 +53,7 @@ func run(args []string) error {
 	}
 
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGINT, syscall.SIGTERM)
-	// After the first signal, restore the default handler, so that a second one ends the process at once.
+	// After the first signal, restore the default handler. A second signal then ends the process at once.
 	defer context.AfterFunc(ctx, stop)()
 	defer stop()
 	return serve(ctx, opts.serviceHost)

@@ -71,7 +71,7 @@ func newDaemonCommand(runtime runtime.Runtime) *cobra.Command {
 			return errNotRoot
 		}
 		ctx, stop := signal.NotifyContext(cmd.Context(), syscall.SIGINT, syscall.SIGTERM)
-		// After the first signal, restore the default handler, so that a second one ends the process at once.
+		// After the first signal, restore the default handler. A second signal then ends the process at once.
 		defer context.AfterFunc(ctx, stop)()
 		defer stop()
 		return flags.serve(ctx, service, runtime)

@@ -9,9 +9,9 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// The program unwinder parses workloads' files without rights. No package of this project in a daemon or in the command profile
-// imports a parser: neither this project's nor the standard library's. (Inspektor Gadget and cilium/ebpf import debug/elf, for
-// gadgets.)
+// The program unwinder parses workloads' files without rights. In a daemon and in the command profile, no package of this
+// project imports a parser. This includes this project's parser and the standard library's. (Inspektor Gadget and cilium/ebpf
+// import debug/elf, for gadgets.)
 func TestNothingOfAWorkloadIsParsed(t *testing.T) {
 	const module = "github.com/ig-otel-profiles/ig-otel-profiles/"
 	parsers := []string{module + "pkg/symbols/parse", "debug/elf", "debug/dwarf", "debug/gosym", "golang.org/x/arch/x86/x86asm", "github.com/therootcompany/xz"}

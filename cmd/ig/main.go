@@ -1,5 +1,5 @@
-// ig is Inspektor Gadget's command for a single host with this project's operator otel-profiles. Its commands and flags are those
-// of Inspektor Gadget.
+// ig is Inspektor Gadget's command for a single host with this project's operator otel-profiles. It has the same commands and
+// flags as Inspektor Gadget's ig.
 package main
 
 import (
@@ -33,7 +33,7 @@ import (
 	profilesconfig "github.com/ig-otel-profiles/ig-otel-profiles/pkg/config"
 )
 
-// errReported stands for errors that were already printed.
+// errReported represents errors that were already printed.
 var errReported = errors.New("already reported")
 
 func main() {
@@ -66,8 +66,8 @@ func run(args []string) error {
 		"`address` that serves Go profiles of ig itself, such as localhost:6060; none by default")
 	root.AddCommand(containers.NewListContainersCmd(), newVersionCommand())
 
-	// The next steps depend on these flags, and add more. So flags are parsed twice. The config file may set only the root's
-	// flags, so they are copied here.
+	// The next steps depend on these flags, and add more. So flags are parsed twice. The config file can set only the root
+	// command's flags, so they are copied here.
 	if err := utils.ParseEarlyFlags(root, args); err != nil {
 		return err
 	}

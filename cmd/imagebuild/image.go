@@ -156,7 +156,7 @@ func deliver(ctx context.Context, opts options, b built) error {
 	return nil
 }
 
-// layoutEntries has the entries of an image layout (https://github.com/opencontainers/image-spec/blob/main/image-layout.md).
+// layoutEntries lists the entries of an image layout (https://github.com/opencontainers/image-spec/blob/main/image-layout.md).
 var layoutEntries = []string{"oci-layout", "index.json", "blobs"}
 
 // writeLayout replaces the content of an image layout in dir by the index. It returns an error for a folder with other content.

@@ -17,7 +17,7 @@ type manifest struct {
 	Command []string `yaml:"command"`
 	// Env is the image's environment, as NAME=VALUE.
 	Env []string `yaml:"env"`
-	// Labels become labels of the image and annotations of the index. ${VERSION} in a value stands for the version.
+	// Labels become labels of the image and annotations of the index. ${VERSION} in a value is replaced with the version.
 	Labels map[string]string `yaml:"labels"`
 	// Set sets Go string variables at link time. It maps the full variable name to ${VERSION}, or to ${module:PATH}: the version
 	// of the module PATH that the main module requires.

@@ -67,7 +67,7 @@ func TestBroughtRuntime(t *testing.T) {
 	}
 }
 
-// The number of remembered processes is bounded.
+// The number of remembered processes must be limited.
 func TestBroughtIsBounded(t *testing.T) {
 	var b brought
 	for pid := range uint32(3 * maxProcs) {

@@ -57,7 +57,7 @@ func TestEntryObjects(t *testing.T) {
 	}
 }
 
-// The object has everything that the programs refer to, so that the loader can replace it by the profiler's.
+// The object contains everything that the programs refer to, so the loader can replace it with the profiler's.
 func TestEntryReferences(t *testing.T) {
 	for _, name := range []string{"entry_amd64.o", "entry_arm64.o"} {
 		content, err := os.ReadFile(filepath.Join("bpf", name))
@@ -147,7 +147,7 @@ func TestServeMoreAtEnd(t *testing.T) {
 }
 
 // A refused chain leaves no descriptor open, at whatever step it was refused. It is loaded when it is requested again. The test
-// runs in its own process, which has the limits.
+// runs in a separate process with the limits.
 func TestRefusedChain(t *testing.T) {
 	if os.Geteuid() != 0 {
 		t.Skip("it takes root to load eBPF programs")

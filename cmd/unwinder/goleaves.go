@@ -12,7 +12,7 @@ import (
 	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/symbols/symtab"
 )
 
-// goLimits limits the reading of a Go program, whose tables are held in memory meanwhile.
+// goLimits limits how a Go program is read, because its tables are in memory during the read.
 var goLimits = symtab.Limits{Symbols: 1 << 20, Names: 64 << 20, Read: 256 << 20, Memory: 64 << 20}
 
 // goTimeout is the time limit for this read.

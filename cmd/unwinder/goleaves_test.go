@@ -23,7 +23,7 @@ func frameless(text string) (h uint32) {
 	return h
 }
 
-// framed calls a function and has a frame.
+// framed has a frame and calls a function.
 //
 //go:noinline
 func framed(text string) uint32 { return frameless(text) + 1 }

@@ -108,7 +108,7 @@ func (w watched) OpenMappingFile(m *process.RawMapping) (process.ReadAtCloser, e
 }
 
 // GetMappingFileLastModified implements process.Process. The profiler compares the result with the value from the last read of
-// this device and inode. On btrfs, different files may share a device and inode.
+// this device and inode. On btrfs, different files can share a device and inode.
 func (w watched) GetMappingFileLastModified(m *process.RawMapping) int64 {
 	if id, err := w.identity(m); err == nil {
 		return int64(id.fileID().Hi())

@@ -50,8 +50,8 @@ func own() watched {
 	return watch(process.New(libpf.PID(os.Getpid()), libpf.PID(os.Getpid())), &brought{})
 }
 
-// TestFileID: two files that differ only in the middle, which the profiler confuses, have different IDs. A file has the same ID
-// wherever it is mapped, until it is written to.
+// TestFileID requires different IDs for two files that differ only in the middle, which the profiler confuses. A file must have
+// the same ID wherever it is mapped, until it is written to.
 func TestFileID(t *testing.T) {
 	dir := t.TempDir()
 	write := func(name string, middle byte) string {
@@ -120,7 +120,7 @@ func TestFileID(t *testing.T) {
 	}
 }
 
-// TestExchangedFile: a file that a process maps in place of another one while it is read is not confused with the first.
+// TestExchangedFile requires that two files are not confused if a process replaces a mapped file with another during the read.
 func TestExchangedFile(t *testing.T) {
 	dir := t.TempDir()
 	var paths [2]string

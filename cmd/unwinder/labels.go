@@ -30,7 +30,7 @@ func (s *said) wire() wire.Said {
 	return wire.Said{Labels: splitLabels(s.labels), TraceID: s.trace, SpanID: s.span}
 }
 
-// tell returns the requested labels and the span. The profiler reads the span's IDs from some programs. A Go program may store
+// tell returns the requested labels and the span. The profiler reads the span's IDs from some programs. A Go program can store
 // them in labels.
 func (c *config) tell(labels map[libpf.String]libpf.String, trace libpf.APMTraceID, span libpf.APMSpanID) (k said) {
 	var kept []wire.Label

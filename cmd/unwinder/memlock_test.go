@@ -11,8 +11,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// TestLiftMemlock: without capabilities, raising the limit of locked memory succeeds in every thread, and other calls work as
-// before. The test runs as another user, in its own process, which keeps the filter.
+// TestLiftMemlock requires that, without capabilities, raising the limit of locked memory succeeds in every thread, and that
+// other calls work as before. The test runs as another user, in its own process, which keeps the filter.
 func TestLiftMemlock(t *testing.T) {
 	const child = "TEST_LIFT_MEMLOCK"
 	if os.Getenv(child) == "" {

@@ -34,10 +34,10 @@ const (
 	passLimit = 15 * time.Second
 )
 
-// processReader reads the files of each process that the kernel reports, like Tracer.StartPIDEventProcessor. It survives hostile
-// files, which are parsed in mapped memory and may be truncated meanwhile. After a panic or a fault, only the affected process
-// lacks unwind information. processReader also publishes the PID that it is reading. A file system that does not respond blocks
-// this goroutine forever. Only the parent process can detect this and kill the program.
+// processReader reads the files of each process that the kernel reports, like Tracer.StartPIDEventProcessor. It survives
+// hostile files. They are parsed in mapped memory, and can be truncated at the same time. After a panic or a fault, only the
+// affected process lacks unwind information. processReader also publishes the PID that it is reading. A file system that does
+// not respond blocks this goroutine forever. Only the parent process can detect this and kill the program.
 type processReader struct {
 	log      *slog.Logger
 	counters *counters
@@ -102,7 +102,7 @@ func (r *processReader) run(ctx context.Context) {
 		if err == nil {
 			continue
 		}
-		// Log only at powers of two, so that thousands of such programs do not fill the log.
+		// Log only at powers of two, because thousands of such programs would fill the log.
 		if r.survived++; r.survived&(r.survived-1) == 0 {
 			r.log.Warn("parsing a process's files failed, so its stacks stay incomplete", "pid", pid, "panic", err, "so far", r.survived)
 		}

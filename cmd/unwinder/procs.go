@@ -44,8 +44,8 @@ type known struct {
 	looked  time.Time
 }
 
-// procs finds the process that a sample belongs to. Samples are read up to a quarter of a second late, when another process may
-// already have the PID. procs is not safe for concurrent use.
+// procs finds the process that a sample belongs to. Samples are read up to a quarter of a second late. By then, another process
+// can have the PID. procs is not safe for concurrent use.
 type procs struct {
 	exits *exits // nil: exited processes are unknown
 	pids  map[uint32]known
@@ -98,7 +98,7 @@ func (p *procs) get(pid uint32, ktime uint64) *proc {
 	if err == nil && start <= at {
 		return p.remember(pid, old, start, mntns, now, true)
 	}
-	// The process may have exited or called execve since the first check. Samples after the recorded exit still belong to this
+	// The process can have exited or called execve since the first check. Samples after the recorded exit still belong to this
 	// process. A later process with the PID would be in /proc, or would have replaced the record.
 	if p.exits != nil {
 		if e, ok := p.exits.get(pid); ok && e.start <= at {
@@ -109,7 +109,7 @@ func (p *procs) get(pid uint32, ktime uint64) *proc {
 }
 
 // settled uses the recorded exits to decide whether a PID still belongs to the known process. Reading /proc for every sample
-// would cost too much. A young process is read each time, because it may still enter a container.
+// would cost too much. A young process is read each time, because it can still enter a container.
 func (p *procs) settled(k known, last exit, now uint64) bool {
 	return k.Start != 0 && now-min(now, k.Start) > settleTime && now-min(now, k.checked) < checkInterval && p.bootTime(last.ended) < k.checked
 }

@@ -55,8 +55,8 @@ type event struct {
 	said
 }
 
-// sampler collects the stacks of gadgets' events in the goroutine of run. Another goroutine writes them, so that a slow reader
-// does not block collecting.
+// sampler collects the stacks of gadgets' events in the goroutine of run. Another goroutine writes them, so a slow reader does
+// not block collecting.
 type sampler struct {
 	config   config
 	log      *slog.Logger
@@ -129,7 +129,7 @@ func (s *sampler) wake() {
 	}
 }
 
-// drained is called when all samples from the kernel are handled. It requests writes, so that no additional timer wakes this
+// drained is called when all samples from the kernel are handled. It requests writes, so no additional timer wakes this
 // process.
 func (s *sampler) drained(now time.Time) {
 	s.mu.Lock()
@@ -230,7 +230,7 @@ func (s *sampler) ReportTraceEvent(t *libpf.Trace, m *samples.TraceEventMeta) er
 		}
 		e.stack = newEntry(t.Frames)
 		s.kept += len(t.Frames)
-		// Clone the key, so that it does not keep all frames in memory.
+		// Clone the key, because it would otherwise keep all frames in memory.
 		s.stacks[strings.Clone(framesKey(t.Frames))] = e.stack
 	}
 	if len(s.events) >= maxPending {
@@ -246,7 +246,7 @@ func (s *sampler) ReportTraceEvent(t *libpf.Trace, m *samples.TraceEventMeta) er
 		s.stats.NoProcess++
 	case !p.told:
 		p.told, s.news = true, true
-		// On a busy machine, handling all samples is slow, and the process may exit in the meantime.
+		// On a busy machine, handling all samples is slow, and the process can exit before the end.
 		if now := time.Now(); now.Sub(s.woken) >= pollInterval {
 			s.woken = now
 			s.wake()

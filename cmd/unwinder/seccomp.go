@@ -19,8 +19,8 @@ func installFilter(instructions []bpf.Instruction) error {
 	for _, i := range raw {
 		filter = append(filter, unix.SockFilter{Code: i.Op, Jt: i.Jt, Jf: i.Jf, K: i.K})
 	}
-	// Without CAP_SYS_ADMIN, the kernel accepts a filter only from a thread with no_new_privs. The other threads get the flag and
-	// the filter, too.
+	// Without CAP_SYS_ADMIN, the kernel accepts a filter only from a thread with no_new_privs. The other threads also get the
+	// flag and the filter.
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
 	if err := unix.Prctl(unix.PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0); err != nil {

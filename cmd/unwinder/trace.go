@@ -112,7 +112,7 @@ func start(ctx context.Context, c config, s *sampler, logger *slog.Logger) (*run
 	profilerlog.SetLogger(*logger.With("from", "profiler"))
 	metrics.Start(s.meter)
 
-	// The tracer outlives ctx, so that all of its samples are read.
+	// The tracer outlives ctx, so all its samples are read.
 	tracing, end := context.WithCancel(context.WithoutCancel(ctx))
 	times.StartRealtimeSync(tracing, clockInterval)
 	t, err := newTracer(tracing, c, languages, s)

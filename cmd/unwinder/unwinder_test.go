@@ -263,7 +263,7 @@ func TestWhenSamplesAreWritten(t *testing.T) {
 	}
 }
 
-// If nobody reads, the number of kept stacks is bounded, and dropped ones are counted.
+// If nobody reads, the number of kept stacks must be limited, and dropped stacks must be counted.
 func TestSlowReader(t *testing.T) {
 	r, w := io.Pipe()
 	s := newTestSampler(w)
@@ -326,7 +326,7 @@ func TestAvoided(t *testing.T) {
 	}
 }
 
-// An ended process is still known, and is not confused with a later process with its PID.
+// An exited process must still be known, and must not be confused with a later process with the same PID.
 func TestProcessThatHasEnded(t *testing.T) {
 	if os.Geteuid() != 0 {
 		t.Fatal("eBPF wants root")
@@ -362,7 +362,7 @@ func TestProcessThatHasEnded(t *testing.T) {
 	if again := p.get(pid, during); again != got {
 		t.Error("the same process is another")
 	}
-	// Samples after its recorded end belong to it, too.
+	// Samples after its recorded exit must also belong to it.
 	if later := p.get(pid, clock(unix.CLOCK_MONOTONIC)); !sameStart(later.Start, start) {
 		t.Errorf("after its end it is %+v", later.Proc)
 	}
@@ -376,7 +376,7 @@ func TestProcessThatHasEnded(t *testing.T) {
 	}
 }
 
-// TestReasons: each reason of this profiler version has a description.
+// TestReasons requires a description for each reason of this profiler version.
 func TestReasons(t *testing.T) {
 	dir, err := exec.Command("go", "list", "-m", "-f", "{{.Dir}}", "go.opentelemetry.io/ebpf-profiler").Output()
 	if err != nil {
@@ -400,7 +400,7 @@ func TestReasons(t *testing.T) {
 	}
 }
 
-// TestSettled: a known PID is not read from /proc for a moment, unless its process is young or has ended since.
+// TestSettled requires that a known PID is not read from /proc for a moment, unless its process is young or has exited since.
 func TestSettled(t *testing.T) {
 	p := newProcs()
 	const now = uint64(100 * time.Second)

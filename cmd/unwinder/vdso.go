@@ -10,7 +10,7 @@ import (
 )
 
 // vdsoPath is the file name under which the profiler finds the vDSO. The profiler itself would read the vDSO from the first
-// process's memory, which that process may have changed. It would then use this copy for all processes.
+// process's memory, which this process can have changed. It would then use this copy for all processes.
 const vdsoPath = "/" + process.VdsoPathName
 
 // vdso returns the code of the vDSO, which is the same in all processes, or nil if there is none.
@@ -19,7 +19,7 @@ var vdso = sync.OnceValue(func() []byte {
 	return code
 })
 
-// memoryFile is a file whose content is in memory.
+// memoryFile is a file with its content in memory.
 type memoryFile struct{ *bytes.Reader }
 
 // Close implements io.Closer.

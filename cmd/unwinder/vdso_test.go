@@ -9,7 +9,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// TestChangedVDSO: a process that has destroyed its vDSO does not affect the vDSO of others.
+// TestChangedVDSO requires that a process that has destroyed its vDSO does not affect the vDSO of others.
 func TestChangedVDSO(t *testing.T) {
 	if vdso() == nil {
 		t.Skip("the kernel has given no vDSO")

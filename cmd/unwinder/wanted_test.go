@@ -5,7 +5,7 @@ import (
 	"testing"
 )
 
-// PIDs are read one after the other. Truncated PIDs, and PIDs without room, are dropped.
+// PIDs are read one after another. Truncated PIDs, and PIDs without room, are dropped.
 func TestReadWanted(t *testing.T) {
 	wanted := make(chan uint32, 2)
 	readWanted(bytes.NewReader([]byte{1, 0, 0, 0, 2, 1, 0, 0, 3, 0, 0, 0, 4, 0}), wanted)

@@ -42,9 +42,9 @@ const (
 // New returns an FS that is not mounted. It ignores a thread's requests if ignore returns true for the thread's name
 // (/proc/PID/comm). At the end of the test, waiting callers get an error.
 //
-// The test process itself sends the answers. So no code in this process may wait for one where Go cannot run other code. There are
-// two such places: a child between fork and exec, which closes this process's files, and the runtime's poll check. FS always
-// answers these requests with "not implemented", so the kernel sends each only once.
+// The test process itself sends the answers. So code in this process must not wait for a request while Go cannot run other
+// code. There are two such places: a child between fork and exec, which closes this process's files, and the runtime's poll
+// check. FS always answers these requests with "not implemented", so the kernel sends each only once.
 func New(t testing.TB, content []byte, ignore func(name string) bool) *FS {
 	t.Helper()
 	dev, err := unix.Open("/dev/fuse", unix.O_RDWR|unix.O_NONBLOCK|unix.O_CLOEXEC, 0)
@@ -130,7 +130,7 @@ func (f *FS) serve(stop int) {
 		case fuseInit:
 			put(uint32(7), uint32(31), uint32(0), uint32(0), uint32(0), uint32(1<<16), make([]byte, 40))
 		case fuseLookup:
-			// The ID and generation, then how long the kernel may cache the entry and its attributes.
+			// These are the ID and generation, and how long the kernel can cache the entry and its attributes.
 			put(uint64(node), uint64(0), uint64(1<<30), uint64(1<<30), uint32(0), uint32(0))
 			put(f.attr(node))
 		case fuseGetattr:

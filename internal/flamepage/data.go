@@ -16,7 +16,7 @@ import (
 const (
 	// maxNodes limits the page's size. Beyond it, the smallest frames are left out, and their values count for their callers.
 	maxNodes = 50_000
-	// maxDepth limits the drawn depth of a stack. Deeper frames count for the last one.
+	// maxDepth limits the depth to which a stack is drawn. Deeper frames count for the last one.
 	maxDepth = 512
 	// maxName limits the number of runes in a name.
 	maxName = 512

@@ -1,6 +1,6 @@
-// Package flamepage writes samples as one page for a browser. The page has a flame graph with search, callers and callees, a table,
-// and the difference of two profiles. The page is one self-contained file. Its content security policy forbids it to load or send
-// anything.
+// Package flamepage writes samples as one page for a browser. The page shows a flame graph with search, callers and callees, a
+// table, and the difference between two profiles. The page is one self-contained file. Its content security policy forbids it
+// to load or send anything.
 //
 // The script and the style come from web, bundled into dist by "make page". They treat everything from samples as text.
 package flamepage

@@ -19,7 +19,7 @@ import (
 	"github.com/ig-otel-profiles/ig-otel-profiles/internal/receiver"
 )
 
-// of returns a sample that stands for n hits of a 10 ms timer.
+// of returns a sample that represents n hits of a 10 ms timer.
 func of(service, thread string, n int64, stack ...receiver.Frame) receiver.Sample {
 	return receiver.Sample{
 		Type: "samples", Unit: "count", PeriodType: "cpu", PeriodUnit: "nanoseconds", Period: 10_000_000, Service: service,
@@ -182,8 +182,8 @@ type failing struct{}
 
 func (failing) Write([]byte) (int, error) { return 0, errWrite }
 
-// TestBundleIsOfTheseSources fails if web has changed since "make page"; "make test-page" bundles again
-// and compares.
+// TestBundleIsOfTheseSources fails if web has changed since "make page". "make test-page" bundles the script again and compares
+// the results.
 func TestBundleIsOfTheseSources(t *testing.T) {
 	files := []string{"package-lock.json", "build.mjs"}
 	sources, err := os.ReadDir("web/src")

@@ -1,5 +1,5 @@
-// Package gadgettest runs operators with a gadget that needs no kernel. It has a real gadget context of Inspektor Gadget and a
-// profiler's data source, whose rows a test emits.
+// Package gadgettest runs operators with a gadget that needs no kernel. It has a real gadget context of Inspektor Gadget, and a
+// profiler's data source. The test emits its rows.
 package gadgettest
 
 import (
@@ -27,13 +27,13 @@ const Image = "registry.example/profile_cpu:v1.2"
 type Gadget struct {
 	// Type is the data source's type. The default is TypeArray.
 	Type datasource.Type
-	// Annotations are added to the data source's annotations, which are those of a profiler.
+	// Annotations are added to the data source's annotations, which are a profiler's.
 	Annotations map[string]string
 	// Metadata is the gadget's gadget.yaml, if set.
 	Metadata string
 
-	// PreStart is called after the operator's own PreStart, Start when the gadget starts, and
-	// PostStop after all operators have stopped. Each may emit rows.
+	// PreStart is called after the operator's own PreStart, Start when the gadget starts, and PostStop after all operators have
+	// stopped. Each can emit rows.
 	PreStart, Start, PostStop func(g *Gadget)
 	// Logged is called with each logged line, in the goroutine that logged it.
 	Logged func(g *Gadget, line string)
@@ -143,7 +143,7 @@ func (g *Gadget) FillRow(d datasource.Data, r Row) {
 	}
 }
 
-// Emit sends one row. It panics if a subscriber returns an error, because no subscriber may.
+// Emit sends one row. It panics if a subscriber returns an error, because a subscriber must not return one.
 func (g *Gadget) Emit(leaf string, n uint64) {
 	if g.Type == datasource.TypeSingle {
 		p, err := g.Source.NewPacketSingle()

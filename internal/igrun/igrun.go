@@ -13,11 +13,11 @@ import (
 	"time"
 )
 
-// stopTimeout limits how long ig may take, after a stop, to deliver its last profiles and detach from the kernel.
+// stopTimeout limits how long ig can take, after a stop, to deliver its last profiles and detach from the kernel.
 const stopTimeout = 30 * time.Second
 
-// asInit is a script that mounts a command's own /proc entry as /proc/1, so that the command can
-// read it. It runs in its own mount namespace, so nobody else sees it.
+// asInit is a script that mounts a command's own /proc entry as /proc/1, because the command reads /proc/1. It runs in its own
+// mount namespace, so nobody else sees it.
 const asInit = `mount --bind /proc/$$ /proc/1 && exec "$@"`
 
 // Command returns a command that runs ig with args. When ctx ends, ig gets SIGINT. It is killed only if it does not stop after the

@@ -73,7 +73,7 @@ func importArchive(t *testing.T, archive string) {
 		if err == nil {
 			return
 		}
-		// Another process may have locked the images.
+		// Another process can have locked the images.
 		require.True(t, i < 20 && bytes.Contains(out, []byte("importing images: retry")), "importing %s: %v: %s", archive, err, out)
 		time.Sleep(500 * time.Millisecond)
 	}

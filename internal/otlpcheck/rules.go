@@ -20,7 +20,7 @@ const (
 
 // Rule is a requirement that a request must satisfy.
 type Rule struct {
-	// ID is short and stable, such as "sample-shape".
+	// ID is short and stable, for example "sample-shape".
 	ID string
 	// Text states the rule.
 	Text string
@@ -30,7 +30,7 @@ type Rule struct {
 
 // Violation is a place in a request that breaks a rule.
 type Violation struct {
-	// Path leads to the place, such as resource_profiles[0].scope_profiles[0].profiles[1].samples[3].
+	// Path is the path of the place, for example resource_profiles[0].scope_profiles[0].profiles[1].samples[3].
 	Path string
 	// Rule is the broken rule.
 	Rule Rule

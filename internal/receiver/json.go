@@ -35,7 +35,7 @@ func WriteJSONLine(w io.Writer, req *collectorpb.ExportProfilesServiceRequest) e
 	return nil
 }
 
-// ParseJSON reads a request from OTLP JSON, or from the variant of the Collector's file exporter. An ID may be in protobuf's
+// ParseJSON reads a request from OTLP JSON, or from the variant of the Collector's file exporter. An ID can be in protobuf's
 // base64 if it cannot be hexadecimal. Unknown fields are skipped.
 func ParseJSON(b []byte) (*collectorpb.ExportProfilesServiceRequest, error) {
 	b = ids.ReplaceAllFunc(b, func(field []byte) []byte {

@@ -7,9 +7,9 @@ import (
 	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/dictionary"
 )
 
-// Newest keeps only the newest profiles of a state, such as memory in use. Each profile describes the whole state, so their values
-// must not be added up. A profile of a state has no duration. Newest copies a request that loses profiles, including its whole
-// dictionary.
+// Newest keeps only the newest profiles of a state, for example of memory in use. Each profile describes the whole state, so
+// their values must not be added up. A profile of a state has no duration. Newest copies a request that loses profiles,
+// including its whole dictionary.
 func Newest(requests []*collectorpb.ExportProfilesServiceRequest) []*collectorpb.ExportProfilesServiceRequest {
 	type state struct{ name, unit string }
 	newest := map[state]uint64{}

@@ -61,7 +61,7 @@ type Stats struct {
 	Dropped int64
 }
 
-// Receiver is a running receiver. Its methods may be called concurrently.
+// Receiver is a running receiver. Its methods are safe for concurrent use.
 type Receiver struct {
 	opts       Options
 	grpcServer *grpc.Server

@@ -38,8 +38,8 @@ func text(s string) *commonpb.AnyValue {
 	return &commonpb.AnyValue{Value: &commonpb.AnyValue_StringValue{StringValue: s}}
 }
 
-// request returns a clean request: shop's main.work called vfs_read (3 samples), ran by itself
-// twice, and called a function without a symbol once, in the span of a trace.
+// request returns a valid request. In the span of a trace, shop's main.work called vfs_read (3 samples), ran by itself (2) and
+// called a function without a symbol (1).
 func request() *collectorpb.ExportProfilesServiceRequest {
 	return &collectorpb.ExportProfilesServiceRequest{
 		Dictionary: &profilespb.ProfilesDictionary{

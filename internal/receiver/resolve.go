@@ -99,8 +99,7 @@ func (s Sample) Total() int64 {
 	return sum
 }
 
-// Seconds returns the time that the sample stands for. It returns false if the sample does not
-// measure time.
+// Seconds returns the time that the sample represents. It returns false if the sample does not measure time.
 func (s Sample) Seconds() (float64, bool) {
 	switch {
 	case s.Unit == "nanoseconds":
@@ -112,7 +111,7 @@ func (s Sample) Seconds() (float64, bool) {
 }
 
 // Resolve returns the samples of a request. It accepts any request. An index out of range counts as empty. Resource and scope
-// attributes may refer to the string table, as in the output of the Collector's file exporter. Samples share parts, so callers
+// attributes can refer to the string table, as in the output of the Collector's file exporter. Samples share parts, so callers
 // must not change them.
 func Resolve(req *collectorpb.ExportProfilesServiceRequest) []Sample {
 	d := resolver{dictionary.Of(req), map[int32][]Frame{}, map[string]map[string]string{}}

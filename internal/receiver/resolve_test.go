@@ -125,7 +125,7 @@ func TestJSONLines(t *testing.T) {
 	reqs, err = ReadJSONLines(strings.NewReader(b.String() + b.String()[:50]))
 	require.ErrorContains(t, err, "line 2")
 	require.Len(t, reqs, 1)
-	// An ID of the wrong length is kept unchanged, so that it can be found.
+	// An ID of the wrong length stays unchanged, so the checker can find it.
 	bad := request()
 	bad.Dictionary.LinkTable[1].SpanId = []byte{1, 2, 3}
 	b.Reset()

@@ -54,7 +54,7 @@ func quantile(p, freedom float64) float64 {
 	return -distuv.StudentsT{Sigma: 1, Nu: freedom}.Quantile(p / 2)
 }
 
-// student converts the two-sided probability p of the normal distribution to that of Student's t-distribution.
+// student converts the two-sided probability p from the normal distribution to Student's t-distribution.
 func student(p, freedom float64) float64 {
 	if math.IsInf(freedom, 1) || p >= 1 {
 		return p
@@ -121,7 +121,8 @@ func holm(ascending []float64) []float64 {
 type spread struct{ factor, freedom float64 }
 
 // moderate returns the typical value of estimated factors, and the degrees of freedom of this value. Each factor has its own
-// degrees of freedom (Smyth's empirical Bayes, as in limma). A function with few runs then uses information from the others.
+// degrees of freedom (Smyth's empirical Bayes, as in limma). A function with few runs then uses information from other
+// functions.
 func moderate(factors []float64, freedom float64) spread {
 	if len(factors) < 3 {
 		return spread{1, 0}

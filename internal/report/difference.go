@@ -62,11 +62,11 @@ func Difference(before, after Side, opts Options) []Change {
 	return changes
 }
 
-// WriteDifference writes the n largest changes as a table for a terminal. It adds one line for the other functions, and the sums.
-// Points are the change of the function's share, as in Judge. A star marks a statistically significant difference.
+// WriteDifference writes the n largest changes as a table for a terminal. It adds one line for all other functions, and the
+// sums. Points are the change of the function's share, as in Judge. A star marks a statistically significant difference.
 func WriteDifference(w io.Writer, before, after Side, n int, opts Options) error {
 	changes := Difference(before, after, opts)
-	// Some inputs have rounded run lengths, so their amounts per second are rounded, too.
+	// Some inputs have rounded run lengths, so their amounts per second are also rounded.
 	const rounding = 1e-6
 	if !slices.ContainsFunc(changes, func(c Change) bool { return math.Abs(c.After-c.Before) > rounding*max(c.Before, c.After) }) {
 		sum := 0.0

@@ -41,7 +41,7 @@ func TestDifference(t *testing.T) {
 	require.ErrorIs(t, WriteDifference(failingWriter{}, before, after, 2, Options{}), errWrite)
 }
 
-// A side without own functions counts the same frames as the other side. The verdict is about the functions in the table.
+// A side without own functions must count the same frames as the other side. The verdict is about the functions in the table.
 func TestDifferenceOfOwn(t *testing.T) {
 	native := func(name, file string) receiver.Frame {
 		return receiver.Frame{Name: name, Type: "native", Mapping: file}

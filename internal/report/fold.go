@@ -32,12 +32,13 @@ func Interpreter(stack []receiver.Frame) []bool {
 	return own
 }
 
-// Interpreted reports whether a stack has a function that an interpreter executes, or that was compiled just in time.
+// Interpreted reports whether a stack contains a function that an interpreter executes or a JIT compiler has compiled.
 func Interpreted(stack []receiver.Frame) bool {
 	return slices.ContainsFunc(stack, func(f receiver.Frame) bool { return slices.Contains(interpreted, f.Type) && !stub(f) })
 }
 
-// Fold returns the samples without the frames of Interpreter. Samples that lose frames are copied; those that shared a stack share its copy.
+// Fold returns the samples without the frames of Interpreter. Samples that lose frames are copied. Samples that shared a stack
+// share its copy.
 func Fold(samples []receiver.Sample) []receiver.Sample {
 	samples = slices.Clone(samples)
 	known := map[receiver.Stack][]receiver.Frame{}

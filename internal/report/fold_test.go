@@ -79,7 +79,7 @@ func TestInterpreterFiles(t *testing.T) {
 	}
 }
 
-// Samples that share a stack share the folded stack, too.
+// Samples that share a stack must also share the folded stack.
 func TestFoldShares(t *testing.T) {
 	stack := []receiver.Frame{{Name: "_PyEval_EvalFrameDefault", Type: "native", Mapping: "/usr/bin/python3.11"}, {Name: "take", Type: "cpython"}}
 	folded := Fold([]receiver.Sample{{Stack: stack}, {Stack: stack}, {Stack: stack[1:]}, {}})

@@ -90,7 +90,8 @@ func (t tally) of(all tally) draw {
 	return draw{p, p * (1 - p) * all.weight * all.weight / variance}
 }
 
-// tallyOf counts each hit of a timer. Other events can occur together, such as the faults of one call, so each sample counts once.
+// tallyOf counts each hit of a timer. Other events can occur together, for example the faults of one call, so each sample
+// counts once.
 func tallyOf(s receiver.Sample) tally {
 	t := receiver.TypeOf(s)
 	weight, timed := s.Seconds()
@@ -177,9 +178,9 @@ func sum(runs []run) run {
 	return all
 }
 
-// Judge compares the runs of two sides, whose samples have one type. It compares each function's own share, and the shares of
-// several groups. With totals, it also compares each function's share with callees. Several runs of a side show the program's
-// normal variation.
+// Judge compares the runs of two sides. All samples must have the same type. It compares each function's own share, and the
+// shares of several groups. With totals, it also compares each function's share with callees. Several runs of a side show the
+// program's normal variation.
 func Judge(before, after [][]receiver.Sample, totals bool, opts Options) Verdict {
 	opts = opts.grouped().over(slices.Concat(before, after)...)
 	v := Verdict{Runs: [2]int{len(before), len(after)}, typical: spread{1, math.Inf(1)}}

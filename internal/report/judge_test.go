@@ -13,7 +13,7 @@ import (
 	"github.com/ig-otel-profiles/ig-otel-profiles/internal/receiver"
 )
 
-// program draws samples of a program with 50 functions. The first has a tenth of the time.
+// program draws samples of a program with 50 functions. The first function has a tenth of the time.
 type program struct {
 	rng *rand.Rand
 	// grown is the increase of the first function's share. The others shrink in proportion.
@@ -75,8 +75,8 @@ func grown(v Verdict) (names []string) {
 	return names
 }
 
-// TestWhatCanBeFound finds the stated change in 9 of 10 comparisons. At most 1 of 100 comparisons of an unchanged program names a
-// function. The page has the same figures.
+// TestWhatCanBeFound finds the stated change in 9 of 10 comparisons. At most 1 of 100 comparisons of an unchanged program names
+// a function. The page contains the same figures.
 func TestWhatCanBeFound(t *testing.T) {
 	even := func(int) float64 { return 0.05 }
 	uneven := func(i int) float64 { return []float64{0.02, 0.05, 0.02, 0.1}[i%4] }
@@ -125,7 +125,7 @@ func TestWhatCanBeFound(t *testing.T) {
 	}
 }
 
-// TestEnough: if a function has nearly all samples, the number of the other samples decides.
+// TestEnough requires that, if a function has nearly all samples, the number of other samples decides.
 func TestEnough(t *testing.T) {
 	for share, tested := range map[float64]bool{0.04: false, 0.06: true, 0.94: true, 0.96: false} {
 		side := draw{share, 100}

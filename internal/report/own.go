@@ -70,7 +70,7 @@ func foreign(f receiver.Frame) bool {
 	case "go":
 		return standardGo(f.Name)
 	}
-	// Programs are among the system's files, too, such as /usr/lib/postgresql/15/bin/postgres.
+	// The system's files also include programs, for example /usr/lib/postgresql/15/bin/postgres.
 	if systemFile(f.Mapping) && strings.Contains(path.Base(f.Mapping), ".so") || strings.HasPrefix(f.Mapping, "[vd") || sharedLibrary(f.Mapping) {
 		return true
 	}
@@ -99,7 +99,7 @@ func standardNative(name string) bool {
 	}
 	name, arguments := qualified(name)
 	name = strings.TrimPrefix(name, "<")
-	// Rust's names have no arguments. C++ programs have namespaces called core, too.
+	// Rust's names have no arguments. C++ programs can also have namespaces called core.
 	return hasPrefix(name, "std::", "__gnu_cxx::") || !arguments && hasPrefix(name, "alloc::", "core::", "hashbrown::")
 }
 
@@ -149,8 +149,8 @@ func systemFile(file string) bool {
 	return hasPrefix(file, "/usr/lib", "/lib/", "/lib64/", "/usr/share/") || strings.Contains(file, "/lib/python") && !strings.Contains(file, "-packages/")
 }
 
-// nodeFile reports whether a script is one of Node.js's own. These have names such as node:buffer, buffer and internal/timers. A
-// program's scripts have paths or URLs as names.
+// nodeFile reports whether a script is one of Node.js's own. Their names are for example node:buffer, buffer and
+// internal/timers. A program's scripts have paths or URLs as names.
 func nodeFile(file string) bool {
 	return strings.HasPrefix(file, "node:") || file != "" && path.Ext(file) == "" && !strings.HasPrefix(file, "/") && !strings.ContainsAny(file, ":[<")
 }

@@ -75,7 +75,7 @@ func TestTopCountsRecursionOnceAndLostStacks(t *testing.T) {
 	}, rows)
 }
 
-// A program has the name of its executable in all threads. The resource has that name, and settings can move it to the sample.
+// A program must have its executable's name in all threads. The resource has that name, and settings can move it to the sample.
 func TestProgram(t *testing.T) {
 	s := of(timer, "system", 1)
 	require.Equal(t, "system", Program(s))
@@ -120,7 +120,7 @@ func TestWriteTop(t *testing.T) {
 	require.ErrorIs(t, WriteTop(failingWriter{}, timer, "SERVICE", nil, Options{}), errWrite)
 }
 
-// Each function has its file and line if there is room.
+// If there is room, each function must have its file and line.
 func TestWriteTopWithPlaces(t *testing.T) {
 	work := receiver.Frame{Name: "main.work", File: "/src/shop/main.go", Line: 7}
 	other := work
@@ -139,7 +139,7 @@ func TestWriteTopWithPlaces(t *testing.T) {
 	require.NotContains(t, b.String(), "main.go")
 }
 
-// A share of few samples is shown with its error; a share of many samples is not.
+// A share of few samples must be shown with its error. A share of many samples must not.
 func TestChance(t *testing.T) {
 	rows := Top([]receiver.Sample{of(timer, "s", 30, receiver.Frame{Name: "a"}), of(timer, "s", 30, receiver.Frame{Name: "b"})}, 0, Options{})
 	require.InDelta(t, 0.125, rows[0].Error, 0.005, "half of 60 samples")

@@ -19,7 +19,7 @@ const (
 	svgRow       = 17
 	svgHead      = 26
 	svgCharacter = 6.2
-	// svgSmallest is the narrowest box that is drawn. It keeps a document's picture small.
+	// svgSmallest is the smallest width of a drawn box. It keeps a document's picture small.
 	svgSmallest = 2
 	svgMaxDepth = 64
 )
@@ -48,7 +48,7 @@ func (n *flameNode) below(name, kind string, value int64) *flameNode {
 	return child
 }
 
-// flame builds the drawn part of the tree of samples, and returns the unit of its values.
+// flame builds the part of the sample tree that is drawn, and returns the unit of its values.
 func flame(samples []receiver.Sample) (root *flameNode, unit string) {
 	root = &flameNode{flameKey: flameKey{name: "all"}, children: map[flameKey]*flameNode{}}
 	for _, s := range samples {
@@ -140,7 +140,7 @@ func amount(value int64, unit string, all int64) string {
 	return fmt.Sprintf("%d %s, %.1f %%", value, unit, share)
 }
 
-// escape makes text safe within XML; characters that XML cannot hold are replaced.
+// escape makes text safe within XML. It replaces characters that are invalid in XML.
 func escape(s string) string {
 	var b strings.Builder
 	// A strings.Builder takes everything.

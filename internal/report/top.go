@@ -21,15 +21,15 @@ import (
 // noStack is the function of samples without a stack.
 const noStack = "[no stack]"
 
-// NotOwn stands for stacks that contain none of the program's own functions, with Options.Own. These are stacks of idle runtime
+// With Options.Own, NotOwn represents stacks that contain none of the program's own functions. These are stacks of idle runtime
 // threads, and stacks whose callers are missing.
 const NotOwn = "[no function of its own]"
 
 // Row is a line of Top: one function of one group of samples.
 type Row struct {
 	Group, Function string
-	// Self is the function's own value, or with Options.Own the value of calls from it; Total includes its callees. Both are in
-	// the samples' unit.
+	// Self is the function's own value. With Options.Own, it is the value of calls from the function. Total includes its
+	// callees. Both are in the samples' unit.
 	Self, Total int64
 	// SelfShare and TotalShare are fractions of all samples, 0 to 1.
 	SelfShare, TotalShare float64
@@ -40,9 +40,9 @@ type Row struct {
 	// File and Line are the place with most of Self, or of Total if Self is 0. They are empty and 0 if no place is known.
 	File string
 	Line int64
-	// Nameless reports that Function stands for the unnamed functions of a file.
+	// Nameless reports that Function represents a file's unnamed functions.
 	Nameless bool
-	// Ends are the most frequent innermost functions of the stacks of NotOwn, as Own finds them.
+	// Ends lists the most frequent innermost functions of the stacks in NotOwn, as Own finds them.
 	Ends []string
 }
 
@@ -113,7 +113,7 @@ func label(f receiver.Frame) string {
 	return f.Label()
 }
 
-// nameless reports whether a label stands for a frame's file.
+// nameless reports whether a label represents a frame's file.
 func nameless(f receiver.Frame) bool { return f.Name == "" && f.Address != 0 && f.Mapping != "" }
 
 // stackKey identifies a stack of a group.
@@ -194,7 +194,7 @@ func Top(samples []receiver.Sample, n int, opts Options) []Row {
 	}
 	most := map[*Row]int64{}
 	for p, n := range places {
-		// If several lines have the most, the choice is always the same.
+		// If several lines have the highest value, the choice is always the same.
 		if sourceFile(p.file) && p.self == (p.row.Self > 0) && (n > most[p.row] || n == most[p.row] && cmp.Or(cmp.Compare(p.file, p.row.File), cmp.Compare(p.line, p.row.Line)) < 0) {
 			most[p.row], p.row.File, p.row.Line = n, p.file, p.line
 		}
@@ -243,7 +243,7 @@ const visible = 0.0005
 // isSampled reports whether a type counts hits of a timer.
 func isSampled(t receiver.Type) bool { return t.Unit == "count" && t.PeriodUnit == "nanoseconds" }
 
-// sourceFile reports whether a name is a file name, and not a runtime's placeholder such as <frozen>.
+// sourceFile reports whether a name is a file name, and not a runtime's placeholder like <frozen>.
 func sourceFile(name string) bool { return name != "" && !strings.HasPrefix(name, "<") }
 
 // Unit returns the heading for amounts of a type: SECONDS for time, else the counted thing, as in FAULTS.
@@ -274,8 +274,8 @@ const (
 	maxPlace    = 32
 )
 
-// WriteTop writes rows of a type as a table for a terminal. Group is the heading of the rows' groups; if
-// it is empty they are not shown. The options are those of Top. Names that could move the cursor are quoted, long ones are cut.
+// WriteTop writes rows of a type as a table for a terminal. Group is the heading of the rows' groups. If it is empty, the
+// groups are not shown. The options are the same as for Top. Names that could move the cursor are quoted, long ones are cut.
 func WriteTop(w io.Writer, t receiver.Type, group string, rows []Row, opts Options) error {
 	var text strings.Builder
 	table := tabwriter.NewWriter(&text, 0, 0, 2, ' ', tabwriter.AlignRight)

@@ -53,7 +53,7 @@ type Found struct {
 	TooLarge bool
 }
 
-// Check returns an error for impossible results, because hostile files may control the process that reads them.
+// Check returns an error for impossible results, because hostile files can take over the process that reads them.
 func (f *Found) Check() error {
 	right := len(f.Functions) <= MaxFunctions && len(f.Exits) <= MaxFunctions && len(f.Quick) <= MaxFunctions
 	for _, fn := range f.Functions {

@@ -20,7 +20,7 @@ type Info struct {
 	Go string
 	// HTLHash is process.executable.build_id.htlhash in lower-case hexadecimal, 32 digits.
 	HTLHash string
-	// Code has the code segments.
+	// Code holds the code segments.
 	Code []Segment
 }
 

@@ -59,7 +59,7 @@ func (c *compiler) unknownAnnotations() {
 	}
 }
 
-// maxNameBytes bounds the names and keys that an image can set.
+// maxNameBytes limits the names and keys that an image can set.
 const maxNameBytes = 128
 
 // protectedPrefixes are prefixes of the keys that an image must not set. These keys identify a workload or the producer of the

@@ -80,7 +80,7 @@ func (c *compiler) identity() {
 	}
 }
 
-// identityOf returns a field's index in identities, or -1. A member of the gadget's own event struct may have the same name.
+// identityOf returns a field's index in identities, or -1. A member of the gadget's own event struct can have the same name.
 func (c *compiler) identityOf(acc datasource.FieldAccessor) int {
 	if !c.ours || acc.Type() != api.Kind_String || datasource.FieldFlagStaticMember.In(acc.Flags()) {
 		return -1

@@ -181,7 +181,7 @@ func (c *compiler) values() error {
 	return nil
 }
 
-// nanoseconds lists the units that a floating-point value may have, each with its length in nanoseconds.
+// nanoseconds maps the valid units of a floating-point value to their lengths in nanoseconds.
 var nanoseconds = map[string]float64{
 	"seconds": 1e9, "milliseconds": 1e6, "microseconds": 1e3, "nanoseconds": 1,
 }

@@ -133,8 +133,8 @@ func TestContext(t *testing.T) {
 	}
 }
 
-// TestContextGroups checks that services outside containers are bounded by their final names. The other services become the
-// host, without any context.
+// TestContextGroups checks that the number of services outside containers is limited, counted by final name. The other services
+// become the host, without any context.
 func TestContextGroups(t *testing.T) {
 	root := t.TempDir()
 	for pid, exe := range map[uint32]string{1: "/usr/bin/python3", 2: "/usr/bin/ruby", 3: "/usr/bin/perl"} {

@@ -16,7 +16,7 @@ import (
 	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/profile"
 )
 
-// maxValueBytes bounds the text or bytes of an attribute. Pyroscope refuses label values over 2,048 bytes.
+// maxValueBytes limits the text or bytes of an attribute. Pyroscope refuses label values over 2,048 bytes.
 const maxValueBytes = 2048
 
 // reader reads one field of a row. The zero value reads nothing.

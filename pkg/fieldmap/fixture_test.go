@@ -35,7 +35,7 @@ func (m *member) FieldType() api.Kind { return m.kind }
 func (m *member) FieldTags() []string { return m.tags }
 func (m *member) FieldParent() int    { return m.parent }
 
-// layout places members one after the other. A struct spans its members, which follow it.
+// layout places members one after another. A struct spans its members, which follow it.
 func layout(members []*member) (uint32, []datasource.StaticField) {
 	var end uint32
 	fields := make([]datasource.StaticField, len(members))

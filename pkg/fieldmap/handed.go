@@ -22,12 +22,12 @@ const WholeStack = "whole"
 const StacksVar = "profiles.stacks"
 
 // TablesVar is the gadget's variable that holds the process's *symbols.Shared. Operators that name functions themselves use it,
-// so that the common settings and bounds apply. It is set before the gadget starts.
+// so the common settings and limits apply. It is set before the gadget starts.
 const TablesVar = "profiles.tables"
 
 // Stacks returns the frames of stacks by ID.
 type Stacks interface {
-	// Frames appends the frames of a stack, leaf first, and returns the outcome. pending reports that more may become known
+	// Frames appends the frames of a stack, leaf first, and returns the outcome. pending reports that more can become known
 	// later. Frames is called while a row with the ID is being delivered, in the same goroutine.
 	Frames(dst []profile.Frame, id uint64) (frames []profile.Frame, outcome stack.Outcome, pending bool)
 }

@@ -94,8 +94,8 @@ func (p *Plan) hostService(d datasource.Data) hostproc.Service {
 	})
 }
 
-// context returns the context that a row's process publishes. It returns nil if there is none or contexts are not used. host
-// reports that the row comes from outside containers. context does not allocate for a known process.
+// context returns the context that a row's process publishes. It returns nil if there is no context or contexts are not used.
+// host reports that the row comes from outside containers. context does not allocate for a known process.
 func (p *Plan) context(d datasource.Data, host bool) *proccontext.Context {
 	h := &p.hosts
 	if h.contexts == nil || host && h.services == nil || !host && !h.contained {

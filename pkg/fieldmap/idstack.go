@@ -44,8 +44,8 @@ func Present(ds datasource.DataSource) {
 	}
 }
 
-// unnamed counts kernel stacks whose functions could not be named. It is safe for concurrent use: Stats may be called while
-// rows are read.
+// unnamed counts kernel stacks with functions that could not be named. It is safe for concurrent use. For example, callers can
+// call Stats while rows are read.
 type unnamed struct {
 	mu     sync.Mutex
 	n      uint64
@@ -151,7 +151,7 @@ func (c *compiler) checkMap(acc datasource.FieldAccessor, name string) error {
 	return nil
 }
 
-// appendByID appends the frames of a stack by ID. pending reports that the stack was not found but may be in the map later.
+// appendByID appends the frames of a stack by ID. pending reports that the stack was not found but can be in the map later.
 func (f *stackField) appendByID(dst []profile.Frame, d datasource.Data) (out []profile.Frame, o stack.Outcome, pending bool) {
 	id, ok := f.stackID(d)
 	if !ok {

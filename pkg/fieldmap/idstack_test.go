@@ -213,7 +213,7 @@ func TestIDStacks(t *testing.T) {
 	}
 }
 
-// TestPendingStack checks a stack whose names are only known when the window ends.
+// TestPendingStack checks a stack whose names become known only at the end of the interval.
 func TestPendingStack(t *testing.T) {
 	f := &functions{pending: true}
 	s := idGadget(t, idMetadata)

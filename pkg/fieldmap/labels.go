@@ -9,7 +9,7 @@ import (
 )
 
 // labelled returns a function that maps a key in the settings to its attribute. With attribute_keys: label, attributes are
-// exported under other names (see labelKey), and settings may use either name.
+// exported under other names (see labelKey), and settings can use either name.
 func (c *compiler) labelled() func(key string) string {
 	if !c.o.Exporter.LabelKeys {
 		return func(key string) string { return key }

@@ -21,7 +21,7 @@ import (
 // ErrNoStack is the error for a data source without a stack. It is a user's error only if the user named this data source.
 var ErrNoStack = errors.New("no field with a stack")
 
-// Options are all inputs of Compile besides the data source.
+// Options holds all inputs of Compile except the data source.
 type Options struct {
 	Gadget   GadgetInfo
 	Exporter config.Exporter
@@ -29,11 +29,11 @@ type Options struct {
 	Name string
 	Host Host
 	// KernelMap returns the kernel stack map of the running gadget, or nil while there is none. UserMap and BuildIDMap do the
-	// same for user stacks, for rows without text. Only SampleOf calls them. They may be nil.
+	// same for user stacks, for rows without text. Only SampleOf calls them. They can be nil.
 	KernelMap, UserMap, BuildIDMap func() *ebpf.Map
 	// MapSpec returns the gadget's definition of the named map, or nil. If MapSpec is nil, the gadget has no maps.
 	MapSpec func(name string) *ebpf.MapSpec
-	// Stacks provides the frames of stacks whose IDs are in rows (see StackTag). It may be nil.
+	// Stacks provides the frames of stacks whose IDs are in rows (see StackTag). It can be nil.
 	Stacks Stacks
 	// KernelSymbols holds the running kernel's symbols. If it is nil, they are read once per process.
 	KernelSymbols *stack.KernelSymbols
@@ -46,7 +46,7 @@ type Options struct {
 	Hosts *hostproc.Resolver
 	// Contexts provides process contexts. If it is nil, none are used.
 	Contexts Contexts
-	// Logger receives warnings about ignored annotations. It may be nil.
+	// Logger receives warnings about ignored annotations. It can be nil.
 	Logger logger.Logger
 }
 
@@ -54,7 +54,7 @@ type Options struct {
 type GadgetInfo struct {
 	// ImageName is the image as the user wrote it, with its tag or digest.
 	ImageName string
-	// Config is the gadget's metadata after parameters have changed it. It may be nil.
+	// Config is the gadget's metadata after parameters have changed it. It can be nil.
 	Config *viper.Viper
 }
 
@@ -67,9 +67,8 @@ type Host struct {
 	NodeName string // the name of the Kubernetes node, empty outside Kubernetes
 }
 
-// DetectHost describes this machine. The name is that of the Kubernetes node (NODE_NAME), or else the host's own. In a
-// container, DetectHost reads the host's files below HOST_ROOT. It never uses the container's host name, which is the pod's
-// name.
+// DetectHost describes this machine. It is the Kubernetes node's name (NODE_NAME), or else the host's own name. In a container,
+// DetectHost reads the host's files below HOST_ROOT. It never uses the container's host name, which is the pod's name.
 func DetectHost() Host {
 	h := Host{
 		Arch:     archName(runtime.GOARCH),
@@ -122,7 +121,7 @@ func machineID(hostRoot string, inPod bool) string {
 	return ""
 }
 
-// archName maps Go's architecture names to those of the semantic conventions:
+// archName maps Go's architecture names to the names in the semantic conventions:
 // https://opentelemetry.io/docs/specs/semconv/registry/attributes/host/#host-arch.
 func archName(goarch string) string {
 	switch goarch {

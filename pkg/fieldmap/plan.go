@@ -84,7 +84,7 @@ type Stats struct {
 	ShortRows uint64
 	// CutResourceAttributes counts resource attributes over the limit.
 	CutResourceAttributes uint64
-	// Unnamed counts kernel stacks without text whose functions could not be named. UnnamedReason is the last reason.
+	// Unnamed counts kernel stacks without text, and with functions that could not be named. UnnamedReason is the last reason.
 	Unnamed       uint64
 	UnnamedReason error
 	// Absences counts distinct samples without frames by reason, separately for kernel and user stacks.
@@ -257,7 +257,7 @@ func (p *Plan) Timestamp(d datasource.Data) uint64 {
 	return t
 }
 
-// KernelChanges returns how often code in kernel stacks has been removed. After that, names of known stacks may change. It is
+// KernelChanges returns how often code in kernel stacks has been removed. After that, names of known stacks can change. It is
 // safe for concurrent use.
 func (p *Plan) KernelChanges() int {
 	if p.kernelSymbols == nil {
@@ -298,7 +298,7 @@ func (s *Stack) Forget() { s.by = nil }
 
 // SampleOf returns everything in the row except its values and resource, and the outcome of its stack. The Plans of a data
 // source share st: the first of them reads the stack and names its functions. Nothing in the Sample aliases the row. Its frames
-// are valid until st is read again, and its attributes until the next call. SampleOf may read stack maps: call it once per
+// are valid until st is read again, and its attributes until the next call. SampleOf can read stack maps. Call it once per
 // unknown key, in the goroutine that delivers rows.
 func (p *Plan) SampleOf(d datasource.Data, st *Stack) (profile.Sample, stack.Outcome) {
 	if st.by != p.stackReader {

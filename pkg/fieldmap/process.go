@@ -14,8 +14,8 @@ const (
 	processPID  = "proc.pid"
 )
 
-// topLevel are the fields of rows without such a struct, as in IG's trace_tcpdrop, with the members that they stand for. IG's
-// gadgets use these names for a row's process. Fields of the same types with other names, such as tpid, describe another
+// topLevel maps the fields of rows without such a struct to the members that they represent, as in IG's trace_tcpdrop. IG's
+// gadgets use these names for a row's process. Fields of the same types with other names, for example tpid, describe another
 // process.
 var topLevel = map[string]struct{ typeName, member string }{
 	"comm": {ebpftypes.CommTypeName, processComm},
@@ -35,7 +35,7 @@ func (c *compiler) findNested() {
 	}
 }
 
-// meaning returns the name of the process member that a field stands for, or else the field's own name.
+// meaning returns the name of the process member that a field represents, or else the field's own name.
 func (c *compiler) meaning(acc datasource.FieldAccessor) string {
 	name := acc.FullName()
 	field, ok := topLevel[name]
@@ -56,7 +56,7 @@ func (c *compiler) meaning(acc datasource.FieldAccessor) string {
 	return field.member
 }
 
-// processField returns the field that is, or stands for, a member of the process; nil if there is none.
+// processField returns the field that is, or represents, a member of the process. It returns nil if there is none.
 func (c *compiler) processField(member string) datasource.FieldAccessor {
 	for _, acc := range c.fields {
 		if c.meaning(acc) == member {

@@ -15,7 +15,7 @@ type recordedIDs struct {
 	code map[string][]buildid.Segment
 }
 
-// maxRecorded bounds the number of files.
+// maxRecorded limits the number of files.
 const maxRecorded = 4096
 
 // saw adds a file.

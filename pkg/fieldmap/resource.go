@@ -53,8 +53,8 @@ var resourceKeys = []string{
 	keyExecutable, keyExecutablePath, keyEnvironment,
 }
 
-// ownerKeys maps the kinds of pod owners to their attributes. Other owners, such as the node of a static pod, have no
-// attribute and name no service.
+// ownerKeys maps the kinds of pod owners to their attributes. Other owners, for example a static pod's node, have no attribute
+// and name no service.
 var ownerKeys = map[string]string{
 	"deployment":  "k8s.deployment.name",
 	"replicaset":  "k8s.replicaset.name",

@@ -54,7 +54,7 @@ func (s stackFields) root(frames []profile.Frame, ends []int, fates []stack.Outc
 	return frames, fate
 }
 
-// entries are the first functions of programs and threads with glibc and musl. goEntries, without "runtime.", are the first
+// entries lists the first functions of programs and threads with glibc and musl. goEntries lists, without "runtime.", the first
 // functions of goroutines, Go's threads and code on Go's system stacks.
 var entries = []string{
 	"_start", "_start_c", "__libc_start_main", "__libc_start_call_main", "_dl_start_user", "_dl_start",

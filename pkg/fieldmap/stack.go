@@ -162,8 +162,8 @@ func (c *compiler) firstStack(tag string, nameOf func(datasource.FieldAccessor) 
 	return found
 }
 
-// stackField returns the stack that a field belongs to. A stack can have several fields, such as the raw field and its text.
-// The annotation can name any of them.
+// stackField returns the stack that a field belongs to. A stack can have several fields, for example the raw field and its
+// text. The annotation can name any of them.
 func (c *compiler) stackField(acc datasource.FieldAccessor) (stackField, error) {
 	if raw := structOf(acc, userStackTag); raw != nil {
 		return c.userStack(raw)
@@ -226,8 +226,8 @@ func (c *compiler) kernel() *stack.Kernel {
 		Map:          c.o.KernelMap,
 		RawAddresses: c.plan.rawKernel,
 		Symbols:      symbols,
-		// In an event's stack, the innermost functions are those that call the gadget's own program. They are dropped. In a
-		// sampler's stack, frames of tracing are time that the workload spends.
+		// In an event's stack, the innermost functions call the gadget's own program. They are dropped. In a sampler's stack,
+		// frames of tracing are time that the workload spends.
 		KeepTracing: IsSampler(c.o.Gadget.Config),
 	})
 }
@@ -329,7 +329,7 @@ func (s stackFields) handedOver(st *Stack, d datasource.Data) bool {
 	return false
 }
 
-// append appends the frames of one field. pending reports that more may be known about them later.
+// append appends the frames of one field. pending reports that more can become known about them later.
 func (f *stackField) append(dst []profile.Frame, d datasource.Data) (out []profile.Frame, o stack.Outcome, pending bool) {
 	if f.byID {
 		return f.appendByID(dst, d)

@@ -161,13 +161,13 @@ func SetSymbol(f *profile.Frame, s *symtab.Symbol) {
 // generated is the name of unnamed code outside files.
 const generated = "[generated code]"
 
-// isFileName reports whether a name looks like the result of profile.FileName, which stands for an unnamed function.
+// isFileName reports whether a name looks like the result of profile.FileName, which represents an unnamed function.
 func isFileName(name string) bool {
 	return len(name) > 2 && name[0] == '[' && name[len(name)-1] == ']' && !strings.ContainsAny(name[1:len(name)-1], "[]")
 }
 
-// TextName returns the name of a frame in the text of a stack: the function's, or else the file's, or "". With functionOnly it
-// never returns the file's, because another source may know the function.
+// TextName returns the name of a frame in the text of a stack: the function's, or else the file's, or "". With functionOnly, it
+// never returns the file's name, because another source can know the function.
 func TextName(f *names.Frame, functionOnly bool) string {
 	switch {
 	case len(f.Symbol.Callers) > 0: // the text has one name per address: the function that is not inlined
@@ -230,7 +230,7 @@ func (p *Plan) users(s *profile.Sample, st *Stack) (ends []int, fates []stack.Ou
 	return p.ends, p.fates
 }
 
-// laterFrames are user frames whose names are not all known yet. It implements profile.Later.
+// laterFrames holds user frames with names that are still unknown. It implements profile.Later.
 type laterFrames struct {
 	settings *frameSettings
 	process  procmap.Process

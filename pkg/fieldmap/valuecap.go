@@ -8,7 +8,7 @@ import (
 	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/profile"
 )
 
-// ValueCap bounds the number of distinct values per attribute in a window. So one field cannot flood a backend that creates a
+// ValueCap limits the number of distinct values per attribute in a window. So one field cannot flood a backend that creates a
 // series for every value. It belongs to one aggregator. Every Sample and Resource must pass it before the aggregator keeps it.
 // Reset it when a new window begins. Rows with a known key skip it, so it costs them nothing.
 //

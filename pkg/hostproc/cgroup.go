@@ -15,19 +15,19 @@ import (
 	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/printable"
 )
 
-// These limit the remembered control groups and one walk through them.
+// These constants limit the number of remembered cgroups, and one walk through them.
 const (
 	maxGroups  = 16384
 	maxEntries = 1 << 20 // files and folders
 )
 
-// handleKernfs is the kernel's FILEID_KERNFS. Such a handle is the ID of a control group, which is also the inode of its folder.
+// handleKernfs is the kernel's FILEID_KERNFS. Such a handle is a cgroup's ID, which is also the inode of its folder.
 const handleKernfs = 0xfe
 
 // rootGroup is the ID of the root group. It identifies no unit, because with cgroup version 1 it holds all processes.
 const rootGroup = 1
 
-// groups finds the systemd unit of a control group by its ID in the unified hierarchy. The kernel never reuses an ID, so results
+// groups finds a cgroup's systemd unit by the cgroup's ID in the unified hierarchy. The kernel never reuses an ID, so results
 // stay valid. It is safe for concurrent use.
 type groups struct {
 	mount string // of the unified hierarchy; empty if there is none
@@ -44,7 +44,7 @@ type group struct {
 	epoch uint32 // the time of the search
 }
 
-// newGroups returns the groups below mount, the mount point of the unified hierarchy, which may be empty.
+// newGroups returns the groups below mount, the mount point of the unified hierarchy. mount can be empty.
 func newGroups(mount string) *groups {
 	g := &groups{mount: mount, known: map[uint64]group{}}
 	if mount == "" {
@@ -73,9 +73,9 @@ func unified(root string) string {
 	return ""
 }
 
-// unit returns the systemd unit of a group, or "" if it has none. found is false if the ID is 0 or the root's, or if the group is
-// gone or outside the mount. If groups can only be found by a walk, it is false until the next walk. The first call with an ID
-// takes some ten microseconds.
+// unit returns a cgroup's systemd unit, or "" if it has none. found is false if the ID is 0 or the root's, or if the cgroup no
+// longer exists or is outside the mount. If groups can only be found by a walk, it is false until the next walk. The first call
+// with an ID takes some ten microseconds.
 func (g *groups) unit(id uint64, epoch uint32) (unit string, found bool) {
 	if id == 0 || id == rootGroup || g.mount == "" {
 		return "", false

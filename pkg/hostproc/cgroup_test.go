@@ -12,7 +12,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// makeGroup makes the folder of a control group, and returns its ID.
+// makeGroup creates a cgroup's folder, and returns the cgroup's ID.
 func makeGroup(t *testing.T, mount, path string) uint64 {
 	t.Helper()
 	require.NoError(t, os.MkdirAll(filepath.Join(mount, path), 0o755))
@@ -21,8 +21,8 @@ func makeGroup(t *testing.T, mount, path string) uint64 {
 	return st.Ino
 }
 
-// TestGroups shows that ended processes have the unit of their control group. The folders here are no control groups, so the
-// Resolver walks them.
+// TestGroups requires that exited processes have their cgroup's unit. The folders here are not cgroups, so the Resolver walks
+// them.
 func TestGroups(t *testing.T) {
 	root := t.TempDir()
 	mount := filepath.Join(root, "sys/fs/cgroup")
@@ -49,7 +49,7 @@ func TestGroups(t *testing.T) {
 	require.Zero(t, r.Lookup(Process{PID: 93}))
 	require.Zero(t, r.Lookup(Process{PID: 0, Cgroup: nginx}))
 
-	// A process that has ended keeps its service.
+	// A process that has exited must keep its service.
 	require.NoError(t, os.RemoveAll(filepath.Join(root, "proc", "10")))
 	for range keep {
 		r.Age()
@@ -98,7 +98,7 @@ func TestGroupsAreBounded(t *testing.T) {
 	require.LessOrEqual(t, readGroups(mount, 10, func(string, uint64) { n++ }), 10+256)
 }
 
-// TestRealGroup finds real control groups, by ID and by a walk.
+// TestRealGroup finds real cgroups, by ID and by a walk.
 func TestRealGroup(t *testing.T) {
 	if os.Geteuid() != 0 {
 		t.Skip("control groups are for root alone")

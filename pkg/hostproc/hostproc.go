@@ -1,6 +1,6 @@
 // Package hostproc finds the service of a process outside containers: its systemd unit, or else its executable. The unit comes
-// from the ID of the control group, which is resolved once per group, or else from /proc/PID/cgroup. The executable comes from
-// the link /proc/PID/exe. Both are read once per process. The package reads neither the memory nor the files of processes.
+// from the cgroup's ID, which is resolved once per cgroup, or else from /proc/PID/cgroup. The executable comes from the link
+// /proc/PID/exe. Both are read once per process. The package reads neither the memory nor the files of processes.
 package hostproc
 
 import (
@@ -21,13 +21,13 @@ type Service struct {
 	// with the user's ID: user@1000/nginx. An executable whose path is not trusted has a suffix: "nginx (user namespace)".
 	Name string
 	// Executable and Path are the name and the path of the process's executable. They are empty beyond a unit's limit of
-	// executables, and for ended processes. They are also empty if the path is not trusted: in a user namespace, or below a root
-	// other than the host's.
+	// executables, and for exited processes. They are also empty if the path is not trusted: in a user namespace, or below a
+	// root other than the host's.
 	Executable, Path string
 }
 
-// Process identifies a process. The kernel reuses PIDs, so Inode, the inode of the executable, tells processes apart; 0 means
-// unknown. Cgroup is the ID of the control group in the unified hierarchy, or 0 if unknown.
+// Process identifies a process. The kernel reuses PIDs, so the executable's inode distinguishes processes; 0 means unknown.
+// Cgroup is the cgroup's ID in the unified hierarchy, or 0 if unknown.
 type Process struct {
 	PID    uint32
 	Inode  uint64
@@ -62,15 +62,15 @@ type entry struct {
 	epoch   uint32 // when it was read
 }
 
-// keep is the number of calls of Age after which an entry is read again, because another process may have its PID.
+// keep is the number of calls of Age after which an entry is read again, because another process can have its PID.
 const keep = 6
 
-// Age tells the Resolver that some seconds have passed. If control groups cannot be opened by ID, it lists them after a request
-// for an unknown one. That takes some ten milliseconds per thousand groups.
+// Age tells the Resolver that some seconds have passed. If cgroups cannot be opened by ID, it lists them after a request for an
+// unknown cgroup. That takes some ten milliseconds per thousand groups.
 func (r *Resolver) Age() { r.groups.age(r.epoch.Add(1)) }
 
-// New returns a Resolver for the processes in root/proc and the control groups in root/sys/fs/cgroup. If root has no control
-// groups, it uses /sys/fs/cgroup, where a daemon's container has the node's groups. Outside containers, root is empty or "/".
+// New returns a Resolver for the processes in root/proc and the cgroups in root/sys/fs/cgroup. If root has no cgroups, it uses
+// /sys/fs/cgroup, where a daemon's container has the node's cgroups. Outside containers, root is empty or "/".
 func New(root string) *Resolver {
 	mount := unified(root)
 	if mount == "" {
@@ -83,8 +83,8 @@ func New(root string) *Resolver {
 	}
 }
 
-// Lookup returns the service of a process. The first call for a process takes some ten microseconds; later calls do not allocate.
-// If the process has ended, Lookup knows only its unit, from the ID of its control group.
+// Lookup returns the service of a process. The first call for a process takes some ten microseconds. Later calls do not
+// allocate. If the process has exited, Lookup knows only its unit, from the cgroup's ID.
 func (r *Resolver) Lookup(p Process) Service {
 	epoch := r.epoch.Load()
 	r.mu.RLock()
@@ -109,7 +109,7 @@ func (r *Resolver) Lookup(p Process) Service {
 	return s
 }
 
-// bound removes the executable if its unit already has many, because each executable makes a resource.
+// bound removes the executable if its unit already has many, because each executable becomes a resource.
 func (r *Resolver) bound(s Service) Service {
 	if s.Path == "" {
 		return s
@@ -180,8 +180,8 @@ func readCgroup(file string) string {
 	return path
 }
 
-// Unit returns the name of a control group's systemd unit without its suffix, or "" if the unit names no service. Numbered or
-// hashed units name none, such as session-12.scope, run-u31.service, user@1000.service and scopes of containers.
+// Unit returns the name of a cgroup's systemd unit without the suffix, or "" if the unit names no service. Numbered or hashed
+// units name no service, for example session-12.scope, run-u31.service, user@1000.service and scopes of containers.
 //
 // Unit uses the outermost unit, because a service can choose the names of units below its own. A unit of a user's service manager
 // gets the prefix user@1000/.
@@ -211,8 +211,8 @@ func Unit(cgroup string) string {
 	return ""
 }
 
-// hashed reports whether a name has a part that looks like a hash: twelve or more hexadecimal digits in a row, including a
-// decimal one.
+// hashed reports whether a name contains a part that looks like a hash. This means at least twelve consecutive hexadecimal
+// digits, including a decimal digit.
 func hashed(name string) bool {
 	run, digit := 0, false
 	for i := range len(name) {
@@ -232,7 +232,7 @@ func hashed(name string) bool {
 	return false
 }
 
-// unescape undoes systemd's escapes, such as \x2d, of characters that unit names cannot have.
+// unescape decodes systemd's escapes, for example \x2d, for characters that are invalid in unit names.
 func unescape(name string) string {
 	for {
 		i := strings.Index(name, `\x`)

@@ -67,7 +67,7 @@ func TestLookup(t *testing.T) {
 	require.Zero(t, r.Lookup(Process{PID: 99}))
 	require.Zero(t, r.Lookup(Process{}))
 
-	// A process that has ended keeps its service.
+	// A process that has exited must keep its service.
 	require.NoError(t, os.RemoveAll(filepath.Join(root, "proc", "10")))
 	require.Equal(t, "nginx", r.Lookup(Process{PID: 10}).Name)
 	require.Zero(t, testing.AllocsPerRun(10, func() { r.Lookup(Process{PID: 10}) }))

@@ -8,7 +8,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// namespaces finds whether a process sees the host's files. Every user may make a user namespace, and mount anything over the
+// namespaces finds whether a process sees the host's files. Every user can create a user namespace, and mount anything over the
 // host's files in it. So paths there are not trusted. Without a user namespace, only a privileged process can make its own
 // mounts, as systemd does for services. Those paths are trusted if the root is the host's, not a container's.
 type namespaces struct {
@@ -22,7 +22,7 @@ type file struct {
 	inode        uint64
 }
 
-// initialUser is the initial user namespace. The kernel's source has its number (PROC_USER_INIT_INO).
+// initialUser is the initial user namespace. The kernel's source defines its number (PROC_USER_INIT_INO).
 const initialUser = "user:[4026531837]"
 
 func newNamespaces(proc string) namespaces {
@@ -57,7 +57,7 @@ func (n *namespaces) foreign(dir string) string {
 	return ""
 }
 
-// identify returns a folder's identity without asking its file system, which may hang.
+// identify returns a folder's identity without a call into its file system, which can hang.
 func identify(path string) (file, bool) {
 	var st unix.Statx_t
 	err := unix.Statx(unix.AT_FDCWD, path, unix.AT_STATX_DONT_SYNC, unix.STATX_INO, &st)

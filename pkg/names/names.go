@@ -29,8 +29,8 @@ type Frame struct {
 	Symbol symtab.Symbol
 }
 
-// Go reports whether the function was written in Go. Programs of the Go toolchain can hold C functions, whose names have no
-// package.
+// Go reports whether the function was written in Go. Programs that the Go toolchain built can contain C functions, whose names
+// have no package.
 func (f *Frame) Go(name string) bool {
 	if f.Symbol.Source == symtab.SourcePclntab && name == f.Symbol.Name {
 		return isGoName(name)
@@ -78,9 +78,9 @@ func (s State) Settled() bool { return s != Unread && s != Pending }
 
 // Options are the settings of a Namer.
 type Options struct {
-	// HostRoot is the root folder of the host; "" means /.
+	// HostRoot is the host's root folder; "" means /.
 	HostRoot string
-	// Store has the symbol tables. The Namer does not close it.
+	// Store holds the symbol tables. The Namer does not close it.
 	Store *symbols.Store
 	// Unwatched says that the kernel does not report new processes.
 	Unwatched bool
@@ -147,8 +147,8 @@ func (n *Namer) readSince(id symtab.FileID, seen uint64) bool {
 	return seen == 0 || seen > now || n.store.ReadSince(id, time.Now().Add(-time.Duration(now-seen)))
 }
 
-// frame resolves a place in a stack. caller says that the address is one byte less than in the stack. grows says that the code is
-// Generated, and that the perf map was last read before seen. The next read may name the code.
+// frame resolves a place in a stack. caller says that the address is one byte less than in the stack. grows says that the code
+// is Generated, and that the perf map was last read before seen. The next read can name the code.
 func (n *Namer) frame(p *procmap.Place, seen uint64, caller bool) (f Frame, grows bool) {
 	f = Frame{File: p.File, Offset: p.Offset, Address: p.Address}
 	switch p.State {

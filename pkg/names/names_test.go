@@ -72,8 +72,8 @@ func TestRestorers(t *testing.T) {
 	require.Equal(t, Outside, at(0x2fff, true).State)
 }
 
-// A running program keeps its names when its file gets another mode, name or link. Functions that nobody has requested before get
-// names, too.
+// A running program keeps its names when its file gets another mode, name or link. Functions that nobody has requested before
+// must also get names.
 func TestFileTimeChanges(t *testing.T) {
 	n := newNamer(t)
 	t.Cleanup(n.Close)
@@ -116,7 +116,7 @@ func TestStates(t *testing.T) {
 	}
 }
 
-// newNamer returns a Namer whose files are read in this process.
+// newNamer returns a Namer that reads files in this process.
 func newNamer(t testing.TB) *Namer {
 	t.Helper()
 	store := symbols.NewStore(symbols.Options{Reader: parse.Here{}})

@@ -6,9 +6,9 @@ import (
 	"time"
 )
 
-// Allowance bounds the CPU time of work that others can cause without end. Burst is available at once. After that, one second
-// becomes available every Slowdown seconds. Elapsed time does not count: on a busy machine or a slow disk the same work takes
-// longer but costs no more. It is safe for concurrent use.
+// Allowance limits the CPU time of work that others can cause without end. Burst is available at once. After that, one second
+// becomes available every Slowdown seconds. Elapsed time does not count, because the same work takes longer on a busy machine
+// or a slow disk but costs no more. It is safe for concurrent use.
 type Allowance struct {
 	Burst    time.Duration
 	Slowdown time.Duration // a factor of 1 or more

@@ -1,8 +1,8 @@
 // Package patience runs work that a file system can block forever: opening and reading files.
 //
-// A system call on a file cannot be cancelled if its file system hangs. Examples are FUSE, NFS, a hanging disk, and file systems
-// stacked on them. So each piece of work runs in its own goroutine, which is abandoned after a timeout. The number of abandoned
-// goroutines is bounded.
+// A system call on a file cannot be cancelled if its file system hangs. Examples are FUSE, NFS, a hanging disk, and file
+// systems stacked on them. So each piece of work runs in its own goroutine, which is abandoned after a timeout. The number of
+// abandoned goroutines is limited.
 package patience
 
 import (
@@ -22,11 +22,11 @@ var ErrStuck = errors.New("the file system does not answer")
 // ErrTooMany is the error if the work was not started because too many goroutines are abandoned.
 var ErrTooMany = errors.New("too many file systems do not answer")
 
-// farewell limits the wait for current work after the context has ended.
+// farewell limits how long Run waits for current work after the context has ended.
 const farewell = time.Second
 
-// slices is the number of steps in which a Runner waits. A process that is stopped or gets no CPU loses only one step meanwhile,
-// not its whole timeout.
+// slices is the number of steps in which a Runner waits. If a process is stopped or gets no CPU, it loses only one step, not
+// its whole timeout.
 const slices = 10
 
 // Runner runs work with a timeout. Use New.

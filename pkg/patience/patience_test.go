@@ -12,7 +12,8 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// Work that does not end is abandoned, up to a bound, and other work can run. Abandoned work that has ended makes room again.
+// Work that does not end must be abandoned, up to a limit, and other work must run. Abandoned work that has ended must make
+// room again.
 func TestLeftBehind(t *testing.T) {
 	r := New(50*time.Millisecond, 2)
 	var pipes [2][2]int
@@ -43,7 +44,7 @@ func TestLeftBehind(t *testing.T) {
 	require.EqualValues(t, 2, r.Total())
 }
 
-// Do returns soon after its context has ended.
+// Do must return soon after its context has ended.
 func TestEnd(t *testing.T) {
 	r := New(100*time.Millisecond, 1)
 	ctx, cancel := context.WithCancel(t.Context())

@@ -191,7 +191,7 @@ func (b *builder) samples(rp *otlpprofiles.ResourceProfiles, p *otlpprofiles.Pro
 	}
 }
 
-// isProgram reports whether a mapping's name is that of a program, not of a library.
+// isProgram reports whether a mapping's name belongs to a program, not to a library.
 func isProgram(file string) bool {
 	base := path.Base(file)
 	return file != "" && !strings.HasPrefix(file, "[") && !strings.HasSuffix(base, ".so") && !strings.Contains(base, ".so.")

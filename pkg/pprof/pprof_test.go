@@ -115,7 +115,7 @@ func TestInlined(t *testing.T) {
 	require.Len(t, p.Location, 4)
 }
 
-// Requests of several types share a file: each sample has a value for each type.
+// Requests of several types must share a file. Each sample has a value for each type.
 func TestSeveralTypes(t *testing.T) {
 	faults := request(7, 1)
 	p := faults.ResourceProfiles[0].ScopeProfiles[0].Profiles[0]
@@ -129,7 +129,7 @@ func TestSeveralTypes(t *testing.T) {
 	require.Equal(t, []int64{3, 3, 3000}, got.Sample[0].Value)
 }
 
-// The default type of memory and lock profiles is that of Go's own profiles.
+// The default type of memory and lock profiles must be the same as in Go's own profiles.
 func TestDefaultSampleType(t *testing.T) {
 	for want, types := range map[string][][2]string{
 		"inuse_space": {{"inuse_objects", "count"}, {"inuse_space", "bytes"}},
@@ -157,7 +157,7 @@ func TestDefaultSampleType(t *testing.T) {
 	}
 }
 
-// The first mapping is that of the program, not of the library at the leaf: pprof shows it as the profile's file.
+// The first mapping must belong to the program, not to the leaf's library, because pprof shows it as the profile's file.
 func TestProgramIsTheFirstMapping(t *testing.T) {
 	shop := func() *colprofiles.ExportProfilesServiceRequest {
 		r := request(7, 0)

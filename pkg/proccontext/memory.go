@@ -40,7 +40,7 @@ var (
 	errOther = errors.New("the PID now belongs to another process")
 )
 
-// process is a process whose memory is open for reading. Its descriptors never refer to a later process with the same PID.
+// process is a process with its memory open for reading. Its descriptors never refer to a later process with the same PID.
 type process struct {
 	dir             procfs.Dir
 	memory, pagemap *os.File

@@ -2,7 +2,7 @@
 // memory, as specified by OTEP 4719
 // (https://github.com/open-telemetry/opentelemetry-specification/blob/main/oteps/profiles/4719-process-ctx.md).
 //
-// A process can write anything there, so the amount of copied memory is bounded. A Reader decodes the context in an
+// A process can write anything there, so the amount of copied memory is limited. A Reader decodes the context in an
 // unprivileged process. Callers never wait.
 package proccontext
 
@@ -14,7 +14,7 @@ import (
 	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/printable"
 )
 
-// Context describes the service that a process publishes, with these attributes. Each text may be empty.
+// Context describes the service that a process publishes, with these attributes. Each text can be empty.
 type Context struct {
 	Service     string // service.name
 	Namespace   string // service.namespace
@@ -25,10 +25,10 @@ type Context struct {
 	Key uint64
 }
 
-// Keys are the attributes of a Context, in the order of its fields.
+// Keys lists a Context's attributes, in the order of its fields.
 var Keys = [...]string{"service.name", "service.namespace", "service.instance.id", "service.version", "deployment.environment.name"}
 
-// MaxText bounds each text of a Context in bytes.
+// MaxText limits each text of a Context, in bytes.
 const MaxText = 256
 
 const separator = "\x00"

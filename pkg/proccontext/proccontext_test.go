@@ -304,7 +304,7 @@ func TestEnded(t *testing.T) {
 	require.Same(t, c, e.said.Load())
 }
 
-// TestBounds checks that one owner's names are bounded, and do not displace other owners' names.
+// TestBounds checks that the number of an owner's names is limited, and that they do not displace other owners' names.
 func TestBounds(t *testing.T) {
 	r := &Resolver{owners: map[string]*owner{}}
 	e, other := &entry{owner: "evil"}, &entry{owner: "good"}

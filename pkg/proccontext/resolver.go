@@ -49,7 +49,8 @@ const (
 )
 
 const (
-	// wait limits the time for reading a process's memory, and for a Reader. At most maxStuck processes may hang at a time.
+	// wait limits the time for reading a process's memory, and for a Reader. At most maxStuck processes can hang at the same
+	// time.
 	wait     = 2 * time.Second
 	maxStuck = 4
 	// burst is the CPU time that can be used immediately. After that, a hundredth of one CPU can be used.
@@ -58,7 +59,7 @@ const (
 
 // Stats counts the results of a Resolver.
 type Stats struct {
-	// Denied counts processes whose memory is inaccessible. Refused counts processes whose owner has too many services or
+	// Denied counts processes whose memory is inaccessible. Refused counts processes of owners with too many services or
 	// instances.
 	Denied, Refused uint64
 }
@@ -95,7 +96,7 @@ type entry struct {
 	denied, refused           bool
 }
 
-// owner bounds the names that processes choose themselves.
+// owner limits the names that processes choose themselves.
 type owner struct{ services, instances map[uint64]bool }
 
 // New returns a running Resolver for the processes below root/proc. root is "" or "/" outside containers. Close ends it.
@@ -138,8 +139,8 @@ func (r *Resolver) Lookup(p Process) (c *Context, watched bool) {
 	return e.said.Load(), true
 }
 
-// Watch adds a process, so that its context is read some moments later. owner is, for example, the ID of the process's
-// container. The names that the processes of one owner can choose are bounded.
+// Watch adds a process. The Resolver reads its context some moments later. owner is, for example, the ID of the process's
+// container. The number of names that an owner's processes can choose is limited.
 func (r *Resolver) Watch(p Process, owner string) {
 	r.mu.Lock()
 	if r.known[p] == nil {

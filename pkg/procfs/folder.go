@@ -10,8 +10,8 @@ import (
 // mostThreads limits the number of threads that are checked for a living one.
 const mostThreads = 1024
 
-// Folder returns a process's directory in proc, and the ID of the directory's thread. Usually that is the first thread, whose
-// ID is the PID. If the first thread has exited and others continue, as after pthread_exit, its directory lists no mappings or
+// Folder returns a process's directory in proc, and the ID of the directory's thread. Usually, it is the first thread, whose ID
+// is the PID. If the first thread has exited and others continue, as after pthread_exit, its directory lists no mappings or
 // files. Folder then returns the directory of the oldest living thread.
 func Folder(proc string, pid uint32) (folder string, thread uint32) {
 	first := proc + "/" + strconv.FormatUint(uint64(pid), 10)

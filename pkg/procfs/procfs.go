@@ -12,7 +12,8 @@ import (
 )
 
 const (
-	// MaxMaps bounds /proc/PID/maps. It has room for more than 65,530 mappings, the kernel's default limit.
+	// MaxMaps limits how many bytes of /proc/PID/maps are read. It has room for more than 65,530 mappings, the kernel's default
+	// limit.
 	MaxMaps = 8 << 20
 	maxStat = 4096
 )

@@ -9,7 +9,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Tick is the unit of times in /proc/PID/stat in nanoseconds. It is a hundredth of a second on all architectures that Go
+// Tick is the unit of times in /proc/PID/stat, in nanoseconds. It is a hundredth of a second on all architectures that Go
 // supports.
 const Tick = 1e7
 
@@ -35,7 +35,7 @@ func began(stat []byte) (uint64, error) {
 // field is missing.
 func start(stat []byte) (ticks uint64, ok bool) {
 	const name, start = 2, 22 // field numbers
-	// The name is in parentheses, and may contain parentheses.
+	// The name is in parentheses, and can contain parentheses.
 	at := bytes.LastIndexByte(stat, ')')
 	if at < 0 {
 		return 0, false

@@ -44,7 +44,7 @@ func TestBegan(t *testing.T) {
 	}
 }
 
-// TestBeganWithoutMain checks a process whose first thread ends before another one.
+// TestBeganWithoutMain checks a process whose first thread exits before another thread.
 func TestBeganWithoutMain(t *testing.T) {
 	proc := t.TempDir()
 	const stat = "%d (a) S 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16 17 18 %d 20"

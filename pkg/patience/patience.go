@@ -22,7 +22,7 @@ var ErrStuck = errors.New("the file system does not answer")
 // ErrTooMany is the error if the work was not started because too many goroutines are abandoned.
 var ErrTooMany = errors.New("too many file systems do not answer")
 
-// farewell limits how long Run waits for current work after the context has ended.
+// farewell limits how long Do waits for current work after the context has ended.
 const farewell = time.Second
 
 // slices is the number of steps in which a Runner waits. If a process is stopped or gets no CPU, it loses only one step, not

@@ -19,9 +19,9 @@ const (
 	NeedResource
 	// NeedSample means that no row with this key has been seen. Call Insert.
 	NeedSample
-	// Full means that the memory bound is reached until the next Flush. The row was not added.
+	// Full means that the memory limit is reached until the next Flush. The row was not added.
 	Full
-	// ResourceFull means that the row's resource has used its share of the memory bound until the next Flush. The row was not
+	// ResourceFull means that the row's resource has used its share of the memory limit until the next Flush. The row was not
 	// added.
 	ResourceFull
 )
@@ -39,7 +39,7 @@ const (
 	defaultMaxSamples = 16000
 )
 
-// Aggregator merges samples. It is safe for concurrent use, except that only one Flush may run at a time.
+// Aggregator merges samples. It is safe for concurrent use, except that only one Flush must run at a time.
 type Aggregator struct {
 	cfg    Config
 	stride int // length of a sample in window.acc: the number of rows, then one value per type
@@ -171,7 +171,7 @@ func attrBytes(attrs []Attribute) int64 {
 }
 
 // Room reports whether Insert would accept a new sample of this resource: Added if so, otherwise NeedResource, Full or
-// ResourceFull. Call it before you read a row in full, so that a flood of new stacks costs little.
+// ResourceFull. Call it before you read a row in full. Then many new stacks cost little.
 func (a *Aggregator) Room(resourceKey uint64) Status {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -403,8 +403,8 @@ func (w *window) dropEvents() {
 	}
 }
 
-// merge adds the rows, values and events of sample from to sample to, and empties from. With last, the values of from replace
-// those of to.
+// merge adds the rows, values and events of sample from to sample to, and empties from. With last, from's values replace to's
+// values.
 func (w *window) merge(to, from uint32, stride int, shape Shape, last bool) {
 	w.acc = grow(w.acc, (int(to)+1)*stride)
 	dst, src := w.acc[int(to)*stride:(int(to)+1)*stride], w.acc[int(from)*stride:(int(from)+1)*stride]
@@ -438,7 +438,7 @@ func (w *window) merge(to, from uint32, stride int, shape Shape, last bool) {
 	w.heads[from] = -1
 }
 
-// reset empties the window so that it can be reused.
+// reset empties the window for reuse.
 func (w *window) reset(stride int) {
 	for _, id := range w.touched {
 		clear(w.acc[int(id)*stride : (int(id)+1)*stride])

@@ -81,7 +81,7 @@ func TestTablesOwnTheirText(t *testing.T) {
 	for _, id := range g.mappings[m].attrs {
 		require.NotContains(t, g.attributes[id].value.str, "#")
 	}
-	// The tables copy invalid text, too.
+	// The tables also copy invalid text.
 	bad := []byte("/\xff")
 	g.mapping(Mapping{File: aliased(bad)})
 	bad[0] = '#'

@@ -51,10 +51,10 @@ type view struct {
 }
 
 // Flush closes the window from start to end, in Unix nanoseconds, and returns it as messages, which then belong to the caller.
-// Rows that are added in the meantime belong to the next window. Only one Flush may run at a time.
+// Rows that are added in the meantime belong to the next window. Only one Flush must run at a time.
 //
 // Flush writes resources in the order in which they were first seen, each with all its samples. A resource with many samples
-// gets its own messages, so that a full queue can drop them and keep the others.
+// gets its own messages. So a full queue can drop them and keep the others.
 func (a *Aggregator) Flush(start, end uint64, lim Limits) Flushed {
 	if lim.MaxBytes <= 0 {
 		lim.MaxBytes = defaultMessage
@@ -166,7 +166,7 @@ type encoder struct {
 	counts                               []int32  // by resource: the number of its samples in the window
 }
 
-// forget drops the data of a generation that has ended.
+// forget drops an ended generation's data.
 func (e *encoder) forget() {
 	cfg := e.cfg
 	*e = encoder{cfg: cfg}

@@ -94,7 +94,7 @@ func TestDefaultTypeAndHashedMappings(t *testing.T) {
 	}
 }
 
-// TestSplitOfSeveralTypes checks that the sample limit applies to each profile. Each type has its own profile.
+// TestSplitOfSeveralTypes checks that the sample limit applies to each profile. Each type must have its own profile.
 func TestSplitOfSeveralTypes(t *testing.T) {
 	cfg := config()
 	cfg.Types = []profile.ValueType{{Type: "space", Unit: "bytes"}, {Type: "objects", Unit: "count"}}
@@ -181,7 +181,7 @@ func TestEmit(t *testing.T) {
 	require.Len(t, folded(decode(t, emitted)), 500)
 }
 
-// TestBigResourceAlone checks that a resource with many samples gets its own messages, so that a queue can drop them.
+// TestBigResourceAlone checks that a resource with many samples gets its own messages, which a queue can drop.
 func TestBigResourceAlone(t *testing.T) {
 	a := newAggregator(t, config())
 	for r := range 3 {

@@ -21,7 +21,7 @@ const namedFactor = 4
 
 // fold merges services outside containers into one resource, except those that keep their names. A service that was seen within
 // keepService keeps its name. So a build with a hundred programs does not displace a database. If places are free, the window's
-// largest new services get them. So a finished build does not keep a database out. namedFactor bounds the named services. fold
+// largest new services get them. So a finished build does not displace a database. namedFactor limits the named services. fold
 // adds up samples that become equal.
 func (h *hostServices) fold(v *view, w *window, cfg *Config, stride int, end uint64) {
 	most := cfg.HostServices

@@ -2,7 +2,7 @@ package profile
 
 import "math"
 
-// When a row is read, some names in its stack may still be unknown. Such a sample has its own entry in the window, because two
+// When a row is read, some names in its stack can still be unknown. Such a sample has its own entry in the window, because two
 // stacks that look equal now may turn out to differ. When the window ends, the stack is resolved, and the values move to the
 // resulting sample.
 
@@ -46,8 +46,8 @@ func (g *generation) addPending(s sample, dropped int, key uint64, later Later, 
 }
 
 // resolvePending resolves the stacks of all pending samples, and moves their values to the resulting samples. It returns with
-// mu held, so that no row is added before the caller has closed the window. While it requests frames, it releases mu, so that
-// rows do not wait.
+// mu held, so no row is added before the caller has closed the window. While it requests frames, it releases mu, so rows do not
+// wait.
 func (a *Aggregator) resolvePending() {
 	const atOnce = 32
 	var frames []Frame
@@ -78,8 +78,8 @@ func (a *Aggregator) resolvePending() {
 	a.mergeResolved()
 }
 
-// Ask requests the frames of all pending samples before the window ends, so that lookups begin. It reports whether any stack is
-// still incomplete. Do not call it during a Flush.
+// Ask requests the frames of all pending samples before the window ends. So lookups begin early. It reports whether any stack
+// is still incomplete. Do not call it during a Flush.
 func (a *Aggregator) Ask() (pending bool) {
 	const atOnce = 32
 	var frames []Frame
@@ -129,8 +129,8 @@ func (a *Aggregator) mergeResolved() {
 		u := &g.pending[i]
 		to[u.sample] = u.resolved
 		g.take(g.samples[u.sample].resource, -u.bytes())
-		// If the stack is final, the row's key now belongs to the resolved sample. Otherwise the key is forgotten, so that the next
-		// row is requested in full again.
+		// If the stack is final, the row's key now belongs to the resolved sample. Otherwise, the key is forgotten, and the
+		// next row is requested in full again.
 		if id, ok := g.keys[u.key]; ok && id&sampleOf == u.sample {
 			delete(g.keys, u.key)
 			if u.fate != Whole && Fate(id>>fateShift) == Whole {

@@ -58,7 +58,7 @@ func TestBounds(t *testing.T) {
 	})
 }
 
-// TestNothingGrows checks that after hours with new stacks and containers in every window, the dictionary is as small as after
+// TestNothingGrows simulates hours with new stacks and containers in every window. The dictionary must stay as small as after
 // the first minutes.
 func TestNothingGrows(t *testing.T) {
 	a := newAggregator(t, config())

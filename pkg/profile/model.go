@@ -7,7 +7,7 @@ import (
 	"strings"
 )
 
-// FrameType is the kind of a frame's code. Its values are those of the attribute profile.frame.type in the semantic conventions
+// FrameType is the kind of a frame's code. Its values come from the attribute profile.frame.type in the semantic conventions
 // (https://opentelemetry.io/docs/specs/semconv/registry/attributes/profile/). The zero value means unknown, and no attribute is
 // written.
 type FrameType string
@@ -22,7 +22,7 @@ const (
 // Mapping is the file from which a frame's code was loaded. The zero value means unknown and becomes mapping_index 0. Mapping
 // is comparable. Two frames share a mapping in the message if and only if their Mappings are equal.
 type Mapping struct {
-	// File is the path or name of the file, or a name in brackets such as [kernel.kallsyms].
+	// File is the path or name of the file, or a name in brackets like [kernel.kallsyms].
 	File string
 	// GNUBuildID is the linker's build ID in lower-case hexadecimal.
 	GNUBuildID string
@@ -45,7 +45,7 @@ func (m *Mapping) isZero() bool {
 
 // Frame is one entry of a call stack.
 type Frame struct {
-	// Name is the function's name in the symbol table, which may be mangled, or "" if no symbol is known. It is never an
+	// Name is the function's name in the symbol table, which can be mangled, or "" if no symbol is known. It is never an
 	// address.
 	Name string
 	// File and Line are the source position. If it is unknown, File is empty and Line is 0.
@@ -65,7 +65,7 @@ func (f *Frame) start() uint32 { return uint32(min(max(f.StartLine, 0), math.Max
 // ValueKind is the type of a Value.
 type ValueKind uint8
 
-// These are the kinds of attribute values: those of OTLP's AnyValue that profiles need.
+// These are the kinds of attribute values: the kinds in OTLP's AnyValue that profiles need.
 const (
 	KindString ValueKind = iota
 	KindBool
@@ -146,7 +146,7 @@ type Attribute struct {
 	Value Value
 }
 
-// Resource is the entity that samples belong to, such as a container or the host. Attributes contains no duplicate keys.
+// Resource is the entity that samples belong to, for example a container or the host. Attributes contains no duplicate keys.
 type Resource struct {
 	Attributes []Attribute
 	// Dropped counts attributes that were dropped.
@@ -212,7 +212,7 @@ type Sample struct {
 	LaterFrom, LaterTo int
 }
 
-// Later stands for frames with unknown names. It outlives the row and must not refer to the row's memory. Its methods are
+// Later represents frames with unknown names. It outlives the row and must not refer to the row's memory. Its methods are
 // called in the goroutines of Flush and Ask.
 type Later interface {
 	// Frames appends the currently known frames to dst, and reports whether they are complete. With last, there is no further
@@ -222,7 +222,7 @@ type Later interface {
 	Size() int
 }
 
-// AskAgain is the Later of a stack that is used unchanged but may differ in the next window. The row's key is forgotten when
+// AskAgain is the Later of a stack that is used unchanged but can differ in the next window. The row's key is forgotten when
 // the window ends.
 var AskAgain Later = askAgain{}
 

@@ -19,8 +19,8 @@ const (
 	keyHasFunctions = "pprof.mapping.has_functions"
 )
 
-// These are the sizes of entries in memory, including their share of the index. The estimate is high, so that a generation
-// never exceeds its memory limit. A growing slice has up to a quarter more capacity than it uses. After a map has grown, seven
+// These are the sizes of entries in memory, including their share of the index. The estimate is high, so a generation never
+// exceeds its memory limit. A growing slice has up to a quarter more capacity than it uses. After a map has grown, seven
 // sixteenths of its slots are used, and each slot has one more byte.
 const (
 	costSlot      = (1+8)*16/7 + 1

@@ -48,7 +48,7 @@ func findSymbols(r io.Reader, names []string) ([]uint64, error) {
 }
 
 // changed matches the suffixes that a compiler appends to the name of a function that it has modified but not split. Suffixes
-// of parts that were moved elsewhere, such as .cold and .part, do not match.
+// of parts that the compiler moved elsewhere, for example .cold and .part, do not match.
 var changed = regexp.MustCompile(`^(\.(isra|constprop|lto_priv|llvm)\.\d+)+$`)
 
 // KernelFunction returns the compiler's name for a function of the running kernel's image: "f" can be "f" or "f.isra.0". It

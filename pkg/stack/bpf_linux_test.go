@@ -245,7 +245,7 @@ func TestKernelErrors(t *testing.T) {
 	require.Equal(t, Empty, Missing(-int32(unix.EFAULT), true))
 }
 
-// syscallAt makes a system call at a given depth, so that its user stack is unique.
+// syscallAt makes a system call at a given depth, so its user stack is unique.
 //
 //go:noinline
 func syscallAt(depth int) {
@@ -256,7 +256,7 @@ func syscallAt(depth int) {
 	_ = unix.Getppid()
 }
 
-// TestKernelSyscalls traces a system call whose stack only contains the system call's entry.
+// TestKernelSyscalls traces a system call. Its stack contains only the system call's entry.
 func TestKernelSyscalls(t *testing.T) {
 	needBPF(t)
 	all, err := kallsyms.NewKAllSyms()
@@ -332,7 +332,7 @@ func TestModulesOnKernel(t *testing.T) {
 	require.NoError(t, err)
 	all, err := kallsyms.NewKAllSymsFromReader(bytes.NewReader(text))
 	require.NoError(t, err)
-	// Several functions may have the same address.
+	// Several functions can have the same address.
 	namesAt := map[uint64][]string{}
 	for line := range strings.Lines(string(text)) {
 		fields := strings.Fields(line)

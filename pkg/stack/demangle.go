@@ -10,7 +10,7 @@ const (
 	// maxMangledLen is the maximum length of a name to demangle. Time and memory increase faster than the name's length: 334
 	// bytes can become 3 MB.
 	maxMangledLen = 1024
-	// maxDemangledPow bounds the demangled name to 2^12 bytes.
+	// maxDemangledPow limits the demangled name to 2^12 bytes.
 	maxDemangledPow = 12
 )
 

@@ -5,15 +5,15 @@
 // only holds a stack ID, Kernel and User read the stack from the stack maps and find the names themselves. A Janitor keeps the
 // stack maps from filling up. Demangle makes C++ and Rust names readable. Call it once per name, when a profile is encoded.
 //
-// The text comes from untrusted programs. Every result is bounded: at most MaxFrames frames with names of at most MaxNameLen
-// bytes, from at most MaxTextLen bytes of text. Names may be invalid UTF-8: the encoder replaces invalid bytes.
+// The text comes from untrusted programs. Every result is limited to MaxFrames frames with names of at most MaxNameLen bytes,
+// from at most MaxTextLen bytes of text. Names can be invalid UTF-8. The encoder replaces invalid bytes.
 //
 // # Addresses
 //
 // Frame.Address depends on the kind of frame:
-//   - For a kernel frame, it is the distance from the kernel's _stext, so that the place where the kernel was loaded (KASLR) stays
-//     secret. In a module with a build ID, it is the distance from the start of the module's code. Elsewhere (BPF programs), and if
-//     _stext is unknown, it is 0. With KernelOptions.RawAddresses, it is the address itself.
+//   - For a kernel frame, it is the distance from the kernel's _stext, so the kernel's load address (KASLR) stays secret. In a
+//     module with a build ID, it is the distance from the start of the module's code. Elsewhere (BPF programs), and if _stext
+//     is unknown, it is 0. With KernelOptions.RawAddresses, it is the address itself.
 //   - For a user frame with a known build ID, it is the offset in the file. See User.
 //   - For any other user frame, it is the address in the process.
 //
@@ -23,7 +23,7 @@
 // # Frames without a name
 //
 // A frame with an address and no symbol has an empty name. No function is named after an address. A frame with neither name nor
-// address is named Unknown. So the other frames keep their depth, and no empty location is sent.
+// address is named Unknown. So other frames keep their depth, and no empty location is sent.
 package stack
 
 // These are the limits of one stack.

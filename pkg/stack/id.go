@@ -16,7 +16,7 @@ type buildIDRecord struct {
 	Where  uint64 // the offset in the file, or the address
 }
 
-// buildIDRecordSize is the size of a buildIDRecord in the map in bytes.
+// buildIDRecordSize is the size of a buildIDRecord in the map, in bytes.
 const buildIDRecordSize = 32
 
 // These are the values of buildIDRecord.Status, BPF_STACK_BUILD_ID_*.

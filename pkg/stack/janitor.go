@@ -10,7 +10,7 @@ import (
 )
 
 const (
-	// maxTracked bounds the memory of a Janitor: 4 bytes per ID. Larger IDs are ignored.
+	// maxTracked limits a Janitor's memory, which is 4 bytes per ID. Larger IDs are ignored.
 	maxTracked = 1 << 20
 	// sweepKeys is the maximum number of entries that a Sweep checks.
 	sweepKeys = 512
@@ -42,7 +42,7 @@ type Janitor struct {
 	walking bool
 }
 
-// NewJanitor returns a Janitor for a stack map (BPF_MAP_TYPE_STACK_TRACE). stacks may return nil until the gadget has started.
+// NewJanitor returns a Janitor for a stack map (BPF_MAP_TYPE_STACK_TRACE). stacks can return nil until the gadget has started.
 // cold is the age at which an entry is deleted. It must be several times as long as an ID takes from the eBPF program to the
 // callback. If rows are stored in a map, an ID takes as long as the interval at which the map is read. Do not use a Janitor if
 // a gadget keeps IDs for later, for example from a thread's sleep to its wake-up.
@@ -57,7 +57,7 @@ func (j *Janitor) Seen(id int32) {
 	}
 }
 
-// Sweep checks some of the map's entries, starting where the last call ended, and deletes the cold ones. It checks at most 512
+// Sweep checks some of the map's entries, starting where the last call ended, and deletes cold entries. It checks at most 512
 // entries, which takes about a millisecond: one system call for each entry, and one or two more for a deletion. now is the
 // time. Call Sweep about once a second, and at least several times within cold.
 //
@@ -119,7 +119,7 @@ func (j *Janitor) prepare(now time.Time) bool {
 	return true
 }
 
-// isCold reports whether an entry may be deleted. A new entry gets the full time.
+// isCold reports whether an entry can be deleted. A new entry gets the full time.
 func (j *Janitor) isCold(id uint32) bool {
 	if id >= uint32(len(j.seen)) {
 		return false

@@ -42,7 +42,7 @@ func TestJanitor(t *testing.T) {
 	require.Empty(t, keys(t, stacks))
 	require.Zero(t, sweep(19))
 
-	// A stack that returns to the map may stay for the full time again.
+	// A stack that returns to the map must stay for the full time again.
 	_, detach = recordStacks(t, "sys_enter", stacks, 1<<8|fastStackCmp)
 	syscallAt(3)
 	detach()

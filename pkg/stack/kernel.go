@@ -16,16 +16,16 @@ const kernelFile = "[kernel.kallsyms]"
 
 // KernelOptions are the settings of a Kernel. With the zero value, frames have names and no addresses.
 type KernelOptions struct {
-	// Map returns the gadget's kernel stack map, from which addresses are read. The map is a BPF_MAP_TYPE_STACK_TRACE, or a hash
-	// map with the same keys and values. Map may be nil or return nil, for example before the gadget has started. Then there are
-	// no addresses.
+	// Map returns the gadget's kernel stack map, from which addresses are read. The map is a BPF_MAP_TYPE_STACK_TRACE, or a
+	// hash map with the same keys and values. Map can be nil or return nil, for example before the gadget has started. Then
+	// there are no addresses.
 	Map func() *ebpf.Map
 	// RawAddresses leaves addresses unchanged. They reveal where the kernel was loaded.
 	RawAddresses bool
-	// KeepTracing keeps the frames that tracing adds at a stack's leaf. It is for samplers, because these frames stand for time
+	// KeepTracing keeps the frames that tracing adds at a stack's leaf. It is for samplers, because these frames represent time
 	// that the workload loses to tracing.
 	KeepTracing bool
-	// Symbols holds the running kernel's symbols. It may be nil.
+	// Symbols holds the running kernel's symbols. It can be nil.
 	Symbols *KernelSymbols
 }
 
@@ -66,9 +66,9 @@ func NewKernel(opts KernelOptions) *Kernel {
 // raw stack ID. As an int32, it is negative for an error. hasID is false if the row has no such field. Unless the outcome is OK
 // or Truncated, Append appends nothing.
 //
-// The address of each frame comes from the stack map. Another stack may have replaced the entry since Inspektor Gadget read it,
-// so addresses are only used if there are as many as names. Each call for a valid ID costs one lookup, so call it once per
-// unknown stack.
+// The address of each frame comes from the stack map. Another stack can have replaced the entry since Inspektor Gadget read it.
+// So addresses are used only if there are as many addresses as names. Each call for a valid ID costs one lookup, so call it
+// once per unknown stack.
 //
 // Append drops tracing frames at the leaf (see KernelOptions.KeepTracing), unless the stack has no other frames.
 //
@@ -212,7 +212,7 @@ func (k *Kernel) frame(f *profile.Frame, name string, addr uint64, leaf, known b
 		k.refresh()
 		m := findModule(k.modules, at)
 		if m == nil && k.symbols.programs != nil {
-			// name comes from the symbols at the gadget's start, and may belong to an earlier program at this address.
+			// name comes from the symbols at the gadget's start, and can belong to an earlier program at this address.
 			if program, listed := k.symbols.programs.name(at, k.now); program != "" {
 				f.Name, located = program, false
 				break
@@ -256,7 +256,7 @@ func (k *Kernel) refresh() {
 	}
 }
 
-// Changes returns how often code outside the kernel's image has been replaced. After a change, known stacks may need new names.
+// Changes returns how often code outside the kernel's image has been replaced. After a change, known stacks can need new names.
 func (s *KernelSymbols) Changes() int {
 	n, now := 0, time.Now()
 	if s.programs != nil {

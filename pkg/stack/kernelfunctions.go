@@ -36,7 +36,7 @@ func (t *functionTable) name(addr, limit uint64) string {
 }
 
 // generatedLimit is the assumed maximum size of a function that the kernel created at run time. The function's symbol has no
-// size. Newer code without a symbol in the table may follow it.
+// size. Newer code without a symbol in the table can follow it.
 const generatedLimit = 64 << 10
 
 // generatedOwners are the owners of code that the kernel created at run time. They follow the symbols of BPF programs, and of
@@ -105,8 +105,8 @@ func readFunctionTable(r io.Reader, wanted func(*kernelSymbol) bool) (*functionT
 	if len(all) == 0 && hidden {
 		return nil, errHidden
 	}
-	// If an address has several names, the last one in this order is used. It has few leading underscores, because labels such
-	// as _stext and __entry_text_start have more. Among equals, a global name is preferred.
+	// If an address has several names, the last one in this order is used. It has few leading underscores, because labels like
+	// _stext and __entry_text_start have more. Among equals, a global name is preferred.
 	underscores := func(s string) int { return len(s) - len(strings.TrimLeft(s, "_")) }
 	global := func(s symbol) int {
 		if s.global {

@@ -66,7 +66,7 @@ func WhyAbsent(id int32, collected bool) Absence {
 	return Gone
 }
 
-// Missing returns the outcome of a stack without text. Its arguments are those of WhyAbsent.
+// Missing returns the outcome of a stack without text. Its arguments are the same as for WhyAbsent.
 func Missing(id int32, collected bool) Outcome {
 	switch WhyAbsent(id, collected) {
 	case NotCollected, NoneThere:

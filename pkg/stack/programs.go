@@ -55,7 +55,7 @@ func (t *programTable) name(addr uint64, now time.Time) (name string, known bool
 	return t.code[i].name, true
 }
 
-// changes returns the number of unloaded functions that occurred in stacks. A later stack with the same addresses may contain
+// changes returns the number of unloaded functions that occurred in stacks. A later stack with the same addresses can contain
 // other functions.
 func (t *programTable) changes(now time.Time) int {
 	t.mu.Lock()

@@ -199,7 +199,7 @@ func functionName(entry string) string {
 	return CutName(trimOffset(entry))
 }
 
-// trimOffset removes an offset such as "+0x1f" from the end of a name.
+// trimOffset removes an offset like "+0x1f" from the end of a name.
 func trimOffset(entry string) string {
 	i := len(entry)
 	for i > 0 && len(entry)-i < 16 && hexDigit(entry[i-1]) < 16 {
@@ -218,7 +218,7 @@ func hasHexPrefix[T string | []byte](s T) bool {
 	return len(s) >= 2 && s[0] == '0' && s[1]|0x20 == 'x'
 }
 
-// parseAddress parses a hexadecimal address such as 0x00007f12a4b3c2d1.
+// parseAddress parses a hexadecimal address like 0x00007f12a4b3c2d1.
 func parseAddress[T string | []byte](s T) (uint64, bool) {
 	if !hasHexPrefix(s) {
 		return 0, false

@@ -190,7 +190,7 @@ func TestThousandsOfFrames(t *testing.T) {
 	check(frames, outcome)
 	require.EqualValues(t, 0x1000+1023, frames[1023].Address)
 
-	// The kernel does not record more frames, so the stack may be longer.
+	// The kernel does not record more frames, so the real stack can be longer.
 	frames, outcome = NewKernel(KernelOptions{}).Append(nil, list(entries[:recordedDepth]...), 1, true)
 	require.Equal(t, Truncated, outcome)
 	require.Len(t, frames, recordedDepth)

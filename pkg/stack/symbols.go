@@ -22,8 +22,8 @@ import (
 // KernelSymbols holds the symbols that name a kernel's frames. A process loads them once and shares them. The exported fields
 // never change. The tables of modules and programs follow the running kernel, and are safe for concurrent use.
 type KernelSymbols struct {
-	// Start and End are the bounds of the kernel's image, from _stext to _end. Both are 0 if they could not be read. They are
-	// secret.
+	// Start and End are the start and end of the kernel's image, _stext and _end. Both are 0 if they could not be read. They
+	// are secret.
 	Start, End uint64
 	// BuildID is the kernel's GNU build ID in lower-case hexadecimal, or "".
 	BuildID string
@@ -79,8 +79,8 @@ func readFile(path string, read func(io.Reader) error) error {
 	return nil
 }
 
-// readKallsyms finds the bounds of the image. A kernel that only lists functions (without CONFIG_KALLSYMS_ALL) has no _end, so
-// its image ends with its code. Modules follow the image.
+// readKallsyms finds the start and end of the image. A kernel that only lists functions (without CONFIG_KALLSYMS_ALL) has no
+// _end, so its image ends with its code. Modules follow the image.
 func (s *KernelSymbols) readKallsyms(r io.Reader) error {
 	var start, end uint64
 	err := eachSymbol(r, func(sym kernelSymbol) bool {
@@ -111,7 +111,7 @@ func (s *KernelSymbols) readKallsyms(r io.Reader) error {
 	return nil
 }
 
-// maxNotes bounds the number of bytes that are read from a notes file.
+// maxNotes limits how many bytes are read from a notes file.
 const maxNotes = 1 << 20
 
 // readBuildIDNote finds the build ID in ELF notes.
@@ -129,8 +129,8 @@ func readBuildIDNote(r io.Reader) (string, error) {
 // module is a loaded kernel module. It is immutable.
 type module struct {
 	name string
-	// start and end bound its code. end may be too high, because /proc/modules lists the total size of code and data. Since Linux
-	// 6.4, the data is elsewhere.
+	// start and end are the limits of its code. end can be too high, because /proc/modules lists the total size of code and
+	// data. Since Linux 6.4, the data is elsewhere.
 	start, end uint64
 	// mapping holds the module's build ID, and its name in brackets like perf.
 	mapping profile.Mapping

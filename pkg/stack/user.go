@@ -13,7 +13,7 @@ import (
 // UserOptions are the settings of a User. The zero value is enough for Append.
 type UserOptions struct {
 	// Map returns the gadget's map that holds the addresses of stacks. BuildIDs returns the map that holds a struct
-	// bpf_stack_build_id for each address. AppendID uses one ID for both maps. Map and BuildIDs may be nil or return nil, for
+	// bpf_stack_build_id for each address. AppendID uses one ID for both maps. Map and BuildIDs can be nil or return nil, for
 	// example before the gadget has started.
 	Map, BuildIDs func() *ebpf.Map
 }
@@ -28,7 +28,7 @@ const recordedDepth = 127
 //
 // If the build ID is known, the Mapping contains it. Address is then the file offset that the kernel recorded with the build ID
 // (BPF_F_USER_BUILD_ID), and not the virtual address in ELF symbol tables. To get that address, add p_vaddr and subtract
-// p_offset of the segment that contains the offset. The Mapping's Start, Limit and FileOffset are 0, so that pprof's formula
+// p_offset of the segment that contains the offset. The Mapping's Start, Limit and FileOffset are 0, so pprof's formula
 // (address - memory_start + file_offset) results in the file offset. The offset is equal in all processes, so their frames
 // merge.
 //
@@ -56,7 +56,7 @@ type buildID struct {
 	offset uint64
 }
 
-// maxKnownIDs bounds the number of cached build IDs.
+// maxKnownIDs limits the number of cached build IDs.
 const maxKnownIDs = 4096
 
 // NewUser returns a User.
@@ -78,12 +78,12 @@ func (u *User) Addresses(n int) []uint64 {
 //   - addresses contains entries such as "0x00007f12a4b3c2d1; ".
 //   - buildIDs contains entries such as "<build ID> +<offset>; ", or "<address>; " for code outside files with build IDs.
 //
-// Each text may be empty. If all are empty, the outcome is Empty. Missing then determines from the stack's ID whether a stack
+// Each text can be empty. If all are empty, the outcome is Empty. Missing then determines from the stack's ID whether a stack
 // was lost.
 //
-// Addresses and build IDs have the same order. The list of build IDs may be shorter, so the last frames may lack a build ID.
+// Addresses and build IDs have the same order. The list of build IDs can be shorter, so the last frames can lack a build ID.
 // The meaning of symbols depends on their number:
-//   - If it equals that of addresses, they have the same order.
+//   - If it equals the number of addresses, they have the same order.
 //   - If it is smaller or zero, the first entries correspond, and the other frames have no name.
 //   - If it is larger, an unwinder for interpreters has replaced the stack, so addresses and build IDs belong to other frames. The
 //     frames then only have names, and no type.
@@ -144,8 +144,8 @@ func (u *User) Append(dst []profile.Frame, symbols, addresses, buildIDs []byte) 
 	return dst, OK
 }
 
-// locate sets the address and the mapping of frame i, whose Name is already final. It returns false if the stack ended before
-// this frame.
+// locate sets the address and the mapping of frame i. The frame's Name is already final. It returns false if the stack ends
+// before this frame.
 func (u *User) locate(f *profile.Frame, i int) bool {
 	if i < len(u.addrs) {
 		if i > 0 && f.Name == "" && (i >= len(u.ids) || u.ids[i].id == "") && nowhere(u.addrs[i]) {

@@ -5,7 +5,7 @@ import (
 	"time"
 )
 
-// Rate limits the lines of each kind. It is safe for concurrent use. The caller names the kinds and bounds their number.
+// Rate limits the lines of each kind. It is safe for concurrent use. The caller names the kinds and limits their number.
 type Rate struct {
 	Every time.Duration // the minimum time between lines of one kind; 0: only one line
 
@@ -18,7 +18,7 @@ type rateKind struct {
 	left int // lines that were left out since then
 }
 
-// Due reports whether a line of this kind may be written now. It also returns the number of lines that were left out since the
+// Due reports whether a line of this kind can be written now. It also returns the number of lines that were left out since the
 // last one.
 func (r *Rate) Due(kind string) (left int, ok bool) {
 	r.mu.Lock()

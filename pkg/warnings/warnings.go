@@ -6,7 +6,7 @@ import (
 	"sync"
 )
 
-// mostKinds bounds the number of kinds, because workloads can influence error texts. Further kinds are only counted.
+// mostKinds limits the number of kinds, because workloads can influence error texts. Further kinds are only counted.
 const mostKinds = 16
 
 // Teller reports the first error of each kind and counts the others. It is safe for concurrent use.

@@ -23,7 +23,7 @@ import (
 	"github.com/ig-otel-profiles/ig-otel-profiles/internal/igtest"
 )
 
-// kinds are programs whose addresses in memory, in the file and in the symbol table differ in various ways.
+// kinds lists programs whose addresses in memory, in the file and in the symbol table differ in various ways.
 var kinds = []struct {
 	name, title string
 	flags       []string // for clang; empty for a Go program

@@ -76,7 +76,7 @@ func burn(t *testing.T, program, config, exporters string, atLeast time.Duration
 	require.NoError(t, err)
 	require.NoError(t, p.Start())
 	require.Eventually(t, func() bool { return igtest.ScheduledTime(t, p.Process.Pid) >= atLeast }, 5*time.Minute, 10*time.Millisecond)
-	// The program is stopped, but exists until its last samples are sent, so that its files can be read.
+	// The program is stopped, but exists until its last samples are sent. So its files can be read.
 	require.NoError(t, p.Process.Signal(syscall.SIGSTOP))
 	time.Sleep(4 * time.Second)
 	used := igtest.ScheduledTime(t, p.Process.Pid)

@@ -25,8 +25,8 @@ const functionName, callerName = "pair_function_", "pair_caller_"
 
 var pairName = regexp.MustCompile(`^(?:main\.)?` + functionName + `([0-9]{3})$`)
 
-// callerPosition is the position of the nth function's caller among the callers in the file. It differs from n and n+1. So no pair
-// is right if every name is that of a neighbour.
+// callerPosition is the position of the nth function's caller among the callers in the file. It differs from n and n+1. So no
+// pair is correct if every name belongs to a neighbour.
 func callerPosition(n int) int { return n * 7 % pairs }
 
 // judged is the result of judging the program's pairs.
@@ -37,8 +37,8 @@ type judged struct {
 }
 
 // judgePairs looks up the direct caller of each function. Function and caller get their names from two addresses that only the
-// call connects. A function counts as right if more than half of its samples have the right caller. The other samples come from
-// its first and last instructions. There, the frame pointer is not set up, so the unwinder skips the caller.
+// call connects. A function counts as correct if more than half of its samples have the correct caller. The other samples come
+// from its first and last instructions. There, the frame pointer is not set up, so the unwinder skips the caller.
 func judgePairs(stacks []stack) judged {
 	var inFunction, underCaller [pairs]int64
 	var result judged

@@ -31,7 +31,7 @@ import (
 // allocated holds the bytes and calls that a function of test/memory/testdata/allocate.c has counted.
 type allocated struct{ bytes, calls int64 }
 
-// told is a server behind a receiver, which stores the requests to the server.
+// told is a server with a receiver in front of it. The receiver stores the requests.
 type told struct {
 	server
 	between *receiver.Receiver

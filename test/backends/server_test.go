@@ -21,7 +21,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// patient holds exporter settings for tests that compare sums exactly. A busy server may store a request and answer after the
+// patient holds exporter settings for tests that compare sums exactly. A busy server can store a request and answer after the
 // exporter's deadline of 10 s. Then the exporter sends the request again, and the server stores it twice.
 const patient = "        timeout: 1m\n        shutdown_timeout: 1m\n"
 

@@ -16,7 +16,8 @@ import (
 	"github.com/ig-otel-profiles/ig-otel-profiles/internal/igtest"
 )
 
-// TestSpans: a Go service labels its goroutines. Its samples have links to its spans, and Pyroscope shows a span's profile.
+// TestSpans runs a Go service that labels its goroutines. Its samples have links to its spans, and Pyroscope shows a span's
+// profile.
 func TestSpans(t *testing.T) {
 	needs(t, "pyroscope")
 	igtest.NeedRoot(t)

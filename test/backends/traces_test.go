@@ -19,8 +19,8 @@ import (
 	"github.com/ig-otel-profiles/ig-otel-profiles/internal/igtest"
 )
 
-// TestServiceOfTraces: a traced service has the same service.name in Pyroscope as in its spans. Pyroscope finds a span's code by
-// its ID and this service, although none of our settings names the service.
+// TestServiceOfTraces requires that a traced service has the same service.name in Pyroscope as in its spans. Pyroscope finds a
+// span's code by its ID and this service, although none of our settings names the service.
 func TestServiceOfTraces(t *testing.T) {
 	needs(t, "pyroscope")
 	igtest.NeedRoot(t)

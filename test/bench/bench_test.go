@@ -377,7 +377,7 @@ func run(t testing.TB, op operators.DataOperator, sh shape, compression string, 
 	return res
 }
 
-// measure returns the best of several rounds per operator. The operators take turns, so that other load affects them equally. The
+// measure returns the best of several rounds per operator. The operators take turns, so other load affects them equally. The
 // last round uses compression.
 func measure(t testing.TB, sh shape, rounds int, ops ...operators.DataOperator) []result {
 	results := make([]result, len(ops))
@@ -427,8 +427,8 @@ func TestBars(t *testing.T) {
 	for _, stacks := range []int{100, 2000} {
 		sh := shape{stacks: stacks, depth: 28, containers: 30, goroutines: 1, ticks: 30}
 		ours, igs := run(t, otelprofiles.New(), sh, "none"), run(t, igprofiles.Operator, sh, "none")
-		// The count includes allocations of other goroutines, such as one per second, and more on a busy machine. Every run also
-		// includes the allocations of the rows themselves.
+		// The count includes other goroutines' allocations, for example one per second, or more on a busy machine. Every run
+		// also includes the allocations of the rows themselves.
 		const allocs = 0.01
 		for again := 0; again < 4 && ours.allocs >= allocs; again++ {
 			ours.allocs = min(ours.allocs, run(t, otelprofiles.New(), sh, "none").allocs)

@@ -39,7 +39,7 @@ func main() {
 		Factories: factories,
 		ConfigProviderSettings: otelcol.ConfigProviderSettings{
 			ResolverSettings: confmap.ResolverSettings{
-				// A value such as ${PORT} is the name of an environment variable.
+				// A value like ${PORT} is the name of an environment variable.
 				DefaultScheme: "env",
 				ProviderFactories: []confmap.ProviderFactory{
 					envprovider.NewFactory(),

@@ -23,8 +23,8 @@ import (
 	otelprofiles "github.com/ig-otel-profiles/ig-otel-profiles/operators/otel-profiles"
 )
 
-// received adds up all values that the Collector wrote. Delivery is at least once. A repeated profile has the same ID and counts
-// once.
+// received adds up all values that the Collector wrote. Delivery is at least once. A repeated profile has the same ID, so it
+// counts once.
 func received(t *testing.T, c *collectortest.Collector) (sum int64, profiles, repeated int) {
 	seen := map[string]bool{}
 	for _, req := range c.Received() {

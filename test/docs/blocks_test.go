@@ -11,7 +11,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// marks are the marks that may follow the language of a block.
+// marks lists the marks that can follow a block's language.
 var marks = []string{"cluster", "elsewhere", "long", "tested", "unrun"}
 
 // block is a block of shell commands on a page.

@@ -102,8 +102,8 @@ mountpoint -q /sys/kernel/debug || mount -t debugfs debugfs /sys/kernel/debug
 mountpoint -q /sys/kernel/tracing || mount -t tracefs tracefs /sys/kernel/tracing
 exec "$@"`
 
-// prepare makes the environment that the pages assume: ig in the PATH, sudo, a Collector on the standard ports and with the
-// distribution's name, and a busy Python program.
+// prepare creates the environment that the pages assume. It consists of ig in the PATH, sudo, a Collector on the standard ports
+// with the distribution's name, and a busy Python program.
 func prepare(t *testing.T, top string) *environment {
 	t.Helper()
 	return prepareIn(t, top, startAround)
@@ -174,7 +174,7 @@ func start(t *testing.T, cmd *exec.Cmd) {
 // run runs the commands of a block. They must succeed.
 func (e *environment) run(t *testing.T, b block, text string) {
 	if tag := os.Getenv("GADGET_TAG"); tag != "" {
-		// Another clone may build this project's images with another tag. Inspektor Gadget's images keep their tags.
+		// Another clone can build this project's images with another tag. Inspektor Gadget's images keep their tags.
 		text = regexp.MustCompile(`(^|[\s/])(profile_[a-z]+):dev`).ReplaceAllString(text, "${1}${2}:"+tag)
 	}
 	t.Cleanup(func() {
@@ -246,9 +246,9 @@ func endless(args []string) bool {
 	return false
 }
 
-// started reports whether an endless command has begun its work. ig ends with an error if it is interrupted before its gadget is
-// loaded. On a busy machine, loading takes longer than runFor. A loaded gadget has a program in the kernel. ig may have samplers
-// and links earlier, to notice new processes.
+// started reports whether an endless command has begun its work. ig ends with an error if it is interrupted before its gadget
+// is loaded. On a busy machine, loading takes longer than runFor. A loaded gadget has a program in the kernel. ig can have
+// samplers and links earlier, to notice new processes.
 func started(pid int, args []string) bool {
 	if filepath.Base(args[0]) != "ig" {
 		return true

@@ -38,7 +38,7 @@ func TestElsewhere(t *testing.T) {
 	require.Len(t, ran, len(elsewhere))
 }
 
-// clonesFromGitHub clones this repository instead of the one on GitHub, and lists make's targets in the clone.
+// clonesFromGitHub clones this repository instead of GitHub's, and lists make's targets in the clone.
 func clonesFromGitHub(t *testing.T, b block) {
 	top, err := filepath.Abs("../..")
 	require.NoError(t, err)

@@ -116,8 +116,8 @@ func TestShortWays(t *testing.T) {
 	}
 }
 
-// TestDetached: --detach returns before the gadget runs. Each user page with such a run must say where to find the reason for a
-// failure.
+// TestDetached requires that --detach returns before the gadget runs. Each user page with such a run must say where to find the
+// reason for a failure.
 func TestDetached(t *testing.T) {
 	for page, text := range texts(t) {
 		if regexp.MustCompile(`(?m)\b(kubectl gadget|gadgetctl) run .*--detach `).MatchString(text) && !strings.HasPrefix(page, "test/") {

@@ -30,8 +30,8 @@ func servicesOf(samples []receiver.Sample) []string {
 	return services
 }
 
-// TestProcessContext: programs in C and Go that publish their context get the service that it names. Hostile programs gain no more
-// than the page says, and do not affect other programs. Stacks are collected in both ways.
+// TestProcessContext requires that programs in C and Go that publish their context get the service that the context names.
+// Hostile programs must gain no more than the page says, and must not affect other programs. Stacks are collected in both ways.
 func TestProcessContext(t *testing.T) {
 	igtest.NeedRoot(t)
 	for _, unwind := range []string{"whole", "frame-pointers"} {

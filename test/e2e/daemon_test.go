@@ -25,7 +25,7 @@ import (
 // instanceID is the ID of the test's instance, which "ig daemon" keeps on disk.
 const instanceID = "e2e0000000000000000000000000e2e0"
 
-// daemonSummary matches the operator's closing line for a data source whose exporter continues to run.
+// daemonSummary matches the operator's closing line for a data source if the exporter continues to run.
 var daemonSummary = regexp.MustCompile(`(\d+) rows read, (\d+) exported, 0 not`)
 
 // TestDaemonDeliversOnSIGTERM runs an instance without a client in "ig daemon". It stops the daemon before the first interval

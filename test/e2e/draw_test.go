@@ -14,7 +14,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// TestDraws: samples that gadgets draw at random are correct on average. The random numbers are the same in each run.
+// TestDraws requires that gadgets' random samples are correct on average. The random numbers are the same in each run.
 func TestDraws(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()

@@ -89,7 +89,7 @@ func (r *run) requireShares(t *testing.T, p program, pid int, period int64, cpu 
 	var all, inKernel int64
 	sampled, known := 0.0, false
 	for _, s := range samples {
-		// For some seconds, the program can have the service of the test process that it was forked from.
+		// For some seconds, the program can have the service of the test process, because it was forked from it.
 		require.Contains(t, []string{p.thread, filepath.Base(os.Args[0])}, s.Service, "the executable")
 		known = known || s.Service == p.thread
 		require.Equal(t, p.thread, s.Attributes["thread.name"])
@@ -206,8 +206,8 @@ func TestOffCPU(t *testing.T) {
 	}
 }
 
-// TestOffCPURowsFull: a wait without a row of its own counts once, in a common row. No thread is off the CPU for longer than it
-// exists.
+// TestOffCPURowsFull requires that a wait without its own row counts once, in a common row. No thread is off the CPU for longer
+// than it exists.
 func TestOffCPURowsFull(t *testing.T) {
 	igtest.NeedRoot(t)
 	t.Parallel()
@@ -295,7 +295,7 @@ func TestPageFaults(t *testing.T) {
 	}
 }
 
-// TestDrawnPageFaults: if there are very many faults, a CPU draws stacks for only some of them. These represent all faults.
+// TestDrawnPageFaults has so many faults that a CPU collects stacks for only some of them. These represent all faults.
 func TestDrawnPageFaults(t *testing.T) {
 	igtest.NeedRoot(t)
 	t.Parallel()
@@ -325,8 +325,8 @@ func readTruth(t *testing.T, line string) (function string, n truth) {
 	return strings.Join(fields[:len(fields)-2], " "), n
 }
 
-// TestAlloc compares bytes, calls and memory in use with a program's own counts. Most allocations of the first function are always
-// drawn. Those of the other functions are drawn at random. Each value may differ by four standard errors.
+// TestAlloc compares bytes, calls and memory in use with a program's own counts. Most allocations of the first function are
+// always sampled. Allocations of the other functions are sampled at random. Each value can differ by four standard errors.
 func TestAlloc(t *testing.T) {
 	igtest.NeedRoot(t)
 	t.Parallel()
@@ -522,8 +522,8 @@ func requireForgotten(t *testing.T, thread int) {
 	require.Positive(t, maps, "no gadget has a map of this name and key")
 }
 
-// requireCaptures checks the closing line of the operator captures. Each drawn stack must be in a row or have a reason. It returns
-// the numbers of inner calls and of other kinds.
+// requireCaptures checks the closing line of the operator captures. Each sampled stack must be in a row or have a reason. It
+// returns the numbers of inner calls and of other kinds.
 func requireCaptures(t *testing.T, r *run) (inner, others int64) {
 	t.Helper()
 	_, line, found := strings.Cut(r.log, "captures: ")

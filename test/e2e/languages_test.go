@@ -18,8 +18,8 @@ import (
 // enoughStacks is the number of samples per program that the test waits for. It is enough to notice a missing function.
 const enoughStacks = 700
 
-// TestLanguages compares whole stacks of programs in three languages with their known functions. Two of the programs have no frame
-// pointers. Each drawn sample must be accounted for.
+// TestLanguages compares whole stacks of programs in three languages with their known functions. Two of the programs have no
+// frame pointers. Each sample must be accounted for.
 func TestLanguages(t *testing.T) {
 	igtest.NeedRoot(t)
 	var running []*loads.Process
@@ -71,8 +71,8 @@ func sinceNamed(load loads.Load, samples []receiver.Sample) []receiver.Sample {
 	return slices.DeleteFunc(slices.Clone(samples), func(s receiver.Sample) bool { return s.Start.Before(first) })
 }
 
-// sharesOf groups samples by the program's function that they are in, if all of its callers are above it. The empty name stands
-// for all of these samples.
+// sharesOf groups samples by the program's function that they are in, if all of its callers are above it. The empty name
+// represents all these samples.
 func sharesOf(load loads.Load, samples []receiver.Sample) map[string][]receiver.Sample {
 	by := map[string][]receiver.Sample{}
 	for _, s := range samples {

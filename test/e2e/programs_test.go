@@ -78,7 +78,7 @@ func (p *process) line(t *testing.T) string {
 	return line
 }
 
-// stop ends the program, and returns its CPU time and its last output. It may be called several times.
+// stop ends the program, and returns its CPU time and its last output. Callers can call it several times.
 func (p *process) stop(t *testing.T) (cpu time.Duration, printed string) {
 	t.Helper()
 	if p.cmd.ProcessState == nil {

@@ -163,8 +163,8 @@ func (s *session) stop(values ...string) *run {
 	return r
 }
 
-// ofTheCollector are the rules that the Collector's output file breaks. attribute_table[0] gets an empty value, and the texts of
-// resources are in the string table.
+// ofTheCollector lists the rules that the Collector's output file breaks. attribute_table[0] gets an empty value, and
+// resources' texts are in the string table.
 var ofTheCollector = []otlpcheck.Rule{otlpcheck.RuleTableZero, otlpcheck.RulePlain}
 
 // summary matches the operator's closing line for a data source.

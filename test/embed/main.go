@@ -96,7 +96,7 @@ func run(ctx context.Context, args []string) error {
 		return fmt.Errorf("running %s: %w", *image, err)
 	}
 
-	// The last profiles may still be on their way.
+	// The last profiles are possibly still under way.
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), 10*time.Second)
 	defer cancel()
 	return otelprofiles.Shutdown(ctx)

@@ -95,8 +95,8 @@ func through(thread, function string) func(*testing.T, *run) {
 // withBuildIDs are flags for Inspektor Gadget's gadgets. The operator makes them collect stacks.
 var withBuildIDs = []string{"--collect-build-id"}
 
-// all are the gadgets of this project, and those of Inspektor Gadget's module that have a gadget_kernel_stack or gadget_user_stack
-// in an event: see TestNoneForgotten.
+// all lists this project's gadgets, and the gadgets in Inspektor Gadget's module with a gadget_kernel_stack or
+// gadget_user_stack in an event: see TestNoneForgotten.
 func all() []gadget {
 	return []gadget{
 		{
@@ -171,7 +171,7 @@ func all() []gadget {
 	}
 }
 
-// unsupported has the reasons for which a gadget may not run on a machine, by ig's message.
+// unsupported maps ig's messages to the reasons why a gadget cannot run on a machine.
 var unsupported = []struct {
 	said  *regexp.Regexp
 	words string
@@ -248,8 +248,8 @@ func runGadget(t *testing.T, g gadget) (*run, error) {
 	return r, err
 }
 
-// noBuildIDs matches the message of older kernels, such as 6.1, about gadgets of single events that collect build IDs. There, the
-// event cannot be a map's key.
+// noBuildIDs matches the message of older kernels, for example 6.1, about gadgets of single events that collect build IDs.
+// There, the event cannot be a map's key.
 var noBuildIDs = regexp.MustCompile(`R2 type=alloc_mem expected=`)
 
 // failedUserProbe matches ig's message about a user probe that it did not attach. Only its debug log has it.

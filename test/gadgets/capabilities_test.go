@@ -21,7 +21,7 @@ import (
 // needed are the capabilities of the daemon that this project needs.
 var needed = []string{"sys_admin", "sys_ptrace", "dac_read_search", "syslog"}
 
-// TestCapabilities runs ig with these capabilities, and without each of them. The effects must be those in docs/security.md. The
+// TestCapabilities runs ig with these capabilities, and without each of them. docs/security.md must list the same effects. The
 // profiled program belongs to another user, and only that user can read its files.
 func TestCapabilities(t *testing.T) {
 	igtest.NeedRoot(t)

@@ -16,7 +16,7 @@ import (
 	"github.com/ig-otel-profiles/ig-otel-profiles/internal/receiver"
 )
 
-// unified returns where the unified hierarchy of control groups is mounted.
+// unified returns where the unified cgroup hierarchy is mounted.
 func unified(t *testing.T) string {
 	t.Helper()
 	dir := unifiedIfAny()
@@ -36,9 +36,9 @@ func unifiedIfAny() string {
 	return ""
 }
 
-// TestUnitOfShortProcesses: a unit's processes that end before their first row arrives are of that unit's service, and not of the
-// host's. They no longer have an executable, unlike processes found in /proc. profile_cpu has fewer rows than there are processes, so it
-// counts the other samples.
+// TestUnitOfShortProcesses runs a unit's processes that exit before their first row arrives. They must belong to the unit's
+// service, and not to the host's. They no longer have an executable, unlike processes found in /proc. profile_cpu has fewer
+// rows than there are processes, so it counts the other samples.
 func TestUnitOfShortProcesses(t *testing.T) {
 	igtest.NeedRoot(t)
 	t.Parallel()

@@ -17,7 +17,7 @@ import (
 // that is enough. Without growing, the CPUs' reserves use up the entries.
 //
 // The CPUs are never idle. At this frequency, each takes 71 samples between two reads of the rows, but has 64 entries without
-// growing. Almost every sample has a stack of its own.
+// growing. Almost every sample has a different stack.
 func TestEntriesPerCPU(t *testing.T) {
 	igtest.NeedRoot(t)
 	cpus := int64(0)

@@ -16,7 +16,7 @@ import (
 	"github.com/ig-otel-profiles/ig-otel-profiles/internal/receiver"
 )
 
-// pageFaults is the type of the samples of profile_pagefault.
+// pageFaults is the type of profile_pagefault's samples.
 var pageFaults = receiver.Type{Type: "page_faults", Unit: "count", PeriodType: "page_faults", PeriodUnit: "count", Period: 1}
 
 // faultsOf runs the gadget on the program faults.
@@ -24,7 +24,7 @@ func faultsOf(t *testing.T, image, name string, enough func([]receiver.Sample) b
 	t.Helper()
 	pid := start(t, compile(t, "faults")).cmd.Process.Pid
 	r, err := export(t, options{image: image, seconds: 3, flags: slices.Concat([]string{"--pid=" + strconv.Itoa(pid)}, framePointers, flags),
-		// On a busy machine, an interval may end before the program's file has been read.
+		// On a busy machine, an interval can end before the program's file has been read.
 		until: func(samples []receiver.Sample) bool {
 			return 20*unnamed(samples) < igtest.Total(samples) && enough(samples)
 		}})

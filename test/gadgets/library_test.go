@@ -16,8 +16,8 @@ import (
 	"github.com/ig-otel-profiles/ig-otel-profiles/internal/igtest"
 )
 
-// TestLibraryInTerminal runs unchanged gadgets of Inspektor Gadget without an exporter. Their text must have the functions of a
-// shared library, which Inspektor Gadget's own resolver does not find.
+// TestLibraryInTerminal runs unchanged gadgets of Inspektor Gadget without an exporter. Their text must contain a shared
+// library's functions, which Inspektor Gadget's own resolver does not find.
 func TestLibraryInTerminal(t *testing.T) {
 	igtest.NeedRoot(t)
 	t.Parallel()

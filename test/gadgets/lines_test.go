@@ -12,8 +12,8 @@ import (
 	"github.com/ig-otel-profiles/ig-otel-profiles/internal/receiver"
 )
 
-// TestSourceLines: with names.source_lines, an inlined function is a frame of its own, with file and line, before the function that
-// it was inlined into. The settings of names apply to stacks of the kernel and of the unwinder.
+// TestSourceLines requires that, with names.source_lines, an inlined function has its own frame, with file and line, before the
+// function that it was inlined into. The settings of names apply to stacks of the kernel and of the unwinder.
 func TestSourceLines(t *testing.T) {
 	igtest.NeedRoot(t)
 	t.Parallel()

@@ -49,9 +49,9 @@ func missingOf(r *run, thread string) missing {
 
 const timeAndSwitches = `offcpu:profiles.value-field=off_cpu_raw\,switches,offcpu:profiles.type=off_cpu\,switches,offcpu:profiles.unit=nanoseconds\,count`
 
-// TestOffCPUUnderLoad has a program wait in so many different stacks that the map of stacks drops each of them within seconds. Long
-// waits must still have theirs. The program is paced: the map only has room for its stacks of a few seconds, which is how late a
-// busy machine may read it.
+// In TestOffCPUUnderLoad, a program waits in so many different stacks that the stack map drops each of them within seconds.
+// Long waits must still have theirs. The program is paced. The map has room only for the stacks of a few seconds, and a busy
+// machine can read it that late.
 func TestOffCPUUnderLoad(t *testing.T) {
 	igtest.NeedRoot(t)
 	const stacks, patients = 4096, 50

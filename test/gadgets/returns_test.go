@@ -12,8 +12,8 @@ import (
 	"github.com/ig-otel-profiles/ig-otel-profiles/internal/receiver"
 )
 
-// TestReturnAddresses: a signal handler's caller is the function that it returns to. If code without a symbol ends with a call, it
-// does not get the name of the function after it.
+// TestReturnAddresses requires that a signal handler's caller is the function that it returns to. If code without a symbol ends
+// with a call, it does not get the name of the function after it.
 func TestReturnAddresses(t *testing.T) {
 	igtest.NeedRoot(t)
 	t.Parallel()

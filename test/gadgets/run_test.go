@@ -30,7 +30,7 @@ import (
 	"github.com/ig-otel-profiles/ig-otel-profiles/internal/receiver"
 )
 
-// compile compiles a program of testdata so that its stacks can be unwound.
+// compile compiles a program of testdata with stacks that can be unwound.
 func compile(t *testing.T, name string) string {
 	t.Helper()
 	if program, ok := igtest.Prebuilt(name); ok {
@@ -45,7 +45,7 @@ func compile(t *testing.T, name string) string {
 	return program
 }
 
-// compiled has the programs of testdata that compile has made.
+// compiled holds the programs of testdata that compile has built.
 var compiled struct {
 	sync.Mutex
 	dir string
@@ -115,7 +115,7 @@ func launch(t *testing.T, attr *syscall.SysProcAttr, program string, args ...str
 	return w
 }
 
-// stop ends the program and returns its output. It may be called several times.
+// stop ends the program and returns its output. Callers can call it several times.
 func (w *workload) stop(t *testing.T) string {
 	t.Helper()
 	if w.cmd.ProcessState == nil {
@@ -177,8 +177,8 @@ type options struct {
 	// urgent gives ig priority over all others. It is for tests that load a few CPUs like many, where ig's share would be too
 	// small.
 	urgent bool
-	// until, unless nil, must be true of the samples before ig is stopped, and said of ig's log. On a busy machine, a program may
-	// be sampled late, and its functions may get their names late.
+	// until, unless nil, must be true of the samples before ig is stopped, and said of ig's log. On a busy machine, a program
+	// can be sampled late, and its functions can get their names late.
 	until func([]receiver.Sample) bool
 	said  string
 	// prefix, unless nil, goes before ig's command. env extends this process's environment.
@@ -287,7 +287,7 @@ func stopOnce(process *os.Process, o options, rcv *receiver.Receiver, log *igtes
 	}
 }
 
-// withoutNoise leaves out Inspektor Gadget's lines about rows without a stack and about programs that have ended.
+// withoutNoise omits Inspektor Gadget's lines about rows without a stack and about programs that have exited.
 func withoutNoise(log []byte) []byte {
 	return regexp.MustCompile(`(?m)^.*(is lost: lookup|msg="symbolizer: |signature verification).*\n`).ReplaceAll(log, nil)
 }
@@ -296,7 +296,7 @@ func withoutDebug(log []byte) []byte {
 	return regexp.MustCompile(`(?m)^.*level=debug.*\n`).ReplaceAll(log, nil)
 }
 
-// lastError is the error that ig ended with.
+// lastError returns the error with which ig exited.
 func lastError(log []byte, err error) string {
 	for line := range strings.Lines(string(log)) {
 		if after, ok := strings.CutPrefix(line, "Error: "); ok {

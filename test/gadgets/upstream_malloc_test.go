@@ -175,7 +175,7 @@ func TestInspektorGadgetsProbes(t *testing.T) {
 	}
 }
 
-// receive takes the stacks that have arrived or arrive within a time.
+// receive returns the stacks that have arrived or arrive within a time limit.
 func receive(s *unwinder.Subscription, wait time.Duration) (all []wire.Unwound) {
 	for end := time.After(wait); ; {
 		select {

@@ -49,7 +49,7 @@ var workers = []worker{
 	}},
 }
 
-// start starts the program until the test ends, in a control group if there is one.
+// start runs the program until the test ends, in a cgroup if there is one.
 func (w worker) start(t *testing.T, dir string, group *os.File) {
 	t.Helper()
 	program := filepath.Join(dir, w.comm)
@@ -66,7 +66,7 @@ func (w worker) start(t *testing.T, dir string, group *os.File) {
 	launch(t, attr, program, args...)
 }
 
-// logGetppid has the kernel log the system call getppid of the programs that this goroutine starts from now on.
+// logGetppid makes the kernel log the system call getppid of the programs that this goroutine starts from now on.
 func logGetppid(t *testing.T) {
 	t.Helper()
 	filter := []unix.SockFilter{
@@ -80,7 +80,7 @@ func logGetppid(t *testing.T) {
 	require.NoError(t, unix.Prctl(unix.PR_SET_SECCOMP, unix.SECCOMP_MODE_FILTER, uintptr(unsafe.Pointer(&program)), 0, 0))
 }
 
-// dropping makes a control group. The kernel drops all packets of its processes. It returns nil where there are no control groups.
+// dropping creates a cgroup. The kernel drops all packets of its processes. It returns nil if there are no cgroups.
 func dropping(t *testing.T) *os.File {
 	t.Helper()
 	top := unifiedIfAny()

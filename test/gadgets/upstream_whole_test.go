@@ -13,8 +13,8 @@ import (
 	"github.com/ig-otel-profiles/ig-otel-profiles/internal/receiver"
 )
 
-// TestInspektorGadgetsWhole runs Inspektor Gadget's profile_cpu unchanged, with its flags for whole stacks. Text and export have
-// the functions of Python, and of C without frame pointers, from the innermost to the program's entry.
+// TestInspektorGadgetsWhole runs Inspektor Gadget's profile_cpu unchanged, with its flags for whole stacks. Text and export
+// must contain the functions of Python, and of C without frame pointers, from the innermost to the program's entry.
 func TestInspektorGadgetsWhole(t *testing.T) {
 	igtest.NeedRoot(t)
 	image, err := igtest.BuildUpstream(t, "profile_cpu")
@@ -76,7 +76,7 @@ func TestInspektorGadgetsWhole(t *testing.T) {
 			}
 		}
 		t.Logf("%s: %.0f samples, %.1f %% whole and named; %d rows of text", comm, all, 100*named/all, rows)
-		// At first the unwinder may not know the process. On a busy machine, this takes seconds.
+		// At first, the unwinder possibly does not know the process. On a busy machine, this takes seconds.
 		require.GreaterOrEqual(t, named, 0.75*all, comm)
 		require.Positive(t, rows, comm)
 	}

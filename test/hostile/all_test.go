@@ -29,18 +29,19 @@ import (
 const (
 	// durationEnv names the variable with the time for which all attackers run at once.
 	durationEnv = "HOSTILE_DURATION"
-	// groupLimit is the memory limit of the control group of ig and its processes, in bytes.
+	// groupLimit is the memory limit of the cgroup of ig and its processes, in bytes.
 	groupLimit = 512 << 20
-	// deafTime is the longest time that a file system that does not answer may block the unwinder.
+	// deafTime is the longest time for which a file system that does not answer can block the unwinder.
 	deafTime = 90 * time.Second
 	// Samples around a restart, from beforeRestart until afterRestart, are not judged.
 	beforeRestart, afterRestart = 5 * time.Second, 20 * time.Second
-	// few is how many samples may be wrong if that is more than one in a hundred. Restarts can leave little time between them.
+	// few is the allowed number of wrong samples, if it is more than one in a hundred. Restarts can leave little time between
+	// them.
 	few = 5
 )
 
-// group is a control group of version 1 or 2 with a memory limit and a share of CPU time, like a service's or a pod's. Everything
-// else that this test starts has one group, too.
+// group is a cgroup (version 1 or 2) with a memory limit and a share of CPU time, like a service's or a pod's. Everything else
+// that this test starts also has one group.
 type group struct {
 	dir  string
 	cpu  string // the same folder, or one in another hierarchy
@@ -130,8 +131,8 @@ func startAttackers(t *testing.T, dir, attack string, deafNow *atomic.Bool) {
 	}
 }
 
-// startLinks starts two programs. One has no symbols, and its debug link leads to a pipe and to an endless file. The other has a
-// root folder of its own, where links in .build-id folders lead out of it and in circles.
+// startLinks starts two programs. One has no symbols, and its debug link leads to a pipe and to an endless file. The other has
+// its own root folder, in which links in .build-id folders lead out of it and in circles.
 func startLinks(t *testing.T, dir, attack string) {
 	links := filepath.Join(dir, "links")
 	require.NoError(t, os.MkdirAll(filepath.Join(links, ".debug"), 0o755))
@@ -154,13 +155,13 @@ func startLinks(t *testing.T, dir, attack string) {
 	}
 }
 
-// interval has the samples of a program in an exporter's interval.
+// interval holds a program's samples in one exporter interval.
 type interval struct{ all, right int64 }
 
 var endedLine = regexp.MustCompile(`restarting the (unwinder|file reader)[^\n]*`)
 
-// TestAllAtOnce runs all attackers at once, beside ig in a control group of 512 MiB, for HOSTILE_DURATION. ig survives, and
-// programs beside them keep their names, whole stacks and services.
+// TestAllAtOnce runs all attackers at once, with ig in a cgroup of 512 MiB, for HOSTILE_DURATION. ig must survive, and other
+// programs must keep their names, whole stacks and services.
 func TestAllAtOnce(t *testing.T) {
 	igtest.NeedRoot(t)
 	duration, err := time.ParseDuration(cmp.Or(os.Getenv(durationEnv), "45s"))
@@ -240,7 +241,7 @@ func TestAllAtOnce(t *testing.T) {
 	require.LessOrEqual(t, in.all-in.right, max(in.all/100, few), "outside of restarts")
 }
 
-// right counts the samples, and those with the names and whole stack of good_work and with that service.
+// right counts the samples, and the samples with the names and whole stack of good_work and with the service.
 func right(samples []receiver.Sample, service string) (n interval) {
 	for _, s := range samples {
 		has := func(name string) bool {

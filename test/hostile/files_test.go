@@ -115,7 +115,7 @@ func lyingDebug(t *testing.T, program, to string) {
 	changed(t, program, to, map[string]change{".debug_info": c, ".debug_line": c, ".debug_str": c})
 }
 
-// manyFiles has debug information of a few bytes whose line table claims 2^36 files.
+// manyFiles returns debug information of a few bytes. Its line table claims 2^36 files.
 func manyFiles(t *testing.T, program, to string) {
 	le := binary.LittleEndian
 	unit := func(body ...byte) []byte { return append(le.AppendUint32(nil, uint32(len(body))), body...) }

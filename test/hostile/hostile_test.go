@@ -26,11 +26,11 @@ import (
 const (
 	// nobody is the unprivileged user.
 	nobody = 65534
-	// most is the highest memory that ig may take, in bytes.
+	// most is the highest memory that ig can use, in bytes.
 	most = 512 << 20
 )
 
-// folder returns a folder whose files every user may run.
+// folder returns a folder with files that every user can run.
 func folder(t *testing.T) string {
 	t.Helper()
 	dir, err := os.MkdirTemp("", "hostile")
@@ -86,7 +86,7 @@ func startRun(t *testing.T, gadget string, flags ...string) *run {
 
 var peakLine = regexp.MustCompile(`VmHWM:\s+(\d+)`)
 
-// until waits for ready, and fails if ig takes several times the memory that it may.
+// until waits for ready, and fails if ig uses several times the allowed memory.
 func (r *run) until(what string, ready func() bool) {
 	r.t.Helper()
 	r.Wait(what, func() bool {
@@ -187,7 +187,7 @@ func TestFilesAndNames(t *testing.T) {
 	require.False(t, bytes.ContainsAny(r.Log.Bytes(), "\x1b\u202e"))
 }
 
-// TestLiveEnds: a program that makes a run too expensive ends that run.
+// TestLiveEnds requires that a run ends if a program makes it too expensive.
 func TestLiveEnds(t *testing.T) {
 	igtest.NeedRoot(t)
 	attack := compile(t, folder(t), "attack.c")
@@ -202,8 +202,8 @@ func TestLiveEnds(t *testing.T) {
 	require.Contains(t, r.Log.String(), "the run ends: --live must not miss an allocation")
 }
 
-// TestMallocWithoutPause: a program that allocates without pause does not take the probes from another one that allocates 5,000
-// times a second.
+// TestMallocWithoutPause runs a program that allocates without pause. A second program, which allocates 5,000 times a second,
+// must keep its probes.
 func TestMallocWithoutPause(t *testing.T) {
 	igtest.NeedRoot(t)
 	dir := folder(t)

@@ -13,7 +13,7 @@ import (
 	"github.com/ig-otel-profiles/ig-otel-profiles/internal/collectortest"
 )
 
-// neighbours counts the lines whose function is also the previous one in the table, and the others.
+// neighbours counts lines with the same function as the previous line in the table, and all other lines.
 func neighbours(requests []*collectorpb.ExportProfilesServiceRequest) (same, other int) {
 	for _, req := range requests {
 		d := req.GetDictionary()
@@ -30,8 +30,8 @@ func neighbours(requests []*collectorpb.ExportProfilesServiceRequest) (same, oth
 	return same, other
 }
 
-// TestDoubledFunctions: the doubled functions for Parca pass the documented processors unchanged, but not a component that merges
-// requests.
+// TestDoubledFunctions requires that the doubled functions for Parca pass the documented processors unchanged, but not a
+// component that merges requests.
 func TestDoubledFunctions(t *testing.T) {
 	for name, tc := range map[string]struct {
 		config string

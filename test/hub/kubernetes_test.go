@@ -18,7 +18,7 @@ import (
 
 type object = map[string]any
 
-// apiServer answers the requests of k8s_attributes to a cluster: lists of pods and namespaces, which never change. test/k8s has a
+// apiServer answers k8s_attributes' requests to a cluster, with lists of pods and namespaces that never change. test/k8s has a
 // real cluster.
 func apiServer(t *testing.T, pods, namespaces []object) (kubeconfig string) {
 	t.Helper()
@@ -27,7 +27,7 @@ func apiServer(t *testing.T, pods, namespaces []object) (kubeconfig string) {
 			w.Header().Set("Content-Type", "application/json")
 			switch {
 			case r.URL.Query().Get("sendInitialEvents") == "true":
-				// It answers like an old cluster without streaming lists, so that the client asks for a list.
+				// It answers like an old cluster without streaming lists, so the client requests a list.
 				w.WriteHeader(http.StatusBadRequest)
 				writeJSON(w, object{"kind": "Status", "apiVersion": "v1", "status": "Failure", "reason": "BadRequest", "code": http.StatusBadRequest})
 			case r.URL.Query().Get("watch") != "":
@@ -80,8 +80,7 @@ func TestKubernetes(t *testing.T) {
 		[]object{
 			podObject("shop", "cart-7d4b9c-x2x4z", "uid-cart", "10.0.0.1", object{"team": "checkout"}, object{"example.com/commit": "abc123"}),
 			podObject("shop", "search-7d4b9c-x2x4z", "uid-search", "10.0.0.2", nil, nil),
-			// This pod has the address that the connection comes from, like the daemon's pod. Profiles must not be attributed to
-			// it.
+			// Like the daemon's pod, this pod has the connection's source address. Profiles must not be attributed to it.
 			podObject("gadget", "gadget-abcde", "uid-gadget", "127.0.0.1", object{"team": "platform"}, nil),
 		},
 		[]object{{"kind": "PartialObjectMetadata", "apiVersion": "meta.k8s.io/v1", "metadata": object{"name": "shop", "labels": object{"cost-center": "4711"}}}},

@@ -14,7 +14,7 @@ import (
 	"strings"
 )
 
-// apart are the programs whose runtime is not in the tests' distribution. Apart returns them.
+// apart lists the programs whose runtimes are not in the tests' distribution. Apart returns them.
 var apart = []Load{
 	erlang("beam-stripped", "Erlang/OTP 27, Debian 13's", false),
 	erlang("beam-map", "the same with `+JPperf map`", false, "+JPperf", "map"),
@@ -50,7 +50,7 @@ func (b *builder) shared(name string, build func(path string) error) (string, er
 }
 
 // buildErlang runs load.erl with the Erlang of Debian 13, in a root of its own, because its C library is newer. That Erlang is
-// stripped. With symbols, it has a symbol table with the one symbol that the unwinder looks up there.
+// stripped. With symbols, it has a symbol table with the only symbol that the unwinder looks up in it.
 func buildErlang(symbols bool, flags ...string) func(*builder) error {
 	return func(b *builder) error {
 		root, err := b.shared("debian13", func(path string) error {

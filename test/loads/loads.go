@@ -35,9 +35,9 @@ const (
 	DynamicSymbols Naming = "dynamic symbols"
 	// GoTable: the table of functions that every Go program has.
 	GoTable Naming = "Go's function table"
-	// Interpreter: the interpreter's or virtual machine's memory has the names.
+	// Interpreter: the memory of the interpreter or virtual machine contains the names.
 	Interpreter Naming = "interpreter"
-	// Stripped: the file has no names; a debug file or a symbol server has them.
+	// Stripped: the file contains no names, but a debug file or a symbol server does.
 	Stripped Naming = "stripped"
 )
 
@@ -103,8 +103,8 @@ func Packages(loads []Load) []string {
 	return slices.Compact(packages)
 }
 
-// Is reports whether a profiler's name of a function means that function of a source file. The name may have parameters, a path of
-// packages, classes or modules, Rust's hash, and Erlang's number of parameters.
+// Is reports whether a profiler's name of a function means that function of a source file. The name can contain parameters, a
+// path of packages, classes or modules, Rust's hash, and Erlang's number of parameters.
 func Is(name, function string) bool {
 	if name == "" || function == "" {
 		return false

@@ -18,7 +18,7 @@ import (
 // DefaultLimit is the CPU time after which a program ends by itself.
 const DefaultLimit = 20 * time.Minute
 
-// startTimeout limits how long a program may take to call each of its functions, on a busy machine.
+// startTimeout limits how long a program takes to call each of its functions, on a busy machine.
 const startTimeout = 2 * time.Minute
 
 // bounded is a shell script that runs a command in the shell's own process. The command ends after the CPU time in the first
@@ -76,7 +76,7 @@ func (p *Program) Start(ctx context.Context, limit time.Duration) (*Process, err
 	return nil, fmt.Errorf("starting the load %s: it did not call its functions, but printed %q: %w\n%s", p.Name, line, errors.Join(err, ctx.Err()), stderr.String())
 }
 
-// CPU returns the CPU time so far of the program and of its ended children, to a hundredth of a second.
+// CPU returns the CPU time of the program and its exited children up to now, to a hundredth of a second.
 func (p *Process) CPU() (time.Duration, error) {
 	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", p.PID))
 	if err != nil {

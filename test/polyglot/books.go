@@ -7,10 +7,10 @@ import (
 	"strconv"
 )
 
-// Books has the numbers of a run's closing lines: the results of its samples, and the unwinder's losses.
+// Books holds the numbers in a run's closing lines: the results of its samples, and the unwinder's losses.
 type Books struct {
-	// Drawn counts all samples. Container counts samples of a container that had gone. Lost counts delivered samples whose stack
-	// did not arrive.
+	// Drawn counts all samples. Container counts samples of a container that had gone. Lost counts delivered samples without
+	// their stack, because it did not arrive.
 	Drawn, Container, Lost int64
 	// These are stacks of all gadgets.
 	InUnwinder, InKernel, Crashed, Restarts int64
@@ -59,9 +59,9 @@ func ReadBooks(log string) (b Books, err error) {
 	return b, nil
 }
 
-// Check reports whether a sample is missing: each drawn sample was delivered, except those of a container that had gone. Inspektor
-// Gadget reads a gadget's rows for the last time before its timer ends. So the counts can differ by samples in between, at most one
-// in a hundred.
+// Check reports whether a sample is missing. Each sample must be delivered, unless its container no longer existed. Inspektor
+// Gadget reads a gadget's rows for the last time before its timer ends. So the counts can differ by samples in between, at most
+// one in a hundred.
 func (b Books) Check(delivered int64) error {
 	if missing := b.Drawn - b.Container - delivered; missing < -slack(b) || missing > slack(b) {
 		return fmt.Errorf("%d samples were drawn, but %d delivered: %+v", b.Drawn, delivered, b)

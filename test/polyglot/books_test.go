@@ -11,7 +11,7 @@ const closingLines = `msg="unwind: 5000 events sampled, 4000 unwound (80.0 % of 
 msg="unwind: for all gadgets, the unwinder took 4000 stacks, with frames of: Go 3; all stacks are complete; without a frame: 2; ` +
 	`lost: 4 in the unwinder, 5 in the kernel, 1 in 2 restarts (7.5 s without it); it used up to 100 MiB of memory, and 40 MiB of kernel memory"`
 
-// TestBooks: missing and surplus samples are found.
+// TestBooks requires that Check finds missing and surplus samples.
 func TestBooks(t *testing.T) {
 	b, err := ReadBooks("something before\n" + closingLines)
 	require.NoError(t, err)

@@ -83,7 +83,7 @@ type attached struct {
 	ended  chan error
 }
 
-// attach runs a gadget with whole stacks. flags are those of "ig run", without the dashes.
+// attach runs a gadget with whole stacks. flags are flags of "ig run", without the dashes.
 func (d *igDaemon) attach(gadget string, flags map[string]string) *attached {
 	d.t.Helper()
 	ctx, cancel := context.WithCancel(context.Background())
@@ -156,9 +156,9 @@ func (d *igDaemon) arrived(kind string) {
 	}), "no samples of the type %s", kind)
 }
 
-// TestSecondGadget: while profile_cpu runs, profile_offcpu starts, whose programs call another chain. The unwinder goes on, and all
-// events of profile_cpu reach it. profile_offcpu may have some without it during its start. Inspektor Gadget attaches a gadget's
-// programs before anyone else can put the unwinder's entry into them.
+// TestSecondGadget starts profile_offcpu while profile_cpu runs. profile_offcpu's programs call another chain. The unwinder
+// must continue, and all events of profile_cpu must reach it. While profile_offcpu starts, some of its events can miss the
+// unwinder. Inspektor Gadget attaches a gadget's programs before anyone else can put the unwinder's entry into them.
 func TestSecondGadget(t *testing.T) {
 	startLoads(t, find(t, "c-fp", "python"))
 	d := startDaemon(t)

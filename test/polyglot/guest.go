@@ -8,11 +8,11 @@ import (
 )
 
 // warmUp is how long a container of the virtual machine counts as new. Until a program's files are read, its stacks have no
-// callers. On an emulated processor, reading takes seconds in place of tenths.
+// callers. On an emulated processor, reading takes seconds instead of tenths of a second.
 const warmUp = 20 * time.Second
 
-// guestParts are the samples of a container of the virtual machine: those of its first seconds, those of the runtime's threads, and
-// the rest, which is judged.
+// guestParts divides the samples of a container in the virtual machine. The parts are its first seconds, the runtime's threads,
+// and the rest, which is judged.
 type guestParts struct{ early, runtime, rest []receiver.Sample }
 
 func partsOf(samples []receiver.Sample, l loads.Load) guestParts {
@@ -44,6 +44,6 @@ func total(samples []receiver.Sample) int64 {
 	return sum
 }
 
-// ofProgram reports whether a thread is the program's. Java names its own threads, for the garbage collector, compilers and
-// signals, but not the one that runs main.
+// ofProgram reports whether a thread is the program's. Java names its own threads for the garbage collector, compilers and
+// signals, but not the thread that runs main.
 func ofProgram(thread string, l loads.Load) bool { return l.FrameType != "jvm" || thread == "java" }

@@ -91,7 +91,7 @@ func (h *hostile) requireLevel(before, more int64) {
 	require.Less(h.t, after, before+more, "the unwinder grows")
 }
 
-// folder returns a folder in which the hostile user may write.
+// folder returns a folder to which the hostile user can write.
 func folder(t *testing.T) string {
 	t.Helper()
 	dir, err := os.MkdirTemp("", "hostile")
@@ -312,8 +312,8 @@ func TestManyProcesses(t *testing.T) {
 	require.NotContains(t, h.run.log.String(), "\x1b", "an escape in the log")
 }
 
-// metAgain returns the PIDs whose samples have several names of hostile processes. These do not change their names, so they are of
-// two processes.
+// metAgain returns the PIDs that have samples with several names of hostile processes. These do not change their names, so they
+// are of two processes.
 func metAgain(samples []receiver.Sample) (pids []string) {
 	names := map[string]string{}
 	for _, s := range samples {

@@ -15,10 +15,10 @@ import (
 // verdict is the result of a load's profile.
 type verdict struct {
 	load loads.Load
-	// samples counts hits of the timer. complete counts stacks that reach the program's entry. named counts those with one of the
-	// program's three functions by name. chained counts those that also have all of its callers by name, in order.
+	// samples counts hits of the timer. complete counts stacks that reach the program's entry. named counts the stacks with one
+	// of the program's three functions by name. chained counts the stacks that also have all its callers by name, in order.
 	samples, complete, named, chained int64
-	// placed are those of named in which that function has the language's frame type, a file and a line.
+	// placed counts the stacks of named in which the function has the language's frame type, a file and a line.
 	placed int64
 	// at counts the samples by the three functions, found by name or by address.
 	at map[string]int64

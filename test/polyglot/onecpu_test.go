@@ -21,9 +21,9 @@ import (
 
 var stacks = flag.Int("stacks", 100000, "how many stacks TestOneCPU checks")
 
-// TestOneCPU runs two programs on one CPU with the probes of four gadgets. Their programs call three chains: for kprobes, for perf
-// events, which interrupt the others, and for raw tracepoints, which two gadgets share. No stack may mix functions of both
-// programs, or have them in the wrong order.
+// TestOneCPU runs two programs on one CPU with the probes of four gadgets. Their programs call three chains: for kprobes, for
+// perf events, which interrupt the others, and for raw tracepoints, which two gadgets share. No stack must mix functions of
+// both programs, or have them in the wrong order.
 func TestOneCPU(t *testing.T) {
 	sides := []string{"left", "right"}
 	pids := map[int]string{}

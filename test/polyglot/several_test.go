@@ -11,7 +11,7 @@ import (
 	"github.com/ig-otel-profiles/ig-otel-profiles/internal/igtest"
 )
 
-// TestSeveralIGs: a daemon and a separate "ig" have an unwinder each, and do not disturb each other.
+// TestSeveralIGs runs a daemon and a separate "ig". Each has its own unwinder, and they must not disturb each other.
 func TestSeveralIGs(t *testing.T) {
 	running := startLoads(t, find(t, "c-fp", "python"))
 	d := startDaemon(t)

@@ -57,7 +57,7 @@ func (r *gadgetRun) unwinderPID() int {
 	return 0
 }
 
-// comeAndGo is a loop of short programs in several languages, with pauses, so that other processes get CPUs as well.
+// comeAndGo is a loop of short programs in several languages. It pauses, so other processes also get CPU time.
 const comeAndGo = `echo ready
 while :; do
 	/usr/bin/perl -e '$x += $_ * $_ for 1 .. 100000' &
@@ -80,8 +80,8 @@ func startComeAndGo(t *testing.T, limit time.Duration) {
 	t.Cleanup(func() { r.Stop() })
 }
 
-// TestSoak runs short-lived processes for -soak. The unwinder must not end by itself, neither its nor ig's memory may grow, and all
-// losses must be counted.
+// TestSoak runs short-lived processes for -soak. The unwinder must not exit by itself, its memory and ig's memory must not
+// grow, and all losses must be counted.
 func TestSoak(t *testing.T) {
 	if *soak == 0 {
 		t.Skip("-soak is the duration: run make soak-languages SOAK=1h")

@@ -177,7 +177,7 @@ func most(counts map[string]int64) string {
 // TestTable profiles all programs in both ways, writes the table and checks the results of whole stacks.
 func TestTable(t *testing.T) { testTable(t, measured(), "polyglot table", header(t, frequency)) }
 
-// TestApart does so with programs whose runtimes are not in the distribution.
+// TestApart does the same for programs whose runtimes are not in the distribution.
 func TestApart(t *testing.T) {
 	testTable(t, loads.Apart(), "apart table", written(t)+", "+frequency+" Hz.\n\n")
 }

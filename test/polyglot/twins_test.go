@@ -16,8 +16,8 @@ import (
 	"github.com/ig-otel-profiles/ig-otel-profiles/test/loads"
 )
 
-// TestTwins: before a program, a copy of it runs with the same name, size, head and tail. The copy has other function names and no
-// unwind rules. Each has its own names, and the program's stacks are whole.
+// TestTwins runs a program after a modified copy with the same name, size, head and tail. The copy has other function names and
+// no unwind rules. Each must have its own names, and the program's stacks must be whole.
 func TestTwins(t *testing.T) {
 	igtest.NeedRoot(t)
 	load, err := loads.Find("c")

@@ -54,9 +54,9 @@ func (c guestContainer) identity() map[string]string {
 	return want
 }
 
-// TestVirtualMachine checks profile_cpu's samples of containers in the virtual machine that test/vm/run.sh boots. Each container
-// has its own resource, also after its end. The container of another namespace is absent. Programs in three languages have whole
-// stacks and true shares. Every sample is accounted for.
+// TestVirtualMachine checks profile_cpu's samples of containers in the virtual machine that test/vm/run.sh boots. Each
+// container must have its own resource, also after it has exited. The container of another namespace is absent. Programs in
+// three languages have whole stacks and true shares. Every sample is accounted for.
 func TestVirtualMachine(t *testing.T) {
 	out := os.Getenv("VM_OUT")
 	if out == "" {

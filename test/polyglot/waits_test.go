@@ -66,8 +66,8 @@ var touchingPrograms = []accountable{
 	{name: "Java", entry: "main", frames: "jvm", build: []string{"javac", "-nowarn", "-d", "{}", "Touch.java"}, command: []string{"java", "-cp", "{}", "Touch"}, named: 88, mixed: true},
 }
 
-// accountableUser is the programs' user. Only this user is profiled; otherwise other programs on this machine would use the budget
-// of stacks.
+// accountableUser is the programs' user. Only this user is profiled. Otherwise, other programs on this machine would use up the
+// budget of stacks.
 const accountableUser = 54321
 
 var accountableFunctions = []string{"heavy", "light", "rest"}
@@ -80,7 +80,8 @@ type accounting struct {
 	ended chan error
 }
 
-// buildFrom builds a program from sources in a folder elsewhere, because its user may not be allowed to read that folder.
+// buildFrom builds a program in another folder than its sources, because its user is possibly not allowed to read the sources'
+// folder.
 func (a accountable) buildFrom(t *testing.T, sources string) accountable {
 	t.Helper()
 	dir := t.TempDir()
@@ -152,8 +153,8 @@ func through(s receiver.Sample, function string) bool {
 	return slices.ContainsFunc(s.Stack, func(f receiver.Frame) bool { return loads.Is(f.Name, function) })
 }
 
-// TestWaits: for programs that wait in several languages, profile_offcpu has whole, named stacks and the times that they measure. A
-// round takes 0.3 seconds. It has few waits, so a CPU's budget of stacks covers nearly all of them.
+// TestWaits runs programs that wait, in several languages. profile_offcpu must have whole, named stacks, and the times that the
+// programs measure. A round takes 0.3 seconds. It has few waits, so a CPU's budget of stacks covers nearly all of them.
 func TestWaits(t *testing.T) {
 	sleeping := func(s receiver.Sample) bool { return s.Attributes["off_cpu.reason"] == "sleeping" }
 	arrived := testAccounts(t, "profile_offcpu", "waits", waitingPrograms, 200, sleeping)
@@ -169,8 +170,9 @@ func TestWaits(t *testing.T) {
 	}
 }
 
-// TestFaults: for programs that touch fresh memory, profile_pagefault has whole, named stacks and one fault per touched page. So
-// many rounds take a minute or more. Some thousand faults of each program are drawn, so sums vary by little more than 1 %.
+// TestFaults runs programs that touch new memory. profile_pagefault must have whole, named stacks, and one fault per touched
+// page. So many rounds take a minute or more. Some thousand faults of each program are sampled, so sums vary by little more
+// than 1 %.
 func TestFaults(t *testing.T) {
 	testAccounts(t, "profile_pagefault", "faults", touchingPrograms, 1500,
 		func(s receiver.Sample) bool { return s.Attributes["page_fault.access"] == "write" })
@@ -181,8 +183,8 @@ func TestFaults(t *testing.T) {
 // program.
 func testAccounts(t *testing.T, gadget, folder string, programs []accountable, rounds int, kind func(receiver.Sample) bool) map[string][]receiver.Sample {
 	run := startRun(t, igtest.Import(t, gadget), "--unwind=whole", fmt.Sprintf("--uid=%d", accountableUser))
-	// The unwinder reads a program's files when it first sees it. So other processes with the same files run before those that
-	// count.
+	// The unwinder reads a program's files when it first sees it. So other processes with the same files run before the
+	// processes that count.
 	programs, before := slices.Clone(programs), map[int]accountable{}
 	for i, p := range programs {
 		programs[i] = p.buildFrom(t, filepath.Join("testdata", folder))

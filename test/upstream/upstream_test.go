@@ -61,7 +61,7 @@ func TestResolve(t *testing.T) {
 	all.Wait()
 }
 
-// stored is a store of detached runs. Like every node's, it also has those of other nodes.
+// stored is a store of detached runs. Like the list of every node, it also contains other nodes' entries.
 type stored struct {
 	api.UnimplementedGadgetInstanceManagerServer
 }

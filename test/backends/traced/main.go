@@ -1,7 +1,7 @@
-// Command traced is a service with the OpenTelemetry SDK for Go, whose resource comes from the environment. It publishes that
-// resource as its process context, as OTEP 4719 specifies, because Go's SDK does not do so yet. It creates a span for each call of
-// the function checkout, and labels the goroutine with it. It prints each finished span as a line: service, trace ID, span ID. It
-// ends with its standard input.
+// Command traced is a service with the OpenTelemetry SDK for Go. Its resource comes from the environment. It publishes that
+// resource as its process context, as OTEP 4719 specifies, because Go's SDK does not do so yet. It creates a span for each call
+// of the function checkout, and labels the goroutine with it. It prints each finished span as a line: service, trace ID, span
+// ID. It ends with its standard input.
 package main
 
 import (

@@ -9,7 +9,7 @@ import (
 // RuleNamed replaces the rule on periods in CheckNamed.
 var RuleNamed = Rule{"named", "a profile has no period, and each of its samples the name as the attribute __name__", "grafana/pyroscope pkg/ingester/otlp/convert.go"}
 
-// CheckNamed checks a body as CheckBytes does. Every sample must have its profile's name, and no profile must have a period.
+// CheckNamed checks a body as CheckBytes does. Every sample must have its profile's name, and profiles must not have a period.
 // One receiver needs this form, because it would use a period's type as the name. The form breaks only the rule on periods.
 func CheckNamed(body []byte) []error { return checkBytes(body, unnamed) }
 

@@ -126,8 +126,8 @@ func TestConcurrentReaders(t *testing.T) {
 	}
 }
 
-// FuzzRow reads whole rows of hostile bytes. For every row, nothing must panic, equal rows must have equal keys, no key must
-// occur twice, and every value must be limited.
+// FuzzRow reads whole rows of hostile bytes. For every row, nothing panics, equal rows have equal keys, no key occurs twice,
+// and every value is limited.
 func FuzzRow(f *testing.F) {
 	f.Add([]byte("event"), "do_syscall_64; ", "main.main; ", "0x401000; ", "ab +10; ", "id", "ns", "pod", "a=b,c", "repo:tag@sha256:x", "Deployment", "x")
 	f.Add([]byte{}, "", "", "", "", "", "", "", "", "", "", "")

@@ -39,7 +39,7 @@ const (
 	defaultMaxSamples = 16000
 )
 
-// Aggregator merges samples. It is safe for concurrent use, except that only one Flush must run at a time.
+// Aggregator merges samples. It is safe for concurrent use, except that calls of Flush must not overlap.
 type Aggregator struct {
 	cfg    Config
 	stride int // length of a sample in window.acc: the number of rows, then one value per type

@@ -51,7 +51,7 @@ type view struct {
 }
 
 // Flush closes the window from start to end, in Unix nanoseconds, and returns it as messages, which then belong to the caller.
-// Rows that are added in the meantime belong to the next window. Only one Flush must run at a time.
+// Rows that are added in the meantime belong to the next window. Calls of Flush must not overlap.
 //
 // Flush writes resources in the order in which they were first seen, each with all its samples. A resource with many samples
 // gets its own messages. So a full queue can drop them and keep the others.

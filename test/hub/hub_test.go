@@ -57,7 +57,7 @@ var (
 	inFiles = append(slices.Clone(collectors), otlpcheck.RulePlain)
 )
 
-// check checks requests that a Collector has forwarded. They must break only the rules in may.
+// check checks requests that a Collector has forwarded. They must break no rule that is not in may.
 func check(t *testing.T, requests []*collectorpb.ExportProfilesServiceRequest, may []otlpcheck.Rule) {
 	t.Helper()
 	require.NotEmpty(t, requests)

@@ -145,7 +145,7 @@ func beside(before, after string) string {
 	return filepath.Join(filepath.Dir(filepath.Clean(after)), "difference-"+name(before)+"-"+name(after)+".html")
 }
 
-// workHint suggests --work if a program may have done more or less than before.
+// workHint suggests --work if a program has possibly done more or less work than before.
 func workHint(kind receiver.Type, sides [2]report.Side, given bool) string {
 	if given || isState(kind) {
 		return ""

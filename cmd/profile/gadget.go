@@ -80,7 +80,7 @@ func (i *install) archive(name string) (string, bool) {
 	return file, err == nil
 }
 
-// choose returns the requested gadget. The default is the one for CPU time.
+// choose returns the requested gadget. The default is the gadget for CPU time.
 func (i *install) choose(asked string) (gadget, error) {
 	if asked == "" {
 		asked = "cpu"
@@ -130,7 +130,7 @@ func (i *install) load(ctx context.Context, g gadget, out io.Writer) error {
 	return i.importImage(ctx, g)
 }
 
-// importImage imports a gadget's image. It tries again while another program, such as "ig image pull" or make, is changing ig's
+// importImage imports a gadget's image. It tries again while another program, for example "ig image pull" or make, changes ig's
 // images.
 func (i *install) importImage(ctx context.Context, g gadget) error {
 	for attempt := 1; ; attempt++ {

@@ -228,7 +228,7 @@ func width(out io.Writer) int {
 	return int(size.Col)
 }
 
-// marks lists the frames in brackets that stand for missing parts, with their meanings.
+// marks lists the frames in brackets that represent missing parts, with their meanings.
 var marks = [][2]string{
 	{"[no stack]", "no stack was recorded"},
 	{"[lost user stack]", "only the kernel's part of the stack was recorded"},
@@ -273,7 +273,7 @@ func explained(rows []report.Row) []string {
 	return lines
 }
 
-// isMark reports whether a name stands for a missing part of a stack.
+// isMark reports whether a name represents a missing part of a stack.
 func isMark(name string) bool {
 	return slices.ContainsFunc(marks, func(mark [2]string) bool { return mark[0] == name && name != "[generated code]" })
 }

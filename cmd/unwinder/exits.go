@@ -13,7 +13,7 @@ import (
 // maxExits is the number of exited processes that are remembered.
 const maxExits = 8192
 
-// exits records the start time and mount namespace of each process that exits. The process's samples may be read later, when
+// exits records the start time and mount namespace of each process that exits. The process's samples can be read later, when
 // /proc no longer lists the process.
 type exits struct {
 	m    *ebpf.Map
@@ -95,7 +95,7 @@ func (o *offsets) find(kernel *btf.Spec) error {
 	return errors.New("the kernel's ns_common has no member inum")
 }
 
-// member returns the offset and type of the first of these members that exists in the struct.
+// member returns the offset and type of the first given member that the struct has.
 func member(kernel *btf.Spec, typ string, names ...string) (uint32, btf.Type, error) {
 	var s *btf.Struct
 	if err := kernel.TypeByName(typ, &s); err != nil {

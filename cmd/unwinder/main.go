@@ -1,5 +1,5 @@
 // unwinder collects whole stacks for gadgets' events with the OpenTelemetry eBPF profiler, and writes them to a pipe. ig and
-// Inspektor Gadget's daemon start it for gadgets such as profile_cpu. Do not start it yourself.
+// Inspektor Gadget's daemon start it for gadgets like profile_cpu. Do not start it yourself.
 //
 // It is a separate program because it reads the files and memory of hostile programs. If it crashes, it is restarted. It exits
 // together with the program that started it.

@@ -7,8 +7,8 @@ import (
 	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/dictionary"
 )
 
-// devfilerFrameTypes are the frame types that devfiler knows. It rejects requests with other types from the semantic conventions,
-// such as rust.
+// devfilerFrameTypes are the frame types that devfiler knows. It rejects requests with other types from the semantic
+// conventions, for example rust.
 var devfilerFrameTypes = []string{
 	"native", "kernel", "jvm", "perl", "cpython", "php", "phpjit", "ruby", "dotnet", "v8js", "beam", "go", "abort-marker",
 }

@@ -91,8 +91,8 @@ func (l *log) Names() []string {
 // status.
 type Answer = func(context.Context, Request) (*colprofiles.ExportProfilesServiceResponse, error)
 
-// Start starts a receiver for a transport. The receiver ends with the test. Without an Answer, it accepts everything. security may
-// be nil.
+// Start starts a receiver for a transport. The receiver ends with the test. Without an Answer, it accepts everything. security
+// can be nil.
 func Start(t testing.TB, transport string, security *tls.Config, answer Answer) (endpoint string, requests func() []Request) {
 	t.Helper()
 	if transport == config.TransportGRPC {
@@ -265,7 +265,7 @@ func (r *HTTP) serve(w http.ResponseWriter, in *http.Request) {
 	r.answer(w, req)
 }
 
-// Accept answers 200 with the given response, which may be nil.
+// Accept answers 200 with the given response, which can be nil.
 func Accept(w http.ResponseWriter, resp *colprofiles.ExportProfilesServiceResponse) {
 	b, err := proto.Marshal(resp)
 	if err != nil {

@@ -20,7 +20,7 @@ import (
 )
 
 const (
-	// mostProcesses limits the processes with probes. mostProbes limits all probes, each of which is an open file. mostOfOne
+	// mostProcesses limits the processes with probes. mostProbes limits all probes, because each is an open file. mostOfOne
 	// limits the files in which one process has probes.
 	mostProcesses = 256
 	mostProbes    = 8192

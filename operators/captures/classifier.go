@@ -65,7 +65,7 @@ func (j *classifier) wantsNames(r *record, l *layout) bool {
 	return len(j.inner) > 0 || j.kinds != nil && j.kinds.refines(r.key[l.kind:])
 }
 
-// classify returns the verdict for a capture. It may change the kind in the record's key.
+// classify returns the verdict for a capture. It can change the kind in the record's key.
 func (j *classifier) classify(r *record, l *layout, frames []frame) verdict {
 	if len(j.inner) > 0 && len(frames) > 1 && frames[0].file != nil && frames[0].file == frames[1].file && j.isInner(plain(frames[1].name)) {
 		return inner

@@ -77,8 +77,9 @@ type live struct {
 	state  []row
 	// strays maps the IDs of entries without a row to the time when snapshot first saw them.
 	strays map[uint64]time.Time
-	// unknown counts map entries without a row, whose captures were lost or have no stack yet. gone counts removed entries of
-	// exited processes. refused counts captures for which there was no room. removed counts removed entries that never got a row.
+	// unknown counts map entries without a row, because their captures were lost or have no stack yet. gone counts removed
+	// entries of exited processes. refused counts captures for which there was no room. removed counts removed entries that
+	// never got a row.
 	unknown, gone, refused, removed uint64
 }
 

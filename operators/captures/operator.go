@@ -80,7 +80,7 @@ func (o *operator) InstantiateDataOperator(gadgetCtx operators.GadgetContext, va
 	return i, nil
 }
 
-// setPeriod sets the period of the gadget's profiles to the step of draw, unless the gadget already sets a period.
+// setPeriod sets the profiles' period to the step of draw, unless the gadget already sets a period.
 func (i *instance) setPeriod(gadgetCtx operators.GadgetContext) error {
 	variable := i.metadata.GetString("step")
 	if variable == "" {

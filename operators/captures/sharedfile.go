@@ -134,7 +134,7 @@ func (f *sharedFiles) read(id sharedKey) string {
 	return found
 }
 
-// sharedAt returns the file and the offset that are mapped at an address, such as "/dev/shm/shop+0x40". maps is the text of
+// sharedAt returns the file and the offset that are mapped at an address, for example "/dev/shm/shop+0x40". maps is the text of
 // /proc/PID/maps. For private memory and memory without a file, sharedAt returns "".
 func sharedAt(maps []byte, address uint64) string {
 	for m := range procfs.Mappings(maps) {

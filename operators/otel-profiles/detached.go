@@ -16,7 +16,7 @@ import (
 	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/tune"
 )
 
-// exporterKey is the key of ParamExporter in the parameters of a request.
+// exporterKey is the key of ParamExporter in a request's parameters.
 const exporterKey = "operator." + Name + "." + ParamExporter
 
 // failedInterval is the time between two checks of whether a failed run still exists.

@@ -13,8 +13,8 @@ import (
 	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/profile"
 )
 
-// sweepInterval is the time between two sweeps of the stack maps, and between two requests for missing names. ageInterval is the
-// time between two updates of the ages of the host's services.
+// sweepInterval is the time between two sweeps of the stack maps, and between two requests for missing names. ageInterval is
+// the time between two calls that update the host services' ages.
 const (
 	sweepInterval = time.Second
 	ageInterval   = 10 * time.Second

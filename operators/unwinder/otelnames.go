@@ -28,8 +28,8 @@ func (r otelResolver) NewInstance(o symbolizer.SymbolizerOptions) (symbolizer.Re
 // otelNames is the resolver of one run.
 type otelNames struct{ run *otelInstance }
 
-// Resolve implements symbolizer.ResolverInstance. It returns nil if there is no whole stack, so that other resolvers name the
-// frames of the frame-pointer stack.
+// Resolve implements symbolizer.ResolverInstance. It returns nil if there is no whole stack. Other resolvers then name the
+// frame-pointer stack's frames.
 func (n otelNames) Resolve(task symbolizer.Task, _ []symbolizer.StackItemQuery, _ []symbolizer.StackItemResponse) ([]symbolizer.StackItemResponse, error) {
 	// otelInstance.join has already waited for the stack of this row.
 	u, missing := n.run.op.otel.event(task.CorrelationID)

@@ -91,8 +91,8 @@ func byAddress(f *wire.Frame) bool {
 	return f.Function == "" && f.Mapping != nil && f.Mapping.File != nil
 }
 
-// frame appends a user frame, and then the functions that it was inlined into. If pending is true, the name may be known later.
-// Wrappers that Go generates for methods are omitted, except as the outermost frame.
+// frame appends a user frame, and then the functions that it was inlined into. If pending is true, the name can become known
+// later. Wrappers that Go generates for methods are omitted, except as the outermost frame.
 func (r *rows) frame(dst []profile.Frame, f *wire.Frame, outermost bool) (frames []profile.Frame, pending bool) {
 	out := profile.Frame{
 		Name: f.Function, File: f.File, Line: int64(min(f.Line, 1<<31)), Type: profile.FrameType(f.Type.String()), Address: f.Address,
@@ -117,8 +117,8 @@ func (r *rows) frame(dst []profile.Frame, f *wire.Frame, outermost bool) (frames
 	}
 	out.Mapping = profile.Mapping{
 		File: cmp.Or(m.File.Path, m.File.Name), GNUBuildID: m.File.GNUBuildID, GoBuildID: m.File.GoBuildID, HTLHash: m.File.HashText(),
-		// The address already refers to the file's symbol tables. Start, Limit and FileOffset stay 0 so that backends do not
-		// adjust it.
+		// The address already refers to the file's symbol tables. Start, Limit and FileOffset stay 0. Otherwise, backends would
+		// adjust the address.
 		Symbolized: out.Name != "",
 	}
 	dst = append(dst, out)
@@ -131,8 +131,8 @@ func (r *rows) frame(dst []profile.Frame, f *wire.Frame, outermost bool) (frames
 	return dst, pending
 }
 
-// want requests that a stack's files be read, so that names are ready when its rows are passed on. It reports whether some files
-// are still being read.
+// want requests a stack's files. So the names are ready when the stack's rows are passed on. It reports whether some files are
+// still being read.
 func (r *rows) want(s *wire.Stack, proc *wire.Proc) (pending bool) {
 	for _, f := range s.Frames {
 		if byAddress(f) {
@@ -170,8 +170,8 @@ func (r *rows) format(frames []*wire.Frame) string {
 	return r.texts.String()
 }
 
-// text appends a frame's text, and then the text of the functions that it was inlined into. If pending is true, more names may be
-// known later.
+// text appends a frame's text, and then the text of the functions that it was inlined into. If pending is true, more names can
+// become known later.
 func (r *rows) text(dst []string, f *wire.Frame) (texts []string, pending bool) {
 	name, m := f.Function, f.Mapping
 	if byAddress(f) {

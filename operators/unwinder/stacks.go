@@ -23,8 +23,8 @@ import (
 var shared *operator
 
 // Stacks receives the stacks of one gadget's events from the unwinder. Another operator, which creates the gadget's rows, uses
-// it. The gadget's programs use gadgets/include/unwind.h. Only the goroutine that reads the gadget's data source may call the
-// methods whose comments mention it. The other methods must not be called concurrently.
+// it. The gadget's programs use gadgets/include/unwind.h. If a method's comment says so, only the goroutine that reads the
+// gadget's data source can call the method. The other methods must not be called concurrently.
 type Stacks struct {
 	op   *operator
 	log  logger.Logger
@@ -150,7 +150,8 @@ func (s *Stacks) subscribe(gadgetCtx operators.GadgetContext, ds datasource.Data
 	return nil
 }
 
-// call makes the gadget's programs sample events, and logs this. It must be the last step, because nothing may fail afterwards.
+// call makes the gadget's programs sample events, and logs this. It must be the last step, because nothing must fail
+// afterwards.
 func (s *Stacks) call(gadgetCtx operators.GadgetContext, step, budget uint32, where string) error {
 	slots, err := s.op.broker.Slots()
 	if err != nil {
@@ -217,7 +218,8 @@ func (s *Stacks) Stop() {
 	}
 }
 
-// Know makes the unwinder read the files of a process before its first event. Any goroutine may call it between Start and Finish.
+// Know makes the unwinder read the files of a process before its first event. Any goroutine can call it between Start and
+// Finish.
 func (s *Stacks) Know(pid uint32) {
 	if s.sub != nil {
 		s.sub.Read(pid)
@@ -339,14 +341,14 @@ func RowID(st *wire.Stack) uint64 {
 	return st.ID + stackReserved
 }
 
-// Show makes a stack available for the rows of a packet. Only the goroutine that reads the data source may call it.
+// Show makes a stack available for the rows of a packet. Only the goroutine that reads the data source can call it.
 func (s *Stacks) Show(st *wire.Stack) { s.rows.stacks[st.ID] = st }
 
-// Hide reverts Show for all stacks. Only the goroutine that reads the data source may call it.
+// Hide reverts Show for all stacks. Only the goroutine that reads the data source can call it.
 func (s *Stacks) Hide() { clear(s.rows.stacks) }
 
-// Symbol returns the symbol name of a native frame's function, or "" for other frames. If pending is true, the name may be known
-// later.
+// Symbol returns the symbol name of a native frame's function, or "" for other frames. If pending is true, the name can become
+// known later.
 func (s *Stacks) Symbol(f *wire.Frame) (name string, pending bool) {
 	switch {
 	case f.Type != wire.FrameNative && f.Type != wire.FrameGo && f.Type != wire.FrameUnknown:

@@ -185,8 +185,8 @@ func (g *gadget) emit(t *testing.T, values map[string]any, read string) (text st
 	return text
 }
 
-// TestWholeStacks: another operator's gadget calls the unwinder while it runs. All events get their stacks, including the last
-// ones, and rows have names.
+// TestWholeStacks requires that another operator's gadget calls the unwinder while it runs. All events get their stacks,
+// including the last ones, and rows have names.
 func TestWholeStacks(t *testing.T) {
 	defer goleak.VerifyNone(t)
 	g := newGadget(t)
@@ -243,7 +243,7 @@ func TestWholeStacks(t *testing.T) {
 	require.Zero(t, s.op.broker.Totals().Restarts)
 }
 
-// TestNoWholeStacks: the log names what a gadget lacks, and the unwinder is released.
+// TestNoWholeStacks requires that the log names what a gadget lacks, and that the unwinder is released.
 func TestNoWholeStacks(t *testing.T) {
 	defer goleak.VerifyNone(t)
 	for _, tt := range []struct {
@@ -288,7 +288,8 @@ func TestNoWholeStacks(t *testing.T) {
 	s.Stop()
 }
 
-// TestOtelRun: rows of Inspektor Gadget's own gadgets get the stacks of their events. The summary says how many did.
+// TestOtelRun requires that rows of Inspektor Gadget's own gadgets get the stacks of their events. The summary says how many
+// did.
 func TestOtelRun(t *testing.T) {
 	defer goleak.VerifyNone(t)
 	g := newGadget(t)
@@ -331,7 +332,7 @@ func TestOtelRun(t *testing.T) {
 	require.False(t, left)
 }
 
-// TestNoOtelRun: the flag requires whole stacks, so a run without them fails.
+// TestNoOtelRun requires that a run with the flag fails without whole stacks.
 func TestNoOtelRun(t *testing.T) {
 	g := newGadget(t)
 	o := otelOperator{g.op}
@@ -355,7 +356,7 @@ func TestNoOtelRun(t *testing.T) {
 	require.ErrorContains(t, err, "build its image again")
 }
 
-// TestSymbol: only native code is looked up by its file.
+// TestSymbol requires that only native code is looked up by its file.
 func TestSymbol(t *testing.T) {
 	s := &Stacks{}
 	for _, tt := range []struct {
@@ -373,7 +374,7 @@ func TestSymbol(t *testing.T) {
 	}
 }
 
-// TestWork: the unwinder's work for all gadgets is described for the time of one run.
+// TestWork requires that the log describes the unwinder's work for all gadgets during one run.
 func TestWork(t *testing.T) {
 	before := unwinder.Totals{Stats: wire.Stats{Taken: 100, Idle: 1, Aborts: map[uint32]uint64{2: 7}}, Restarts: 1, Crashed: 2, Away: time.Second}
 	now := before

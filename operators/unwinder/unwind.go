@@ -21,7 +21,7 @@ import (
 	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/unwinder/wire"
 )
 
-// UnwindName is the name of the operator that provides whole stacks for a gadget's events, and of its section in the metadata:
+// UnwindName names the operator that provides whole stacks for a gadget's events, and its section in the metadata:
 //
 //	operator:
 //	  unwind:

@@ -37,7 +37,8 @@ func runs(t *testing.T, reader *sdkmetric.ManualReader) map[string]int64 {
 	return by
 }
 
-// TestWays: without whole stacks, "auto", the default, uses frame pointers, and "whole" fails. A metric shows the kind.
+// TestWays requires that, without whole stacks, "auto" (the default) uses frame pointers, and "whole" fails. A metric shows the
+// kind.
 func TestWays(t *testing.T) {
 	reader := sdkmetric.NewManualReader()
 	provider := sdkmetric.NewMeterProvider(sdkmetric.WithReader(reader))
@@ -79,7 +80,7 @@ func TestWays(t *testing.T) {
 	require.NoError(t, err, "a gadget without the section")
 }
 
-// TestCutAbove: kernel frames up to the fault handler are left out.
+// TestCutAbove requires that kernel frames up to the fault handler are omitted.
 func TestCutAbove(t *testing.T) {
 	frame := func(typ wire.FrameType, function string) *wire.Frame {
 		return &wire.Frame{Type: typ, Function: function}

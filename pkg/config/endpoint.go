@@ -19,7 +19,7 @@ const (
 	httpPort = "4318"
 )
 
-// grpcSchemes are the name resolvers of gRPC that an endpoint may begin with, as in dns:///host:port.
+// grpcSchemes lists gRPC's name resolvers that an endpoint can begin with, as in dns:///host:port.
 var grpcSchemes = []string{"dns", "unix", "passthrough"}
 
 // An address is a parsed endpoint.

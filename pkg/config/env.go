@@ -93,7 +93,7 @@ func (s *Set) readNamed(env map[string]string) {
 	}
 }
 
-// cutVariable splits <NAME>_<KEY>. Both parts may contain "_", so there can be several splits. The longest name of an existing
+// cutVariable splits <NAME>_<KEY>. Both parts can contain "_", so there can be several splits. The longest name of an existing
 // exporter wins, otherwise the longest key.
 func cutVariable(rest string, exporters map[string][]string) (name string, key *setting) {
 	for i := range table {

@@ -189,10 +189,10 @@ func (d *draft) unknownKey(path, file string) {
 	d.addError(path, file, "unknown key; %s", answer)
 }
 
-// isGroup reports whether key is a prefix of dotted keys, such as "tls".
+// isGroup reports whether key is a prefix of dotted keys, for example "tls".
 func isGroup(key string) bool { return keysBelow(key+".") != nil }
 
-// keysBelow returns the keys in a group, such as "tls.". For "" it returns an exporter's top-level keys.
+// keysBelow returns the keys in a group, for example "tls.". For "" it returns an exporter's top-level keys.
 func keysBelow(group string) []string {
 	var keys []string
 	for i := range table {

@@ -322,7 +322,7 @@ func (d *draft) contradicted(s *setting, v given) {
 	}
 }
 
-// shown returns a value in brackets for a message, or "" if the value may be a secret.
+// shown returns a value in brackets for a message, or "" if the value can be a secret.
 func (s *setting) shown(raw any) string {
 	if s.Secret {
 		return ""

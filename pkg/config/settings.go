@@ -306,8 +306,8 @@ func either(key, no, yes, doc string, field func(*Exporter) *bool) setting {
 	})
 }
 
-// onOff makes a choice of on (the default) and off. It is stored as a boolean. YAML 1.1 readers such as Helm turn these words
-// into booleans.
+// onOff makes a choice of on (the default) and off. It is stored as a boolean. YAML 1.1 readers like Helm convert these words
+// to booleans.
 func onOff(key, doc string, field func(*Exporter) *bool) setting {
 	values := []string{"on", "off"}
 	s := setting{Key: key, Type: "choice", Default: "on", Example: "off", Doc: doc, Values: values, takes: "one of on, off"}

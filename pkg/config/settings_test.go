@@ -38,7 +38,7 @@ func TestEverySettingIsWhole(t *testing.T) {
 }
 
 func TestEveryFieldHasASetting(t *testing.T) {
-	// After each row of the table is set, no field of an Exporter may have its zero value.
+	// After each row of the table is set, no field of an Exporter must have its zero value.
 	var e Exporter
 	for _, s := range table {
 		value, err := s.parse(sample(s, 1))

@@ -247,7 +247,7 @@ func TestRetryLimits(t *testing.T) {
 	})
 }
 
-// A message that the receiver cannot accept does not block the others.
+// A message that the receiver cannot accept must not block other messages.
 func TestOneBadMessageDoesNotBlock(t *testing.T) {
 	r := recvtest.StartGRPC(t, recvtest.GRPCConfig{Answer: func(_ context.Context, r recvtest.Request) (*colprofiles.ExportProfilesServiceResponse, error) {
 		if r.Name() == "bad" {

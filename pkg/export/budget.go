@@ -102,7 +102,7 @@ func (o *owner) oldest() *entry {
 	return place.Value.(*entry)
 }
 
-// each visits all entries, including entries in flight. Within an owner, the oldest entry comes first. visit may release its
+// each visits all entries, including entries in flight. Within an owner, the oldest entry comes first. visit can release its
 // entry.
 func (b *budget) each(visit func(*entry)) {
 	for _, o := range b.owners {

@@ -16,7 +16,7 @@ import (
 )
 
 const (
-	// maxAhead limits how far data may be in the future, because receivers reject later data.
+	// maxAhead limits how far data can be in the future, because receivers reject later data.
 	maxAhead = 10 * time.Minute
 	// clockCheck is the interval at which data beyond maxAhead are checked again.
 	clockCheck = 30 * time.Second

@@ -127,7 +127,7 @@ func (l *eventLog) redact(s string) string {
 	return s
 }
 
-// words quotes a receiver's message, without secrets that the receiver may have echoed.
+// words quotes a receiver's message, without secrets that the receiver has possibly echoed.
 func (l *eventLog) words(s string) string {
 	s = strings.ToValidUTF8(l.redact(s), "\uFFFD")
 	if len(s) > maxWords {

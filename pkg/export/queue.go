@@ -15,7 +15,7 @@ type sendQueue struct {
 
 func newSendQueue() *sendQueue { return &sendQueue{delayed: map[*entry]struct{}{}} }
 
-// push adds en, which may be sent after en.notBefore.
+// push adds en, which can be sent after en.notBefore.
 func (q *sendQueue) push(en *entry, now time.Time) {
 	if en.notBefore.After(now) {
 		q.delayed[en] = struct{}{}

@@ -15,7 +15,7 @@ import (
 const StackTag = "type:profiles_stack"
 
 // WholeStack is a member that an operator adds to Inspektor Gadget's user stack. It holds a stack ID as described at StackTag.
-// If the ID is not 0, its stack replaces the one collected with frame pointers.
+// If the ID is not 0, its stack replaces the frame-pointer stack.
 const WholeStack = "whole"
 
 // StacksVar is the gadget's variable that holds the Stacks of its rows.

@@ -219,8 +219,8 @@ func (b *builder) programs() {
 	}
 }
 
-// executable returns the path of a resource's program, or "" if the resource does not have it. Its file may be in no frame if the
-// program is an interpreter or a JVM, or has its code in libraries.
+// executable returns the path of a resource's program, or "" if the resource does not have it. If the program is an interpreter
+// or a JVM, or has its code in libraries, its file is possibly in no frame.
 func (b *builder) executable(rp *otlpprofiles.ResourceProfiles) string {
 	for _, kv := range rp.GetResource().GetAttributes() {
 		if b.dict.Key(kv) == "process.executable.path" {

@@ -27,7 +27,7 @@ type Process struct {
 	Inode uint64
 }
 
-// These limit a Resolver's memory. Within an hour, an owner such as a container can have this many services (with their
+// These limit a Resolver's memory. Within an hour, an owner, for example a container, can have this many services (with their
 // versions and environments), and this many instances.
 const (
 	maxProcesses = 16384

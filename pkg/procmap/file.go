@@ -172,7 +172,7 @@ func (f *file) place(offset uint64) Place {
 	return Place{State: Pending}
 }
 
-// These times are in nanoseconds. A file that a new life has mapped is identified again after recheck, because its content may
+// These times are in nanoseconds. A file that a new life has mapped is identified again after recheck, because its content can
 // have changed while it was not mapped. After retryFile, an unreadable file is tried again.
 const (
 	recheck   = 2e9

@@ -45,7 +45,7 @@ func startWithoutFirst(t *testing.T) Process {
 	return Process{PID: uint32(cmd.Process.Pid), ExeInode: own.ExeInode, Space: 9}
 }
 
-// TestWithoutFirstThread checks that a process whose first thread has ended can be read as usual.
+// TestWithoutFirstThread checks that a process whose first thread has exited can be read as usual.
 func TestWithoutFirstThread(t *testing.T) {
 	p := startWithoutFirst(t)
 	folder, thread := procfs.Folder("/proc", p.PID)

@@ -118,7 +118,7 @@ type history struct {
 	byPID map[uint32][]*life // sorted by start
 	ended []*life            // sorted by end
 	alive int
-	// All events up to until have been added. Events before gap may be missing. Both are in nanoseconds since boot.
+	// All events up to until have been added. Events before gap are possibly missing. Both are in nanoseconds since boot.
 	until, gap uint64
 	// grown estimates the bytes that were added since Resolver.shrink last counted.
 	grown int
@@ -195,8 +195,8 @@ func (h *history) remove(l *life) {
 	h.byPID[l.pid] = lives
 }
 
-// forgetAlive forgets all lives that have not ended. It is called when events may be missing. It sets gap, because ended lives
-// may have unknown successors.
+// forgetAlive forgets all lives that have not ended. Callers use it when events are possibly missing. It sets gap, because
+// ended lives can have unknown successors.
 func (h *history) forgetAlive() {
 	h.gap = procfs.SinceBoot()
 	for pid, lives := range h.byPID {

@@ -47,7 +47,7 @@ func parseMounts(text []byte) []mount {
 	return mounts
 }
 
-// unescape decodes mountinfo's escapes of blanks and backslashes, such as \040.
+// unescape decodes mountinfo's escapes of blanks and backslashes, for example \040.
 func unescape(s string) string {
 	if !strings.Contains(s, `\`) {
 		return s
@@ -124,9 +124,9 @@ func (r *Resolver) avoided(dir procfs.Dir, dev device) bool {
 	if v, ok := r.avoid[dev]; ok {
 		return v.avoid
 	}
-	// The process sees no mount of the device. This is not cached, because another process may see one. A device with a disk
-	// (major not 0) answers. Another number may belong to a network file system that was unmounted (umount -l) because it does
-	// not answer. Such a device is avoided, unless this process or the host's first process has a mount of it.
+	// The process sees no mount of the device. This is not cached, because another process can see a mount. A device with a
+	// disk (major not 0) answers. Another number can belong to a network file system that was unmounted (umount -l) because it
+	// does not answer. Such a device is avoided, unless this process or the host's first process has a mount of it.
 	if dev.major != 0 || dev == memoryDevice() {
 		return false
 	}

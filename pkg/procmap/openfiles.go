@@ -17,7 +17,7 @@ import (
 //
 // An open file prevents an unmount of its file system. So a file only stays open if it is on a root mount. This is the root
 // mount of the host, or of a process in another mount namespace. Such a mount exists as long as its namespace. The root of a
-// process that called chroot in the host's mount namespace does not qualify, because somebody may want to unmount it.
+// process that called chroot in the host's mount namespace does not qualify, because a user can want to unmount it.
 const (
 	holdFor = 5 * time.Second
 	maxOpen = 64 // number of files that stay open
@@ -63,7 +63,7 @@ func (r *Resolver) releaseOld(now time.Time) {
 	r.release(n)
 }
 
-// closeFiles closes the released files. A file system can block this, too.
+// closeFiles closes the released files. A file system can also block this.
 func (r *Resolver) closeFiles(ctx context.Context) {
 	r.mu.Lock()
 	closing := r.closing
@@ -97,7 +97,7 @@ func (f *file) again() *os.File {
 }
 
 // mayHold reports whether an open file can stay open without preventing an unmount. holders have mapped it. The host's root is
-// tried first, because it does not depend on holders, which may have exited.
+// tried first, because it does not depend on holders, which can have exited.
 func (r *Resolver) mayHold(f *os.File, holders []holder) bool {
 	mount, ok := procfs.MountOf(int(f.Fd()), "")
 	if !ok {

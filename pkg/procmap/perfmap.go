@@ -12,8 +12,8 @@ import (
 	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/symbols/symtab"
 )
 
-// A JIT compiler can list its code in /tmp/perf-PID.map. The path is below the process's own root, and the PID is the one in
-// the process's own PID namespace.
+// A JIT compiler can list its code in /tmp/perf-PID.map. The path is below the process's own root. The PID is from the
+// process's own PID namespace.
 
 // perfMap returns the Place of addr, an address in l's generated code. State is Pending until l's perf map is identified. File
 // is then the perf map. Without a perf map, only State is set. The caller holds r.mu.

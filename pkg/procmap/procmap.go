@@ -11,14 +11,14 @@
 // Processes are hostile. A file is opened by its mapping (/proc/PID/map_files). If the process has exited, the file is opened
 // by its path in the host's or a container's root, without following links. In both cases it must be a regular file with the
 // inode that the kernel reported. The device number must also match if the two numbers are comparable. An unprivileged process
-// identifies the file (Options.Identify). This package only parses data from the kernel, such as /proc/PID/maps. Processes
+// identifies the file (Options.Identify). This package only parses data from the kernel, for example /proc/PID/maps. Processes
 // choose the paths in these data. Their length is bounded, and the kernel escapes newlines in them. All memory is bounded.
 //
 // No file is opened on a file system that a process or a network can block (FUSE, NFS and the like). The same applies to an
-// overlay with such a layer (see trust.go). The layers are not always known, and disks can hang, too. So a call that hangs is
+// overlay with such a layer (see trust.go). The layers are not always known, and disks can also hang. So a call that hangs is
 // abandoned (package patience), and its device is avoided while the call hangs.
 //
-// A PID may belong to another process by the time of a request. The times of the kernel's events distinguish these processes.
+// A PID can belong to another process by the time of a request. The times of the kernel's events distinguish these processes.
 // /proc is read through one open directory, which belongs to one process. That process must run the executable that the kernel
 // reported (inode), and must have existed at that time (start time).
 package procmap

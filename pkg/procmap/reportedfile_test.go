@@ -110,7 +110,7 @@ func TestFileIsTriedAgain(t *testing.T) {
 	require.Same(t, f, <-r.toRead)
 }
 
-// TestFileAvoided checks that a file whose device may not answer is not opened by its mapping, whatever the report says.
+// TestFileAvoided checks that a file is not opened by its mapping if its device might not answer, whatever the report says.
 func TestFileAvoided(t *testing.T) {
 	_, p := start(t, "sleep", "600")
 	own := areasOf(t, p.PID)[0]

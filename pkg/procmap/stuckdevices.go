@@ -8,7 +8,7 @@ import (
 const (
 	// wait limits the time for opening and identifying one file, or for reading one process. A disk takes milliseconds.
 	wait = 5 * time.Second
-	// maxStuck limits how many files, and how many processes, may hang at the same time.
+	// maxStuck limits how many files, and how many processes, can hang at the same time.
 	maxStuck = 16
 	// After maxDoubtful devices on doubtful file systems have hung, such file systems are no longer used. Each device counts
 	// for the time forgive, even if it has answered late. Otherwise, a file system that always answers late, under new device

@@ -115,7 +115,7 @@ func splitLayers(s string) []string {
 	return layers
 }
 
-// judgement holds the trust in a mount, and how long it is valid. The mount cannot change in that time, but it may become
+// judgement holds the trust in a mount, and how long it is valid. The mount cannot change in that time, but it can become
 // visible to the host's first process.
 type judgement struct {
 	trust trust

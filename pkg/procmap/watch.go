@@ -50,7 +50,7 @@ type ring struct {
 }
 
 // watch requests the events from the kernel. It returns nil if they are not available. Outside the first PID namespace, the
-// PIDs would differ. In other cases, a capability may be missing.
+// PIDs would differ. In other cases, a capability is possibly missing.
 func watch() *watcher {
 	if !procfs.SharesPIDs() {
 		return nil
@@ -82,7 +82,7 @@ func onlineCPUs() []int {
 	return parseCPUs(strings.TrimSpace(string(text)))
 }
 
-// parseCPUs parses a list such as "0-3,8".
+// parseCPUs parses a list like "0-3,8".
 func parseCPUs(list string) []int {
 	var cpus []int
 	for part := range strings.SplitSeq(list, ",") {

@@ -3,7 +3,7 @@ package profile
 import "math"
 
 // When a row is read, some names in its stack can still be unknown. Such a sample has its own entry in the window, because two
-// stacks that look equal now may turn out to differ. When the window ends, the stack is resolved, and the values move to the
+// stacks that look equal now can later differ. When the window ends, the stack is resolved, and the values move to the
 // resulting sample.
 
 // pendingSample is a sample with an incomplete stack.

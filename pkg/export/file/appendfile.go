@@ -20,8 +20,8 @@ import (
 // in its name, and removes old files. Records are never split. A killed process can leave an incomplete record, which the next
 // write removes. write does all of this, without a separate goroutine.
 //
-// Several processes may append to the same file: each process locks the file while it writes. The methods are safe for concurrent
-// use.
+// Several processes can append to the same file, because each process locks the file while it writes. The methods are safe for
+// concurrent use.
 type appendFile struct {
 	path    string
 	limit   config.Rotation
@@ -91,8 +91,8 @@ func (a *appendFile) write(ctx context.Context, record []byte) error {
 	return errors.Join(err, a.unlock())
 }
 
-// writeToReader writes a record to a pipe, a socket or a terminal. It waits for the reader until ctx ends, so that the reader
-// gets whole records. The caller holds mu.
+// writeToReader writes a record to a pipe, a socket or a terminal. It waits for the reader until ctx ends, so the reader gets
+// whole records. The caller holds mu.
 func (a *appendFile) writeToReader(ctx context.Context, record []byte) error {
 	write := func(b []byte, deadline time.Time) (int, error) {
 		file := a.file                      // the function below does not hold mu, so close may set a.file to nil before it runs

@@ -108,7 +108,7 @@ func (n *numberedFiles) write(_ context.Context, record []byte) error {
 	n.seq++
 	now := time.Now().UTC()
 	path := filepath.Join(n.dir, fmt.Sprintf("%s-%s-%06d%s", n.base, now.Format(stampFormat), n.seq, pprofSuffix))
-	// The file gets a temporary name first, so that programs that watch the folder see only complete files.
+	// The file gets a temporary name first, so programs that watch the folder see only complete files.
 	temp := path + unfinished
 	f, err := trusted.Open(temp, os.O_WRONLY|os.O_CREATE|os.O_EXCL)
 	if err != nil {

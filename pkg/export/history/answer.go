@@ -16,7 +16,7 @@ import (
 	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/export/wire"
 )
 
-// RareStacks is the name of the frame that replaces the callers of rare stacks in a bounded answer.
+// RareStacks is the name of the frame that replaces the callers of rare stacks in a limited answer.
 const RareStacks = "[rare stacks]"
 
 const (

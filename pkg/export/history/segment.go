@@ -131,7 +131,7 @@ func (d Damage) Unwrap() error { return d.Err }
 // errUnfinished means that a segment is still being written, or that its writer was killed.
 var errUnfinished = errors.New("its last record is incomplete")
 
-// records calls visit with each record of a segment and its uncompressed body, which visit may keep. It returns Damage if it
+// records calls visit with each record of a segment and its uncompressed body, which visit can keep. It returns Damage if it
 // cannot continue. If the cause is errUnfinished, only the last record is incomplete.
 func records(f *os.File, unpack *zstd.Decoder, visit func(m wire.Message, payload string) error) error {
 	damaged := func(err error) error { return Damage{f.Name(), err} }

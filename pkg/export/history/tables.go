@@ -79,7 +79,7 @@ func newInterned() *interned {
 	return t
 }
 
-// entryBytes and nodeBytes are the approximate memory for an entry and a node, besides their content.
+// entryBytes and nodeBytes are the approximate memory for an entry and a node, without their content.
 const entryBytes, nodeBytes = 64, 40
 
 func (t *interned) add(k kind, entry []byte) uint32 {

@@ -12,7 +12,8 @@ import (
 	"google.golang.org/protobuf/types/known/anypb"
 )
 
-// maxAskedWait limits the wait that a receiver requests, so that a wrong or hostile response cannot stop an exporter for years.
+// maxAskedWait limits the wait that a receiver requests. Otherwise, a wrong or hostile response could stop an exporter for
+// years.
 const maxAskedWait = 5 * time.Minute
 
 // retryableCodes is the table of https://opentelemetry.io/docs/specs/otlp/#failures. RESOURCE_EXHAUSTED is missing, because it is

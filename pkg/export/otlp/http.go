@@ -51,7 +51,7 @@ type HTTP struct {
 	conns       openConns
 }
 
-// shownURL returns u for log lines, without user, password and query, which may be secret.
+// shownURL returns u for log lines, without user, password and query, which can be secret.
 func shownURL(u *url.URL) string {
 	return (&url.URL{Scheme: u.Scheme, Host: u.Host, Path: u.Path}).String()
 }

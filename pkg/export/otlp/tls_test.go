@@ -52,8 +52,8 @@ func pemBytes(t *testing.T, file string) []byte {
 	return block.Bytes
 }
 
-// systemEnv makes the test binary report whether it trusts the system's certificates, in SSL_CERT_FILE, besides those of the
-// settings. A process reads them only once.
+// systemEnv makes the test binary report whether it trusts the system's certificates, in SSL_CERT_FILE, in addition to the
+// settings' certificates. A process reads them only once.
 const systemEnv = "EXPORT_TEST_OWN_CA"
 
 func TestSystemCertificates(t *testing.T) {

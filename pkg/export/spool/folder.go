@@ -83,11 +83,11 @@ type Inventory struct {
 	Messages []Stored // oldest first
 	Last     uint64   // the highest number of the remaining files, readable or not
 	Damaged  int64    // corrupt files, which were removed
-	// Unknown counts files in an unknown format. They stay, because the newer version may return after a rollback. UnknownErr is
-	// the error for the last such file.
+	// Unknown counts files in an unknown format. They stay, because the newer version can return after a rollback. UnknownErr
+	// is the error for the last such file.
 	Unknown    int64
 	UnknownErr error
-	// Unreadable counts files that could not be read. They stay, because the disk may have a temporary fault. ReadErr is the
+	// Unreadable counts files that could not be read. They stay, because the disk can have a temporary fault. ReadErr is the
 	// error for the last such file.
 	Unreadable int64
 	ReadErr    error

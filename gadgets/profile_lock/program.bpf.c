@@ -18,14 +18,11 @@
 #include <gadget/types.h>
 #include <gadget/macros.h>
 
-/* The operator has the rows: the map stays empty. */
-#define ROWS 1
 #define UNWIND_FROM_RAW_TP
 #define UNWIND_FROM_TRACEPOINT
 
 #include "../include/kernel_symbol.h"
 #include "../include/process.h"
-#include "../include/rows.h"
 #include "../include/stack_maps.h"
 #include "../include/capture.h"
 #include "kinds.h"

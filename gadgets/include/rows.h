@@ -11,6 +11,8 @@
 #include <bpf/bpf_helpers.h>
 #include <gadget/macros.h>
 
+#include "process.h"
+
 /*
  * --rows, see gadget.yaml: the maximum number of rows in one second. Inspektor Gadget sizes a map
  * called rows by this variable. A gadget that needs another number defines ROWS before it includes
@@ -23,18 +25,108 @@ const volatile int rows_max_entries = ROWS;
 GADGET_PARAM(rows_max_entries);
 
 /*
- * Returns the value of the row with the given key, for __sync_fetch_and_add on its members, or NULL
- * if rows is full. A new row is a copy of fresh, with zero counts.
+ * Written by otel-profiles after each read of the map, see pkg/tune/rows.go. A turn is the time
+ * between two reads. Its number is random and odd, or 0 without otel-profiles.
  */
-static __always_inline void *row_of(void *rows, const void *key,
-				    const void *fresh)
+struct rows_read {
+	__u64 rows; /* read so far */
+	__u32 turn;
+	__u32 __padding;
+};
+
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(max_entries, 1);
+	__type(key, __u32);
+	__type(value, struct rows_read);
+} rows_read SEC(".maps");
+
+/* The number of rows made so far. The rows in the map are the difference from rows_read. */
+static __u64 rows_made;
+
+/*
+ * Rows by process and by user: the turn in the upper half, and the rows in the lower half. The slot
+ * of a process or user depends on the turn, so nobody can choose to share the slot of another.
+ */
+#define PROCESS_SLOT_BITS 12
+#define USER_SLOT_BITS 10
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(max_entries, 1 << PROCESS_SLOT_BITS);
+	__type(key, __u32);
+	__type(value, __u64);
+} rows_of_processes SEC(".maps");
+
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(max_entries, 1 << USER_SLOT_BITS);
+	__type(key, __u32);
+	__type(value, __u64);
+} rows_of_users SEC(".maps");
+
+/* The number of rows that a process or user has made in this turn. */
+static __always_inline __u64 *rows_of(void *slots, __u32 id, __u32 bits, __u32 turn)
 {
+	__u32 slot = id * turn >> (32 - bits);
+	__u64 *count = bpf_map_lookup_elem(slots, &slot);
+
+	if (count && *count >> 32 != turn)
+		*count = (__u64)turn << 32;
+	return count;
+}
+
+/*
+ * Reports whether a process may have a new row. The fewer rows are free, the fewer a process may
+ * have. So a flood of rows leaves some for others:
+ *  - A process may have up to four times as many rows as are free, so at most four fifths of all.
+ *  - If its user has more than eight times as many, a process may have a sixteenth of the free rows.
+ *    If its user has more than 64 times as many, it gets no new row.
+ */
+static __always_inline bool may_have_row(__s64 free, __u32 of_process,
+					 __u32 of_user)
+{
+	if (of_user > 64 * free)
+		return false;
+	if (of_user > 8 * free)
+		return 16 * (of_process + 1ll) <= free;
+	return of_process <= 4 * free;
+}
+
+/*
+ * Returns the value of the row with the given key, for __sync_fetch_and_add on its members, or NULL
+ * if rows is full, or too full for the process. A new row is a copy of fresh, with zero counts. proc
+ * is NULL for a row of no process.
+ */
+static __always_inline void *row_of(void *rows, const struct profiles_process *proc,
+				    const void *key, const void *fresh)
+{
+	__u64 *of_process = NULL, *of_user = NULL;
+	struct rows_read *read;
+	__u32 zero = 0, turn;
 	void *row = bpf_map_lookup_elem(rows, key);
 
 	if (row)
 		return row;
+	read = bpf_map_lookup_elem(&rows_read, &zero);
+	if (proc && read && read->turn) {
+		turn = read->turn;
+		of_process = rows_of(&rows_of_processes, proc->pid,
+				     PROCESS_SLOT_BITS, turn);
+		of_user = rows_of(&rows_of_users, proc->uid, USER_SLOT_BITS,
+				  turn);
+		if (!of_process || !of_user ||
+		    !may_have_row(rows_max_entries - (__s64)(rows_made - read->rows),
+				  *of_process, *of_user))
+			return NULL;
+	}
 	/* If another CPU is faster, its row is used. */
-	bpf_map_update_elem(rows, key, fresh, BPF_NOEXIST);
+	if (!bpf_map_update_elem(rows, key, fresh, BPF_NOEXIST)) {
+		__sync_fetch_and_add(&rows_made, 1);
+		if (of_process && of_user) {
+			__sync_fetch_and_add(of_process, 1);
+			__sync_fetch_and_add(of_user, 1);
+		}
+	}
 	return bpf_map_lookup_elem(rows, key);
 }
 

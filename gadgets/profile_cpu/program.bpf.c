@@ -85,7 +85,7 @@ static __always_inline void add_homeless(struct scratch_row *scratch)
 	__builtin_memset(&scratch->key, 0, sizeof(scratch->key));
 	__builtin_memset(&scratch->value, 0, sizeof(scratch->value));
 	name_row(&scratch->key.proc, "[rows full]");
-	row = row_of(&rows, &scratch->key, &scratch->value);
+	row = row_of(&rows, NULL, &scratch->key, &scratch->value);
 	if (row) {
 		__sync_fetch_and_add(&row->samples, scratch->homeless);
 		scratch->homeless = 0;
@@ -159,7 +159,7 @@ int ig_profile_cpu(struct bpf_perf_event_data *ctx)
 					 no_kernel_stack_id(),
 			 &key->kern_stack_raw, &key->kern_stack_id);
 
-	row = row_of(&rows, key, value);
+	row = row_of(&rows, &key->proc, key, value);
 	if (!row) {
 		scratch->homeless++;
 		return 0;

@@ -29,6 +29,7 @@
 #include <gadget/macros.h>
 
 /* As in gadget.yaml. */
+#define ROWS 20480
 #define USER_STACKS 32768
 #define UNWIND_FROM_RAW_TP
 #define UNWIND_FROM_KPROBE
@@ -193,7 +194,7 @@ static __always_inline void come_back(void *ctx, struct task_struct *task,
 	} else {
 		of_next = stacks_of_next(task, left, scratch);
 	}
-	if (!add(scratch, drawn.value, drawn.events)) {
+	if (!add(scratch, &scratch->key.proc, drawn.value, drawn.events)) {
 		scratch->homeless.time += drawn.value;
 		scratch->homeless.switches += drawn.events;
 		return;

@@ -72,11 +72,14 @@ struct {
 	__type(value, struct scratch_row);
 } scratch_rows SEC(".maps");
 
-/* Adds to the row in scratch, and reports whether there is room for it. */
-static __always_inline bool add(struct scratch_row *scratch, __u64 time,
-				__u64 switches)
+/*
+ * Adds to the row in scratch, and reports whether there is room for it. proc is as in row_of.
+ */
+static __always_inline bool add(struct scratch_row *scratch,
+				const struct profiles_process *proc,
+				__u64 time, __u64 switches)
 {
-	struct wait_value *row = row_of(&rows, &scratch->key, &scratch->value);
+	struct wait_value *row = row_of(&rows, proc, &scratch->key, &scratch->value);
 
 	if (!row)
 		return false;
@@ -100,7 +103,7 @@ static __always_inline void add_homeless(struct scratch_row *scratch,
 	else
 		name_row(&scratch->key.proc, "[threads full]");
 	scratch->key.reason_raw = other;
-	if (add(scratch, homeless->time, homeless->switches)) {
+	if (add(scratch, NULL, homeless->time, homeless->switches)) {
 		homeless->time = 0;
 		homeless->switches = 0;
 	}

@@ -21,7 +21,7 @@
  * As in gadget.yaml. New rows arrive while user space reads those of one second, so there must be
  * more than two stacks for each row.
  */
-#define ROWS 24576
+#define ROWS 30720
 #define USER_STACKS 65536
 #define UNWIND_FROM_RAW_TP
 
@@ -167,7 +167,7 @@ static __always_inline void add_homeless(struct scratch_row *scratch)
 	__builtin_memset(&scratch->key, 0, sizeof(scratch->key));
 	__builtin_memset(&scratch->value, 0, sizeof(scratch->value));
 	name_row(&scratch->key.proc, "[rows full]");
-	row = row_of(&rows, &scratch->key, &scratch->value);
+	row = row_of(&rows, NULL, &scratch->key, &scratch->value);
 	if (row) {
 		__sync_fetch_and_add(&row->faults, scratch->homeless);
 		scratch->homeless = 0;
@@ -243,7 +243,7 @@ static __always_inline void count(void *ctx, unsigned long code,
 				 &scratch->key.kern_stack_raw,
 				 &scratch->key.kern_stack_id);
 	}
-	row = row_of(&rows, &scratch->key, &scratch->value);
+	row = row_of(&rows, proc, &scratch->key, &scratch->value);
 	if (!row) {
 		scratch->homeless += drawn.events;
 		return;

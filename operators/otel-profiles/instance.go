@@ -43,6 +43,7 @@ type instance struct {
 	exporters []*shared
 	pipelines []*pipeline
 	maps      *stackMaps
+	rows      *tune.RowCount // nil if the gadget's programs do not need it
 	// uncollected lists flags that are off, and with which the gadget would collect stacks.
 	uncollected []string
 	names       *namer
@@ -76,6 +77,10 @@ func (i *instance) ExtraParams(operators.GadgetContext) api.Params {
 // and exports the other data sources.
 func (i *instance) PreStart(gadgetCtx operators.GadgetContext) error {
 	if err := tune.Apply(gadgetCtx, tune.ThisMachine()); err != nil {
+		return fmt.Errorf("%s: %w", Name, err)
+	}
+	var err error
+	if i.rows, err = tune.CountRows(gadgetCtx); err != nil {
 		return fmt.Errorf("%s: %w", Name, err)
 	}
 	if i.targets.empty() {
@@ -319,7 +324,8 @@ func quotedList(list []string) string {
 }
 
 // Start implements operators.DataOperatorInstance.
-func (i *instance) Start(operators.GadgetContext) error {
+func (i *instance) Start(gadgetCtx operators.GadgetContext) error {
+	i.rows.Start(gadgetCtx)
 	i.started = true
 	return nil
 }

@@ -233,3 +233,61 @@ func TestMallocWithoutPause(t *testing.T) {
 	require.Greater(t, g[0]-from[0], 9*(g[1]-from[1]))
 	require.Greater(t, a[1], a[0])
 }
+
+var waitsLine = regexp.MustCompile(`\nvoluntary_ctxt_switches:\s+(\d+)`)
+
+// TestStackFlood: threads with distinct stacks fill most rows of a gadget, but other programs still get rows, including one of the
+// same user.
+func TestStackFlood(t *testing.T) {
+	igtest.NeedRoot(t)
+	const rows = 2048
+	dir := folder(t)
+	attack := compile(t, dir, "attack.c")
+	r := startRun(t, "profile_offcpu", "--unwind=frame-pointers", "--rows="+strconv.Itoa(rows),
+		"--comm=attack", // the machine's other programs may need all rows
+		"--annotate=offcpu:profiles.value-field=switches,offcpu:profiles.type=switches,offcpu:profiles.unit=count")
+	waits := func(samples []receiver.Sample) (n int64) {
+		for _, s := range samples {
+			if s.Attributes["off_cpu.reason"] != "preempted" {
+				n += s.Total()
+			}
+		}
+		return n
+	}
+	full := func() int64 {
+		return waits(slices.DeleteFunc(r.rcv.Samples(), func(s receiver.Sample) bool { return s.Attributes["thread.name"] != "[rows full]" }))
+	}
+	start(t, nobody, attack, "stacks")
+	r.until("full rows", func() bool { return full() > rows })
+	type program struct {
+		path string
+		pid  int
+	}
+	var good []program
+	for _, uid := range []uint32{0, nobody} {
+		to := filepath.Join(dir, strconv.Itoa(int(uid)))
+		require.NoError(t, os.Mkdir(to, 0o755))
+		path := copied(t, attack, filepath.Join(to, "attack")) // with the same thread name
+		good = append(good, program{path, start(t, uid, path, "waits").Process.Pid})
+	}
+	waited := func(pid int) int64 {
+		status, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", pid))
+		require.NoError(t, err)
+		n, err := strconv.ParseInt(string(waitsLine.FindSubmatch(status)[1]), 10, 64)
+		require.NoError(t, err)
+		return n
+	}
+	r.until("waits of the good programs", func() bool { return waited(good[0].pid) > 10_000 && waited(good[1].pid) > 10_000 })
+	var want []int64
+	for _, p := range good {
+		require.NoError(t, syscall.Kill(p.pid, syscall.SIGSTOP))
+		want = append(want, waited(p.pid))
+	}
+	samples := r.stop()
+	t.Logf("the attacker has %d waits with a row; %d waits have none", waits(of(samples, attack)), full())
+	for i, p := range good {
+		got := waits(of(samples, p.path))
+		t.Logf("%s: %d of %d waits have a row", p.path, got, want[i])
+		require.GreaterOrEqual(t, 100*got, 99*want[i])
+	}
+}

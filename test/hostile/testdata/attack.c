@@ -77,6 +77,12 @@ NOINLINE static void *evil_stacks(void *arg) {
   return arg;
 }
 
+// good_waits waits with sixteen stacks.
+NOINLINE static void good_waits(void) {
+  for (uint64_t i = 0;; i++)
+    evil_left(i % 16, 4, wait_little);
+}
+
 // evil_futex wakes other threads and waits for them without pause.
 static uint32_t turn;
 
@@ -171,6 +177,8 @@ int main(int argc, char **argv) {
     good_malloc();
   if (!strcmp(mode, "stacks")) // threads whose waits have distinct stacks
     threads(7, evil_stacks), evil_stacks(NULL);
+  if (!strcmp(mode, "waits"))
+    good_waits();
   if (!strcmp(mode, "futex"))
     threads(7, evil_futex), evil_futex(NULL);
   if (!strcmp(mode, "threads")) // 10,000 at once, repeatedly

@@ -18,6 +18,7 @@ import (
 	"github.com/ig-otel-profiles/ig-otel-profiles/operators/captures"
 	"github.com/ig-otel-profiles/ig-otel-profiles/operators/unwinder"
 	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/buildid"
+	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/patience"
 	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/procfs"
 	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/symbols"
 	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/tune"
@@ -234,10 +235,7 @@ func (i *instance) run(end func(error), stop <-chan struct{}) {
 	if len(i.processes) == 0 {
 		i.tellNone()
 	} else {
-		select { // stacks of running processes are cut until the unwinder has read their files
-		case <-time.After(readFirst):
-		case <-stop:
-		}
+		patience.Within(stop, readFirst) // stacks of running processes are cut until the unwinder has read their files
 	}
 	i.look(stop)
 	i.before = i.count()

@@ -8,6 +8,7 @@ import (
 
 	"github.com/sirupsen/logrus"
 
+	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/patience"
 	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/warnings"
 )
 
@@ -108,12 +109,7 @@ func (l *eventLog) close() {
 		close(l.lines)
 	}
 	l.mu.Unlock()
-	t := time.NewTimer(time.Second)
-	defer t.Stop()
-	select {
-	case <-l.done:
-	case <-t.C:
-	}
+	patience.Within(l.done, time.Second)
 }
 
 // redact replaces secrets in s.

@@ -14,6 +14,7 @@ import (
 	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/config"
 	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/export/otlp"
 	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/export/spool"
+	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/patience"
 )
 
 const (
@@ -116,11 +117,7 @@ func (e *Exporter) run(connect func() (sender, error), patient bool) {
 			return
 		}
 		e.log.errorf("open", "not ready, retrying; up to %d bytes are held in memory until then: %v", e.cfg.Queue.Size, err)
-		t := time.NewTimer(wait + rand.N(wait/10))
-		select {
-		case <-t.C:
-		case <-e.ctx.Done():
-			t.Stop()
+		if patience.Within(e.ctx.Done(), wait+rand.N(wait/10)) {
 			return
 		}
 		wait = min(2*wait, openLongestWait)

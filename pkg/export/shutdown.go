@@ -4,7 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"time"
+
+	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/patience"
 )
 
 // drain is a call of Drain that waits for entries.
@@ -91,11 +92,7 @@ func (e *Exporter) Shutdown(ctx context.Context) error {
 	e.cancel()
 
 	var stuck error
-	t := time.NewTimer(stopGrace)
-	defer t.Stop()
-	select {
-	case <-e.done:
-	case <-t.C:
+	if !patience.Within(e.done, stopGrace) {
 		stuck = errors.New("a send or a write to the storage folder is still running")
 	}
 	lost := e.dropHeld()

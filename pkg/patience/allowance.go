@@ -42,14 +42,7 @@ func (a *Allowance) wait(now time.Time) time.Duration {
 
 // Rest waits until CPU time is available, or until ctx ends.
 func (a *Allowance) Rest(ctx context.Context) {
-	wait := a.Wait()
-	if wait == 0 {
-		return
-	}
-	timer := time.NewTimer(wait)
-	defer timer.Stop()
-	select {
-	case <-ctx.Done():
-	case <-timer.C:
+	if wait := a.Wait(); wait > 0 {
+		Within(ctx.Done(), wait)
 	}
 }

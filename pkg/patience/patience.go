@@ -89,11 +89,18 @@ func (r *Runner) Total() uint64 { return r.total.Load() }
 func Await(goroutines *sync.WaitGroup) {
 	ended := make(chan struct{})
 	go func() { goroutines.Wait(); close(ended) }()
-	timer := time.NewTimer(2 * time.Second)
+	Within(ended, 2*time.Second)
+}
+
+// Within waits until done is closed, but at most for d, and reports whether it was closed.
+func Within(done <-chan struct{}, d time.Duration) bool {
+	timer := time.NewTimer(d)
 	defer timer.Stop()
 	select {
-	case <-ended:
+	case <-done:
+		return true
 	case <-timer.C:
+		return false
 	}
 }
 

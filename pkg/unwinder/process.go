@@ -20,6 +20,7 @@ import (
 	"github.com/cilium/ebpf"
 	"golang.org/x/sys/unix"
 
+	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/patience"
 	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/printable"
 	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/unwinder/wire"
 )
@@ -202,7 +203,7 @@ func (p *process) kill() {
 // wait waits for the exit, and kills the unwinder after d. If one of its threads waits for a file system, the unwinder does not
 // exit even then. wait abandons it and closes its stream.
 func (p *process) wait(d time.Duration) {
-	if !p.endsIn(d) {
+	if !patience.Within(p.ended, d) {
 		p.kill()
 		p.giveUp(d)
 	}
@@ -216,21 +217,9 @@ func (p *process) destroy(d time.Duration) {
 
 // giveUp waits until a killed unwinder exits. If it does not exit in time, giveUp closes its stream.
 func (p *process) giveUp(d time.Duration) {
-	if !p.endsIn(d) {
+	if !patience.Within(p.ended, d) {
 		p.givenUp.Store(true)
 		_ = p.out.Close()
-	}
-}
-
-// endsIn reports whether the unwinder exits within d.
-func (p *process) endsIn(d time.Duration) bool {
-	timer := time.NewTimer(d)
-	defer timer.Stop()
-	select {
-	case <-p.ended:
-		return true
-	case <-timer.C:
-		return false
 	}
 }
 

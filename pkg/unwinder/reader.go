@@ -15,6 +15,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/patience"
 	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/symbols/symtab"
 )
 
@@ -120,20 +121,7 @@ func (r *runs) Wait(ctx context.Context) {
 	r.mu.Lock()
 	wait := time.Until(r.next)
 	r.mu.Unlock()
-	pause(ctx, wait)
-}
-
-// pause waits for that duration, or until ctx ends.
-func pause(ctx context.Context, wait time.Duration) {
-	if wait <= 0 {
-		return
-	}
-	timer := time.NewTimer(wait)
-	defer timer.Stop()
-	select {
-	case <-ctx.Done():
-	case <-timer.C:
-	}
+	patience.Within(ctx.Done(), wait)
 }
 
 var (
@@ -173,7 +161,7 @@ func (r *runs) do(ctx context.Context, file symtab.FileID, task func(*symtab.Con
 	}
 	if r.run != nil && r.run.gone() {
 		r.lose("")
-		pause(ctx, min(time.Until(r.next), r.firstBackoff)) // no file is to blame
+		patience.Within(ctx.Done(), min(time.Until(r.next), r.firstBackoff)) // no file is to blame
 	}
 	if r.run == nil {
 		if time.Now().Before(r.next) {
@@ -257,11 +245,7 @@ func (r *runs) end() {
 	}
 	run.conn.Close()
 	_ = run.cmd.Process.Kill()
-	timer := time.NewTimer(killTime)
-	defer timer.Stop()
-	select {
-	case <-run.ended:
-	case <-timer.C:
+	if !patience.Within(run.ended, killTime) {
 		r.hung = append(r.hung, run)
 	}
 }

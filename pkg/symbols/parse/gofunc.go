@@ -19,15 +19,7 @@ func loadAll(t *symtab.GoTable, f *reader, inlined bool, limits symtab.Limits) (
 	for i := range wanted {
 		wanted[i] = symtab.GoRange{Number: uint32(i), Size: t.Start[i+1] - t.Start[i]}
 	}
-	all := *f
-	if size := t.End - t.Offset; size <= uint64(limits.Names) { // one large read instead of a dozen per function
-		b := make([]byte, size)
-		if err := f.at(b, t.Offset); err != nil {
-			return nil, err
-		}
-		all.r = inMemory{f.r, int64(t.Offset), b}
-	}
-	return loadFunctions(t, &all, wanted, inlined, limits)
+	return loadFunctions(t, f, wanted, inlined, limits)
 }
 
 // inMemory is a file whose part from offset at is in memory.

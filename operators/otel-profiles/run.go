@@ -36,13 +36,10 @@ func (i *instance) run() {
 	defer sweep.Stop()
 	aged := now
 	for {
-		timer := time.NewTimer(time.Until(i.due()))
 		select {
 		case <-i.stop:
-			timer.Stop()
 			return
 		case <-sweep.C:
-			timer.Stop()
 			i.maps.due.Store(true)
 			i.ask()
 			if i.hosts != nil && time.Since(aged) > ageInterval-sweepInterval/2 {
@@ -51,8 +48,7 @@ func (i *instance) run() {
 			}
 			continue
 		case <-i.wake:
-			timer.Stop()
-		case <-timer.C:
+		case <-time.After(time.Until(i.due())):
 		}
 		now := time.Now()
 		i.flushing.Lock()

@@ -50,8 +50,7 @@ func (o *otelStacks) await(id uint64, pid uint32, seen uint64, patience time.Dur
 		o.count(&o.others)
 		return nil
 	}
-	timer := time.NewTimer(patience)
-	defer timer.Stop()
+	over := time.After(patience)
 	for {
 		u, more := o.event(id)
 		switch {
@@ -66,7 +65,7 @@ func (o *otelStacks) await(id uint64, pid uint32, seen uint64, patience time.Dur
 		}
 		select {
 		case <-more:
-		case <-timer.C:
+		case <-over:
 			patience = 0
 		}
 	}

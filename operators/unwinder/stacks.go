@@ -244,14 +244,13 @@ func (s *Stacks) Finish(wanted func() bool, take func(wire.Unwound)) {
 		return
 	}
 	s.end()
-	last := time.NewTimer(lastStacks)
-	defer last.Stop()
+	last := time.After(lastStacks)
 	for wait := !s.sub.Last() && wanted(); wait; {
 		select {
 		case b := <-s.sub.C:
 			s.take(b, take)
 			wait = wanted()
-		case <-last.C:
+		case <-last:
 			wait = false
 		}
 	}

@@ -244,8 +244,7 @@ func (i *unwindInstance) run() {
 	}
 	sweep := time.NewTicker(sweepInterval)
 	defer sweep.Stop()
-	check := time.NewTimer(checkAfter)
-	defer check.Stop()
+	check := time.After(checkAfter)
 	for {
 		select {
 		case b := <-i.sub.C:
@@ -255,7 +254,7 @@ func (i *unwindInstance) run() {
 			i.Read(i.stack) // on a busy machine, stacks may have arrived that this goroutine has not read yet
 			i.sweep(joinPatience)
 			continue
-		case <-check.C:
+		case <-check:
 			now := i.op.broker.Totals()
 			for _, l := range unseen(i.before.Stats, now.Stats, i.asked.settings) {
 				i.log.Warnf("%s: %s (%s)", UnwindName, l, reasons(i.before, now))

@@ -94,12 +94,10 @@ func Await(goroutines *sync.WaitGroup) {
 
 // Within waits until done is closed, but at most for d, and reports whether it was closed.
 func Within(done <-chan struct{}, d time.Duration) bool {
-	timer := time.NewTimer(d)
-	defer timer.Stop()
 	select {
 	case <-done:
 		return true
-	case <-timer.C:
+	case <-time.After(d):
 		return false
 	}
 }

@@ -161,11 +161,10 @@ func (b *Broker) ended(fatal error) bool {
 
 // sleep waits for d, or until there is no subscriber.
 func (b *Broker) sleep(d time.Duration) {
-	timer := time.NewTimer(d)
-	defer timer.Stop()
+	over := time.After(d)
 	for _, wanted := b.wanted(); wanted; _, wanted = b.wanted() {
 		select {
-		case <-timer.C:
+		case <-over:
 			return
 		case <-b.changed:
 		}

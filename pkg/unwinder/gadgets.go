@@ -238,8 +238,7 @@ func (g *gadgets) changed() {
 // a restart, await does not wait, so the gadget starts without entries. If the unwinder ends because of other settings, await
 // waits for the next unwinder.
 func (b *Broker) await(ctx context.Context, sub *Subscription, kinds []wire.ChainKind) error {
-	timer := time.NewTimer(b.chainTime)
-	defer timer.Stop()
+	over := time.After(b.chainTime)
 	for {
 		b.mu.Lock()
 		loaded, err := b.gadgets.loaded(kinds, b.settings)
@@ -254,7 +253,7 @@ func (b *Broker) await(ctx context.Context, sub *Subscription, kinds []wire.Chai
 			if err != nil {
 				return err
 			}
-		case <-timer.C:
+		case <-over:
 			return fmt.Errorf("the unwinder has not loaded its programs for %s within %v", names(kinds), b.chainTime)
 		case <-ctx.Done():
 			return ctx.Err()

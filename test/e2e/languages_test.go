@@ -24,11 +24,7 @@ func TestLanguages(t *testing.T) {
 	igtest.NeedRoot(t)
 	var running []*loads.Process
 	for _, name := range []string{"c", "go", "python"} {
-		load, err := loads.Find(name)
-		require.NoError(t, err)
-		program, err := load.Build(t.Context(), t.TempDir())
-		require.NoError(t, err)
-		process, err := program.Start(t.Context(), loads.DefaultLimit)
+		process, err := loads.Run(t.Context(), name, t.TempDir(), loads.DefaultLimit)
 		require.NoError(t, err)
 		t.Cleanup(func() { process.Stop() })
 		running = append(running, process)

@@ -38,6 +38,19 @@ type Process struct {
 	cpu   time.Duration
 }
 
+// Run builds the program of that name into dir, and starts it.
+func Run(ctx context.Context, name, dir string, limit time.Duration) (*Process, error) {
+	load, err := Find(name)
+	if err != nil {
+		return nil, err
+	}
+	program, err := load.Build(ctx, dir)
+	if err != nil {
+		return nil, err
+	}
+	return program.Start(ctx, limit)
+}
+
 // Start starts the program and returns when each of its functions has been called. The program runs in a session of its own,
 // because the scheduler shares CPUs between sessions first. It ends with this process, or after limit of CPU time, at the latest.
 // The caller has to stop it.

@@ -35,11 +35,7 @@ func TestCost(t *testing.T) {
 		require.NoError(t, err)
 	}
 	dir := t.TempDir()
-	load, err := loads.Find("compile")
-	require.NoError(t, err)
-	program, err := load.Build(t.Context(), dir)
-	require.NoError(t, err)
-	process, err := program.Start(t.Context(), 2*length+loads.DefaultLimit)
+	process, err := loads.Run(t.Context(), "compile", dir, 2*length+loads.DefaultLimit)
 	require.NoError(t, err)
 	defer process.Stop()
 	defer goBuilds(t, dir)()

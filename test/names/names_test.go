@@ -225,11 +225,7 @@ func TestNames(t *testing.T) {
 		if only := os.Getenv("NAMES_LOADS"); only != "" && !slices.Contains(strings.Split(only, ","), m.load) {
 			continue
 		}
-		load, err := loads.Find(m.load)
-		require.NoError(t, err)
-		program, err := load.Build(t.Context(), dir)
-		require.NoError(t, err)
-		process, err := program.Start(t.Context(), loads.DefaultLimit)
+		process, err := loads.Run(t.Context(), m.load, dir, loads.DefaultLimit)
 		require.NoError(t, err)
 		r.more() // of the time before
 		var mine []receiver.Sample
@@ -237,14 +233,14 @@ func TestNames(t *testing.T) {
 			time.Sleep(5 * time.Second)
 			mine = append(mine, of(r.more(), process.PID, m.comms)...)
 			n := addresses(mine)
-			if count(mine) >= minSamples && sharesOf(load, m.shares, mine).enough() && (n >= minAddresses || !m.many && n < before+before/20+5) {
+			if count(mine) >= minSamples && sharesOf(process.Load, m.shares, mine).enough() && (n >= minAddresses || !m.many && n < before+before/20+5) {
 				break
 			}
 			before = n
 		}
 		// This comes before the load exits, because its file can then be deleted.
-		v := judge(t, load.What, process.PID, userFrames(mine))
-		v.bars, v.samples, v.shared = m.bars, count(mine), sharesOf(load, m.shares, mine)
+		v := judge(t, process.Load.What, process.PID, userFrames(mine))
+		v.bars, v.samples, v.shared = m.bars, count(mine), sharesOf(process.Load, m.shares, mine)
 		process.Stop()
 		t.Log(v)
 		verdicts = append(verdicts, v)

@@ -32,11 +32,7 @@ func TestStart(t *testing.T) {
 	dir := t.TempDir()
 	processes := map[string]*loads.Process{}
 	for _, name := range atStart {
-		load, err := loads.Find(name)
-		require.NoError(t, err)
-		program, err := load.Build(t.Context(), dir)
-		require.NoError(t, err)
-		process, err := program.Start(t.Context(), loads.DefaultLimit)
+		process, err := loads.Run(t.Context(), name, dir, loads.DefaultLimit)
 		require.NoError(t, err)
 		defer process.Stop()
 		processes[name] = process

@@ -92,14 +92,10 @@ func runUntil(t *testing.T, dir string, enough func([]receiver.Sample) bool, arg
 // start runs a program with known shares, and returns its PID.
 func start(t *testing.T, name string) (loads.Load, string) {
 	t.Helper()
-	load, err := loads.Find(name)
-	require.NoError(t, err)
-	program, err := load.Build(t.Context(), t.TempDir())
-	require.NoError(t, err)
-	process, err := program.Start(t.Context(), loads.DefaultLimit)
+	process, err := loads.Run(t.Context(), name, t.TempDir(), loads.DefaultLimit)
 	require.NoError(t, err)
 	t.Cleanup(func() { process.Stop() })
-	return load, fmt.Sprint(process.PID)
+	return process.Load, fmt.Sprint(process.PID)
 }
 
 // self returns a function's own share in the table, in percent. If the function is missing, it returns 0.

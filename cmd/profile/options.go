@@ -154,7 +154,7 @@ func parseProfile(args []string) (options, error) {
 	var o options
 	flags := newFlags("profile", usage)
 	pids := flags.String("pid", "", "sample the process with this `number`, or several, separated by commas")
-	children := flags.Bool("children", false, "with --pid, also sample the child processes that exist at the start, but none that start later")
+	children := flags.Bool("children", false, "with --pid, also sample child processes; with several processes, or a gadget's image, only those that exist at the start")
 	flags.StringVar(&o.target.comm, "comm", "", "sample the programs, or threads, with this `name`")
 	flags.StringVar(&o.target.container, "container", "", "sample the container with this `name`")
 	flags.StringVar(&o.gadget, "gadget", "", "the gadget: alloc, cpu, lock, offcpu, pagefault, or a gadget's `image`; by default cpu")
@@ -179,10 +179,14 @@ func parseProfile(args []string) (options, error) {
 		if len(o.target.list) == 0 {
 			return options{}, errors.New("--children adds the child processes of --pid: set --pid")
 		}
-		o.target.list = withChildren(o.target.list, parents())
 	}
 	if o.gadget, err = gadgetName(o.gadget); err != nil {
 		return options{}, err
+	}
+	// The filter of the gadgets' programs has one PID.
+	own := o.gadget == "" || ownGadgets[o.gadget] != ""
+	if o.target.children = *children && own && len(o.target.list) == 1; *children && !o.target.children {
+		o.target.list = withChildren(o.target.list, parents())
 	}
 	if o.gadget == "alloc" && len(o.target.list) > 1 {
 		return options{}, errors.New("--gadget alloc takes one process with --pid: use --comm for all processes with one name")

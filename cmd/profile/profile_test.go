@@ -141,7 +141,15 @@ func TestChildren(t *testing.T) {
 	require.Equal(t, os.Getppid(), parents()[os.Getpid()])
 	o, err := parseProfile([]string{"--pid", fmt.Sprint(os.Getppid()), "--children"})
 	require.NoError(t, err)
-	require.Contains(t, o.target.list, os.Getpid())
+	require.Equal(t, []string{"--host", fmt.Sprintf("--pid=%d", os.Getppid()), "--include-children"}, o.target.igFlags())
+	require.Zero(t, o.target.one(), "the table names the programs")
+	require.Contains(t, o.target.String(), " and its child processes")
+	for _, more := range [][]string{{"--pid", fmt.Sprint(os.Getppid(), ",1")}, {"--gadget", "trace_open:latest"}} { // without such a filter
+		o, err = parseProfile(append([]string{"--pid", fmt.Sprint(os.Getppid()), "--children"}, more...))
+		require.NoError(t, err)
+		require.Contains(t, o.target.list, os.Getpid())
+		require.Contains(t, o.target.igFlags()[1], "--filter-expr=proc.pid in [")
+	}
 }
 
 // TestCPUTime requires that a process's CPU time includes user and system time.
@@ -190,7 +198,7 @@ func TestOthersBelow(t *testing.T) {
 	require.Zero(t, own+below, "what has ended has no negative time")
 
 	r := &result{opts: options{target: target{list: []int{pid}}, time: time.Second}, gadget: gadget{name: "profile_cpu"}, below: 2500 * time.Millisecond}
-	const want = "child processes of --pid used 2.50 s of CPU time and are not shown: --comm samples such processes by their name"
+	const want = "child processes of --pid used 2.50 s of CPU time and are not shown: with one PID, --children samples them"
 	require.ErrorContains(t, r.nothing(), want)
 	sample := []receiver.Sample{timed(50, receiver.Frame{Name: "fork", Type: "kernel"})}
 	require.Len(t, r.remarks(sample), 1)

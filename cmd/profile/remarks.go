@@ -91,8 +91,8 @@ func (r *result) unseen(samples []receiver.Sample) (lines []string) {
 
 // others describes the CPU time of child processes of --pid, which the run did not sample.
 func (r *result) others() string {
-	return fmt.Sprintf("child processes of --pid used %.2f s of CPU time and are not shown: --comm samples such processes by their name, "+
-		"a run without --pid samples all, and --children adds only children that exist at the start", r.below.Seconds())
+	return fmt.Sprintf("child processes of --pid used %.2f s of CPU time and are not shown: with one PID, --children samples them, "+
+		"--comm samples such processes by their name, and a run without --pid samples all", r.below.Seconds())
 }
 
 // lookAtLess returns advice on reducing the gadget's work.

@@ -42,8 +42,8 @@ type result struct {
 	byService bool
 	// log is ig's log.
 	log string
-	// cpu is the CPU time of the processes of --pid while the gadget sampled. below is the CPU time of their other descendants.
-	// gone reports that all processes of --pid have exited.
+	// cpu is the CPU time of the chosen processes while the gadget sampled, and below that of descendants that it did not sample. gone
+	// reports that all processes of --pid have exited.
 	cpu, below time.Duration
 	gone       bool
 	// early reports that ig exited too early.
@@ -220,7 +220,9 @@ func (r *result) sample(ctx context.Context, out io.Writer) (interrupted bool, e
 func (r *result) used(before cpuUsage) {
 	after := usageOf(r.opts.target.list)
 	r.gone = len(r.opts.target.list) > 0 && len(after.own) == 0
-	r.cpu, r.below = after.since(before)
+	if r.cpu, r.below = after.since(before); r.opts.target.children {
+		r.cpu, r.below = r.cpu+r.below, 0
+	}
 }
 
 // progress describes the progress of a run. A gadget takes seconds to start, or half a minute on a busy machine.

@@ -14,11 +14,13 @@ import (
 	"strings"
 
 	"github.com/ig-otel-profiles/ig-otel-profiles/internal/report"
+	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/procfs"
 )
 
 // target selects the processes to sample. The zero value selects all.
 type target struct {
 	list      []int // PIDs
+	children  bool  // the gadget also samples their descendants
 	comm      string
 	container string
 }
@@ -45,9 +47,9 @@ func (t target) check() error {
 // all reports whether the target is all processes.
 func (t target) all() bool { return len(t.list) == 0 && t.comm == "" && t.container == "" }
 
-// one returns the only selected PID, or 0.
+// one returns the PID of the only sampled process, or 0.
 func (t target) one() int {
-	if len(t.list) == 1 {
+	if len(t.list) == 1 && !t.children {
 		return t.list[0]
 	}
 	return 0
@@ -73,19 +75,8 @@ func parents() map[int]int {
 		return of
 	}
 	for _, entry := range entries {
-		pid, err := strconv.Atoi(entry.Name())
-		if err != nil {
-			continue
-		}
-		stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
-		if err != nil {
-			continue // the process has exited
-		}
-		// Field 4 of proc_pid_stat(5), after the name.
-		if fields := strings.Fields(string(stat[bytes.LastIndexByte(stat, ')')+1:])); len(fields) > 1 {
-			if parent, err := strconv.Atoi(fields[1]); err == nil {
-				of[pid] = parent
-			}
+		if pid, err := strconv.Atoi(entry.Name()); err == nil {
+			of[pid] = int(procfs.Parent("/proc", uint32(pid)))
 		}
 	}
 	return of
@@ -127,10 +118,14 @@ func (t target) String() string {
 	case len(t.list) > 1:
 		return "processes " + t.numbers(8)
 	case len(t.list) == 1:
+		text := "process " + t.numbers(1)
 		if name := commOf(t.list[0]); name != "" {
-			return fmt.Sprintf("process %d (%s)", t.list[0], report.Shown(name, 2*commLength))
+			text += fmt.Sprintf(" (%s)", report.Shown(name, 2*commLength))
 		}
-		return "process " + t.numbers(1)
+		if t.children {
+			text += " and its child processes"
+		}
+		return text
 	case t.comm != "":
 		return "programs called " + t.comm
 	case t.container != "":
@@ -162,6 +157,8 @@ func (t target) fileName() string {
 // igFlags returns the flags of "ig run" that select the target.
 func (t target) igFlags() []string {
 	switch {
+	case t.children:
+		return []string{"--host", "--pid=" + t.numbers(len(t.list)), "--include-children"}
 	case len(t.list) == 1:
 		return []string{"--host", "--pid=" + t.numbers(len(t.list))}
 	case len(t.list) > 0: // the gadget's programs can filter by only one PID

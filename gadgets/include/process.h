@@ -18,6 +18,13 @@
 const volatile bool include_host = false;
 GADGET_PARAM(include_host);
 
+/* --include-children, see gadget.yaml. */
+const volatile bool include_children = false;
+GADGET_PARAM(include_children);
+
+/* How many generations of a process's children are found. */
+#define MOST_GENERATIONS 16
+
 /*
  * The ID of a control group in the unified hierarchy, or 0 if it is not known. The
  * operator finds the systemd unit of a process by it, also of an ended one, and
@@ -90,6 +97,24 @@ static __always_inline bool on_host(void)
 }
 
 /*
+ * Reports whether the filter for a process excludes the current one. A process whose parent has
+ * exited has another parent, so it no longer descends from the chosen process.
+ */
+static __always_inline bool other_pid(gadget_pid pid)
+{
+	struct task_struct *task = bpf_get_current_task_btf();
+
+	if (!gadget_should_discard_pid(pid))
+		return false;
+	for (int i = 0; include_children && i < MOST_GENERATIONS; i++) {
+		task = task->real_parent;
+		if (!gadget_should_discard_pid(task->tgid))
+			return false;
+	}
+	return true;
+}
+
+/*
  * Reports whether the run's filters exclude the current process.
  *
  * Inspektor Gadget's own gadget_should_discard_data_current would drop the host's processes if
@@ -101,7 +126,7 @@ static __always_inline bool unwanted(const struct profiles_process *proc)
 	    !(include_host && on_host()))
 		return true;
 
-	return gadget_should_discard_pid(proc->pid) ||
+	return other_pid(proc->pid) ||
 	       gadget_should_discard_tid(bpf_get_current_pid_tgid()) ||
 	       gadget_should_discard_uid(proc->uid) ||
 	       gadget_should_discard_gid(bpf_get_current_uid_gid() >> 32) ||

@@ -24,6 +24,7 @@ type filter struct {
 	namespaces *ebpf.Map // mount namespaces of the watched containers; nil: all
 	host       bool      // also select processes outside containers
 	pid        uint32    // 0: any
+	children   bool      // the descendants of pid are selected, too
 	uid, gid   uint32    // anyID: any
 	comm       string    // a thread's name; "": any
 
@@ -50,6 +51,7 @@ func newFilter(gadgetCtx operators.GadgetContext) (filter, error) {
 		*p.dest = uint32(n)
 	}
 	f.host = tune.On(gadgetCtx, "include_host")
+	f.children = tune.On(gadgetCtx, "include_children")
 	if on, _ := gadgetCtx.GetVar(gadgets.FilterByMntNsName); on == true {
 		m, _ := gadgetCtx.GetVar(gadgets.MntNsFilterMapName)
 		watched, ok := m.(*ebpf.Map)
@@ -126,7 +128,7 @@ func (f *filter) grown() bool {
 // pass reports whether a process passes the filter. A process that cannot be inspected does not pass.
 func (f *filter) pass(pid uint32) bool {
 	dir, _ := threadDir(pid)
-	if f.pid != 0 && pid != f.pid {
+	if f.pid != 0 && pid != f.pid && !(f.children && f.descends(pid)) {
 		return false
 	}
 	if f.comm != "" && !f.named(dir) {
@@ -149,6 +151,19 @@ func (f *filter) pass(pid uint32) bool {
 		return true
 	}
 	return f.host && sameNamespace(dir+"/ns/pid", procDir(1)+"/ns/pid")
+}
+
+// mostGenerations is the same as in process.h.
+const mostGenerations = 16
+
+// descends reports whether a process is a descendant of the selected one.
+func (f *filter) descends(pid uint32) bool {
+	for range mostGenerations {
+		if pid = procfs.Parent(hostRoot()+"/proc", pid); pid == f.pid {
+			return true
+		}
+	}
+	return false
 }
 
 // mostThreads limits how many threads of a process are checked for a name.

@@ -20,6 +20,7 @@ const exampleMetadata = `
 operator: {allocator: {enabled: true}, captures: {enabled: true}}
 params:
   ebpf:
+    include_children: {key: include-children, defaultValue: "false"}
     include_host: {key: include-host, defaultValue: "false"}
     live: {key: live, defaultValue: "false"}
 `
@@ -49,9 +50,9 @@ func containers(t *testing.T, namespaces ...uint64) *ebpf.Map {
 }
 
 func TestNewFilter(t *testing.T) {
-	f, err := newFilter(exampleContext(t, api.ParamValues{"pid": "7", "uid": "-1", "gid": "0", "comm": "shop", "include-host": "true"}))
+	f, err := newFilter(exampleContext(t, api.ParamValues{"pid": "7", "uid": "-1", "gid": "0", "comm": "shop", "include-host": "true", "include-children": "true"}))
 	require.NoError(t, err)
-	require.Equal(t, filter{pid: 7, uid: anyID, gid: 0, comm: "shop", host: true}, f)
+	require.Equal(t, filter{pid: 7, uid: anyID, gid: 0, comm: "shop", host: true, children: true}, f)
 	f, err = newFilter(exampleContext(t, nil))
 	require.NoError(t, err)
 	require.Equal(t, filter{uid: anyID, gid: anyID}, f)
@@ -171,6 +172,12 @@ func TestPass(t *testing.T) {
 	}
 	f := filter{uid: anyID, gid: anyID, namespaces: here}
 	require.False(t, f.pass(1<<30), "one that is gone")
+	self := uint32(os.Getpid())
+	f = filter{pid: uint32(os.Getppid()), uid: anyID, gid: anyID}
+	require.False(t, f.pass(self))
+	f.children = true
+	require.True(t, f.pass(self))
+	require.False(t, f.pass(1))
 	require.Contains(t, running(), pid)
 }
 

@@ -31,20 +31,36 @@ func began(stat []byte) (uint64, error) {
 	return ticks * Tick, nil
 }
 
+// Parent returns the PID of a process's parent in proc, or 0 if there is none.
+func Parent(proc string, pid uint32) uint32 {
+	stat, err := os.ReadFile(fmt.Sprintf("%s/%d/stat", proc, pid))
+	if err != nil {
+		return 0 // the process has exited
+	}
+	parent, _ := field(stat, 4) // 0 if it is missing
+	return uint32(parent)
+}
+
 // start returns the start of a process in ticks since boot, given the text of its /proc/PID/stat. It returns false if that
 // field is missing.
 func start(stat []byte) (ticks uint64, ok bool) {
-	const name, start = 2, 22 // field numbers
+	ticks, ok = field(stat, 22)
+	return ticks, ok && ticks < 1<<40 // bounds it to centuries
+}
+
+// field returns a number in the text of a /proc/PID/stat. Fields are numbered as in proc_pid_stat(5).
+func field(stat []byte, number int) (value uint64, ok bool) {
+	const name = 2
 	// The name is in parentheses, and can contain parentheses.
 	at := bytes.LastIndexByte(stat, ')')
 	if at < 0 {
 		return 0, false
 	}
 	n := name
-	for field := range bytes.FieldsSeq(stat[at+1:]) {
-		if n++; n == start {
-			ticks, err := strconv.ParseUint(string(field), 10, 64)
-			return ticks, err == nil && ticks < 1<<40 // bounds it to centuries
+	for text := range bytes.FieldsSeq(stat[at+1:]) {
+		if n++; n == number {
+			value, err := strconv.ParseUint(string(text), 10, 64)
+			return value, err == nil
 		}
 	}
 	return 0, false

@@ -44,6 +44,12 @@ func TestBegan(t *testing.T) {
 	}
 }
 
+func TestParent(t *testing.T) {
+	require.EqualValues(t, os.Getppid(), Parent("/proc", uint32(os.Getpid())))
+	require.Zero(t, Parent("/proc", 1))
+	require.Zero(t, Parent("/proc", 1<<30), "no such process")
+}
+
 // TestBeganWithoutMain checks a process whose first thread exits before another thread.
 func TestBeganWithoutMain(t *testing.T) {
 	proc := t.TempDir()

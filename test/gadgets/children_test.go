@@ -1,0 +1,37 @@
+//go:build e2e
+
+package gadgets
+
+import (
+	"slices"
+	"strconv"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/ig-otel-profiles/ig-otel-profiles/internal/igtest"
+	"github.com/ig-otel-profiles/ig-otel-profiles/internal/receiver"
+)
+
+// TestChildren: with --include-children, a run of one process includes processes that it starts during the run, and no others.
+func TestChildren(t *testing.T) {
+	igtest.NeedRoot(t)
+	t.Parallel()
+	for _, g := range []string{"profile_cpu", "profile_offcpu", "profile_pagefault"} {
+		t.Run(g, func(t *testing.T) {
+			t.Parallel()
+			parent := start(t, compile(t, "brief"))
+			r, err := export(t, options{image: igtest.Import(t, g), seconds: 3,
+				flags: append([]string{"--include-children", "--pid=" + strconv.Itoa(parent.cmd.Process.Pid)}, framePointers...),
+				until: func(samples []receiver.Sample) bool {
+					return slices.ContainsFunc(samples, func(s receiver.Sample) bool { return s.Attributes["thread.name"] == "brief-child" })
+				}})
+			require.NoError(t, err)
+			r.requireSound(t)
+			require.NotEmpty(t, r.of("brief-child"))
+			for _, s := range r.samples {
+				require.Contains(t, []string{"brief", "brief-child"}, s.Attributes["thread.name"])
+			}
+		})
+	}
+}

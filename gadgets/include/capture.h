@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: GPL-2.0 */
 /*
- * Events are drawn by their amount, in bytes or nanoseconds. Each is sent with its stack through
+ * Events are sampled by their amount, in bytes or nanoseconds. Each is sent with its stack through
  * the ring buffer unwound to the operator captures. That operator classifies it by the functions on
  * the stack, and adds it to the rows. Stacks come from the unwinder (unwind.h), or else from frame
  * pointers.
@@ -47,7 +47,7 @@ struct profiles_capture {
 struct capture_settings {
 	__u64 step; /* see draw; 0: use the gadget's parameter */
 	__u32 stretch; /* a number that captures carry */
-	__u32 closed; /* not 0: nothing is drawn */
+	__u32 closed; /* not 0: nothing is sampled */
 };
 
 /* The settings for all processes, and those for permanent sampling while others have stretches. */
@@ -111,10 +111,10 @@ static __always_inline void count_full(void)
 }
 
 /*
- * Draws events by their amount, in bytes or nanoseconds. An event of step or more is always drawn.
- * A smaller one is drawn with the probability amount/step, and represents step. So the sum of the
- * results is right on average, with at most one capture per step. The step is the operator's, or
- * else the gadget's. Returns 0 for an event that is not drawn.
+ * Samples events by their amount, in bytes or nanoseconds. An event of step or more is always
+ * sampled. A smaller one is sampled with the probability amount/step, and represents step. So the
+ * sum of the results is right on average, with at most one capture per step. The step is the
+ * operator's, or else the gadget's. Returns 0 for an event that is not sampled.
  */
 static __always_inline __u64 draw_by(__u32 settings, __u64 amount, __u64 step)
 {
@@ -140,7 +140,7 @@ static __always_inline __u64 draw(__u64 amount, __u64 step)
 }
 
 /*
- * Returns how many events of amount a drawn event with this weight represents. The remainder is
+ * Returns how many events of amount a sampled event with this weight represents. The remainder is
  * rounded at random, so that sums are right on average.
  */
 static __always_inline __u64 drawn_events(__u64 amount, __u64 weight)

@@ -2,14 +2,14 @@
 /*
  * Draws events in proportion to their values, so that few stacks represent many events. The values
  * of a CPU's events are laid end to end and cut into parts of one step. Each part has one random
- * point. The event at the point is drawn, and represents the step. Its probability is value/step.
- * An event with a larger value than a step is always drawn, and represents itself. Sums of drawn
+ * point. The event at the point is sampled, and represents the step. Its probability is value/step.
+ * An event with a larger value than a step is always sampled, and represents itself. Sums of sampled
  * events are right on average. For many similar events in a row, they are nearly exact.
  *
  * The step of a CPU follows its events: it doubles when a part of the second's budget is used too
  * early. It halves for each second that used less than half. The points in the current part do not
- * affect the step, so the sums stay right. A CPU that has drawn twice its budget in a second draws
- * no more stacks.
+ * affect the step, so the sums stay right. A CPU that has sampled twice its budget in a second
+ * samples no other stacks.
  */
 #ifndef DRAW_H
 #define DRAW_H
@@ -36,7 +36,7 @@ struct {
 } draw_states SEC(".maps");
 
 struct drawn {
-	__u64 value; /* the value that the event represents; 0: not drawn */
+	__u64 value; /* the value that the event represents; 0: not sampled */
 	__u64 events; /* the number of events that it represents */
 	bool over_budget; /* the event gets no stack */
 };
@@ -54,7 +54,7 @@ static __always_inline void begin_part(struct draw_state *state, __u64 size)
 	state->hit = 0;
 }
 
-/* Doubles the step if too much was drawn for this time of the second. */
+/* Doubles the step if too much was sampled for this time of the second. */
 static __always_inline bool raise_step(struct draw_state *state, __u64 now,
 				       __u32 budget)
 {

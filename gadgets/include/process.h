@@ -26,9 +26,9 @@ GADGET_PARAM(include_children);
 #define MOST_GENERATIONS 16
 
 /*
- * The ID of a control group in the unified hierarchy, or 0 if it is not known. The
- * operator finds the systemd unit of a process by it, also of an ended one, and
- * hides the field.
+ * The ID of a cgroup in the unified hierarchy, or 0 if it is unknown. The
+ * operator finds the process's systemd unit by this ID, also after the process has
+ * exited, and hides the field.
  */
 typedef __u64 profiles_cgroup_id;
 

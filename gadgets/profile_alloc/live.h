@@ -14,7 +14,7 @@ const volatile bool live = false;
 GADGET_PARAM(live);
 
 /*
- * Drawn allocations that are not freed yet, by process and address, with the ID of their capture
+ * Sampled allocations that are not freed yet, by process and address, with the ID of their capture
  * and their weight. User space reads it from time to time. Only used with live.
  */
 struct allocation {
@@ -42,7 +42,7 @@ struct {
 } live_allocations SEC(".maps");
 
 /*
- * Drawn allocations without a known address, by the thread and its stack pointer at the function's
+ * Sampled allocations without a known address, by the thread and its stack pointer at the function's
  * return, because one function of an allocator can call another. If a thread ends within an
  * allocation, its entry stays until newer ones replace it.
  */

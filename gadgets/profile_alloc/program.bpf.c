@@ -3,10 +3,10 @@
  * profile_alloc: which code allocates memory, and with --live which memory is in use.
  *
  * The operator allocator attaches the programs to the allocator functions of the run's processes:
- * see gadget.yaml. Allocations are drawn by their bytes (draw in capture.h). The stack of a drawn
+ * see gadget.yaml. Allocations are sampled by their bytes (draw in capture.h). The stack of a sampled
  * one is unwound, and the operator captures turns it into a row.
  *
- * With --live, a drawn allocation is in the map live until it is freed.
+ * With --live, a sampled allocation is in the map live until it is freed.
  */
 #include <vmlinux.h>
 #include <asm-generic/errno.h>
@@ -40,7 +40,7 @@ GADGET_PARAM(sample_bytes);
 struct allocator_counts {
 	/* Calls with a probe, by their program's index in allocator_programs. */
 	__u64 calls[9];
-	/* Nanoseconds for drawn calls, in addition to the cost of each call. */
+	/* Nanoseconds for sampled calls, in addition to the cost of each call. */
 	__u64 drawn;
 };
 
@@ -119,7 +119,7 @@ static __always_inline void count_drawn(__u32 slot, __u64 begin)
 /* A process cannot have more memory, so larger requests fail. */
 #define MOST_BYTES (1ull << 47)
 
-/* Captures an allocation that was drawn. */
+/* Captures a sampled allocation. */
 static __always_inline void capture_drawn(struct pt_regs *ctx, __u32 settings,
 					  __u64 size, __u64 result,
 					  __u64 weight)
@@ -262,8 +262,8 @@ int ig_returning(struct pt_regs *ctx)
 }
 
 /*
- * Costs as much as a call that is not drawn, for the operator's measurement. With the largest step,
- * almost nothing is drawn.
+ * Costs as much as a call that is not sampled, for the operator's measurement. With the largest step,
+ * almost nothing is sampled.
  */
 SEC("uprobe/allocator:nothing")
 int ig_nothing(struct pt_regs *ctx)

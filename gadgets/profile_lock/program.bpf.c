@@ -7,8 +7,8 @@
  * things, in the system call futex. The operator captures finds the locks by the functions on the
  * stack.
  *
- * The begin of a wait only notes the time. At its end, the wait is drawn by its duration (draw in
- * capture.h). The stacks of a drawn wait are taken, and the operator turns them into a row.
+ * When a wait begins, only the time is noted. When it ends, it is sampled in proportion to its
+ * duration (draw in capture.h). The stacks of a sampled wait are taken, and the operator makes a row.
  */
 #include <vmlinux.h>
 #include <asm-generic/errno.h>
@@ -92,7 +92,7 @@ static __always_inline void count_wait(void *ctx, const enum unwind_chain chain,
 	count_event();
 	if (place && is_no_lock(place))
 		return;
-	/* If the clock has not advanced, nothing can be drawn. */
+	/* If the clock has not advanced, nothing can be sampled. */
 	if (!delay)
 		delay = 1;
 	weight = draw(delay, sample_time);

@@ -54,7 +54,7 @@ struct scratch_row {
 		__u64 time;
 		__u64 switches;
 	} homeless;
-	/* absences was full, so the time of these waits is not known. */
+	/* absences was full, so the time of these waits is unknown. */
 	struct homeless unseen;
 };
 

@@ -144,7 +144,7 @@ func (c *Collector) Signal(s syscall.Signal) {
 
 // Stop shuts a running Collector down gracefully, even if it is frozen.
 func (c *Collector) Stop() {
-	if c.cmd == nil {
+	if c.cmd == nil || c.cmd.Process == nil { // it did not start
 		return
 	}
 	_ = c.cmd.Process.Signal(syscall.SIGCONT)

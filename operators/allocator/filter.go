@@ -128,7 +128,7 @@ func (f *filter) grown() bool {
 // pass reports whether a process passes the filter. A process that cannot be inspected does not pass.
 func (f *filter) pass(pid uint32) bool {
 	dir, _ := threadDir(pid)
-	if f.pid != 0 && pid != f.pid && !(f.children && f.descends(pid)) {
+	if f.pid != 0 && pid != f.pid && (!f.children || !f.descends(pid)) {
 		return false
 	}
 	if f.comm != "" && !f.named(dir) {

@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/require"
+	"golang.org/x/sys/unix"
 
 	"github.com/ig-otel-profiles/ig-otel-profiles/internal/igtest"
 	"github.com/ig-otel-profiles/ig-otel-profiles/internal/receiver"
@@ -17,20 +18,21 @@ import (
 func TestChildren(t *testing.T) {
 	igtest.NeedRoot(t)
 	t.Parallel()
+	const child = "late-child" // TestUnitOfShortProcesses requires that its processes have another name
 	for _, g := range []string{"profile_cpu", "profile_offcpu", "profile_pagefault"} {
 		t.Run(g, func(t *testing.T) {
 			t.Parallel()
-			parent := start(t, compile(t, "brief"))
+			parent := launch(t, &unix.SysProcAttr{Setsid: true}, compile(t, "brief"), "", child)
 			r, err := export(t, options{image: igtest.Import(t, g), seconds: 3,
 				flags: append([]string{"--include-children", "--pid=" + strconv.Itoa(parent.cmd.Process.Pid)}, framePointers...),
 				until: func(samples []receiver.Sample) bool {
-					return slices.ContainsFunc(samples, func(s receiver.Sample) bool { return s.Attributes["thread.name"] == "brief-child" })
+					return slices.ContainsFunc(samples, func(s receiver.Sample) bool { return s.Attributes["thread.name"] == child })
 				}})
 			require.NoError(t, err)
 			r.requireSound(t)
-			require.NotEmpty(t, r.of("brief-child"))
+			require.NotEmpty(t, r.of(child))
 			for _, s := range r.samples {
-				require.Contains(t, []string{"brief", "brief-child"}, s.Attributes["thread.name"])
+				require.Contains(t, []string{"brief", child}, s.Attributes["thread.name"])
 			}
 		})
 	}

@@ -239,7 +239,7 @@ func TestNames(t *testing.T) {
 			before = n
 		}
 		// This comes before the load exits, because its file can then be deleted.
-		v := judge(t, process.Load.What, process.PID, userFrames(mine))
+		v := judge(t, process.What, process.PID, userFrames(mine))
 		v.bars, v.samples, v.shared = m.bars, count(mine), sharesOf(process.Load, m.shares, mine)
 		process.Stop()
 		t.Log(v)

@@ -1,6 +1,7 @@
 /*
  * Repeatedly starts a process for about 30 ms of work, until its standard
  * input ends. With the path of a file, it first moves there: cgroup.procs.
+ * A second argument names the thread of the started processes.
  */
 #include <fcntl.h>
 #include <stdio.h>
@@ -28,7 +29,7 @@ int main(int argc, char **argv)
 	double longest = 0;
 	char byte;
 
-	if (argc > 1) {
+	if (argc > 1 && *argv[1]) {
 		int fd = open(argv[1], O_WRONLY);
 
 		if (fd < 0 || write(fd, "0", 1) != 1) {
@@ -43,7 +44,7 @@ int main(int argc, char **argv)
 		pid_t pid = fork();
 
 		if (!pid) {
-			prctl(PR_SET_NAME, "brief-child");
+			prctl(PR_SET_NAME, argc > 2 ? argv[2] : "brief-child");
 			work();
 			usleep(2000); /* a wait */
 			_exit(0);

@@ -20,7 +20,6 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	"github.com/ig-otel-profiles/ig-otel-profiles/internal/receiver"
-	"github.com/ig-otel-profiles/ig-otel-profiles/internal/report"
 )
 
 const (
@@ -90,7 +89,7 @@ func load(name string) (runInfo, []receiver.Sample, error) {
 		info.Started = start
 	}
 	info.Target = cmp.Or(info.Target, filepath.Base(name))
-	return info, report.Identify(samples), nil
+	return info, samples, nil
 }
 
 // inputs returns the files of an input, and whether it is a folder.

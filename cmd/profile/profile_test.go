@@ -644,7 +644,7 @@ func TestRemarkOnBriefProcesses(t *testing.T) {
 	known.Resource = map[string]string{"process.executable.name": "cc1"}
 	r := &result{gadget: gadget{name: "profile_cpu"}}
 	samples := []receiver.Sample{known, sample(2, brief, work, main), sample(2, brief, kernel)}
-	require.Equal(t, []string{"20 % come from processes that exited before their program was read: here, they count for the program with the same thread name, or for the thread's name if there is no such program; the OTLP file has them in the service host"}, r.remarks(samples),
+	require.Equal(t, []string{"20 % come from processes that exited before their program was read: they have their thread's name as program, and the service host"}, r.remarks(samples),
 		"threads of the kernel run no program")
 	require.Empty(t, r.remarks(append(samples, known, known, known)), "little of the whole")
 	samples[1].Resource = map[string]string{"container.id": "0123"}

@@ -175,7 +175,7 @@ func (r *result) remarks(samples []receiver.Sample) []string {
 		lines = append(lines, fmt.Sprintf("%.0f %%%s have stacks collected with frame pointers, which can lack callers: %s", 100*share, of, report.Shown(plainUnits.Replace(which), 1024)))
 	}
 	if brief/all >= remarkable && ownName(r.gadget.name) {
-		lines = append(lines, fmt.Sprintf("%.0f %% come from processes that exited before their program was read: here, they count for the program with the same thread name, or for the thread's name if there is no such program; the OTLP file has them in the service %s",
+		lines = append(lines, fmt.Sprintf("%.0f %% come from processes that exited before their program was read: they have their thread's name as program, and the service %s",
 			100*brief/all, report.Shown(service, 64)))
 	}
 	if user == 0 {

@@ -27,7 +27,7 @@ func (r *result) report(out io.Writer) (err error) {
 	if len(samples) == 0 {
 		return r.nothing()
 	}
-	types, byType := byWeight(report.Identify(samples))
+	types, byType := byWeight(samples)
 	for _, line := range r.unseen(samples) {
 		fmt.Fprintln(out, "note:", line)
 	}

@@ -2,7 +2,6 @@ package report
 
 import (
 	"cmp"
-	"slices"
 
 	"github.com/ig-otel-profiles/ig-otel-profiles/internal/receiver"
 )
@@ -31,33 +30,4 @@ func InContainer(s receiver.Sample) bool {
 		}
 	}
 	return false
-}
-
-// noService is the service of processes outside containers with no known unit or executable.
-const noService = "host"
-
-// Identify gives samples of processes that exited before their executable was read the resource and the service of other samples.
-// These have the same thread name, and all run one executable. Otherwise, a program that starts brief processes would have two
-// names.
-func Identify(samples []receiver.Sample) []receiver.Sample {
-	of := map[string]*receiver.Sample{}
-	for i, s := range samples {
-		name := s.Attributes["thread.name"]
-		if Executable(s) == "" || name == "" || InContainer(s) {
-			continue
-		}
-		if other, ok := of[name]; !ok {
-			of[name] = &samples[i]
-		} else if other != nil && (Executable(*other) != Executable(s) || other.Service != s.Service) {
-			of[name] = nil // several programs
-		}
-	}
-	samples = slices.Clone(samples)
-	for i, s := range samples {
-		other := of[s.Attributes["thread.name"]]
-		if other != nil && Executable(s) == "" && !InContainer(s) && (s.Service == noService || s.Service == other.Service) {
-			samples[i].Service, samples[i].Resource = other.Service, other.Resource
-		}
-	}
-	return samples
 }

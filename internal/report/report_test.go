@@ -89,32 +89,6 @@ func TestProgram(t *testing.T) {
 	require.Equal(t, "system", Program(s))
 }
 
-// TestIdentify: brief processes belong to the program with the same thread name, unless there are several.
-func TestIdentify(t *testing.T) {
-	sample := func(thread, service, executable string) receiver.Sample {
-		s := of(timer, service, 1)
-		s.Attributes, s.Resource = map[string]string{"thread.name": thread}, map[string]string{}
-		if executable != "" {
-			s.Resource["process.executable.name"] = executable
-		}
-		return s
-	}
-	contained := sample("python3", "app", "")
-	contained.Resource["container.name"] = "app"
-	samples := []receiver.Sample{
-		sample("python3", "host", ""), sample("sh", "host", ""), sample("worker", "host", ""), sample("python3", "nginx", ""), contained, of(timer, "host", 1),
-		sample("python3", "python3.11", "python3.11"), sample("python3", "python3.11", "python3.11"),
-		sample("worker", "a", "a"), sample("worker", "b", "b"), sample("worker", "a", "a"),
-	}
-	var programs, services []string
-	for _, s := range Identify(samples)[:6] {
-		programs, services = append(programs, Program(s)), append(services, s.Service)
-	}
-	require.Equal(t, []string{"python3.11", "sh", "worker", "python3", "app", "host"}, programs)
-	require.Equal(t, []string{"python3.11", "host", "host", "nginx", "app", "host"}, services)
-	require.Empty(t, Executable(samples[0]), "the samples are not changed")
-}
-
 func TestWriteTop(t *testing.T) {
 	var b bytes.Buffer
 	require.NoError(t, WriteTop(&b, timer, "SERVICE", []Row{

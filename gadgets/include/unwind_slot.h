@@ -23,7 +23,7 @@ enum unwind_chain {
 
 /* The result of a call. The numbers are part of the protocol: package wire has them, too. */
 enum unwind_result {
-	UNWIND_NO_CHAIN, /* the unwinder does not run, or has just exited */
+	UNWIND_NO_CHAIN, /* the unwinder does not run, or has just ended */
 	UNWIND_DONE, /* the stack comes under the slot's ID */
 	UNWIND_UNKNOWN_PROCESS, /* the unwinder is about to read its files */
 	UNWIND_BUSY, /* another event of this CPU has the chain */

@@ -31,7 +31,7 @@ func TestStages(t *testing.T) {
 		code                 int
 		says                 string
 	}{
-		{"passes", "# a comment\n\nfine first 1 true\nmore second 1 echo it runs\n", "70", 0, `(?s)it runs.*fine +ok.*more +ok`},
+		{"passes", "# a comment\n\nfine first 1 true\nmore second 1 /bin/echo it runs\n", "70", 0, `(?s)it runs.*fine +ok.*more +ok`},
 		{"goes on after a failure", "bad first 1 false\nfine second 1 echo it runs\n", "70", 1, `(?s)it runs.*bad +FAILED.*fine +ok`},
 		{"a failure of the second tier counts", "bad second 1 false\n", "70", 1, `bad +FAILED`},
 		{"what is late is left out", "late second 1 false\nbeside beside - false\nfine first 1 true\n", "0", 0, `(?s)late +not run: .*beside +not run: .*fine +ok`},

@@ -1,13 +1,10 @@
 package main
 
 import (
-	"bytes"
-	"fmt"
-	"os"
 	"slices"
-	"strconv"
-	"strings"
 	"time"
+
+	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/procfs"
 )
 
 // cpuUsage holds the CPU time that processes have used up to now.
@@ -26,26 +23,14 @@ func usageOf(pids []int) cpuUsage {
 		return u
 	}
 	for _, pid := range withChildren(pids, parents()) {
-		stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
-		if err != nil {
+		ticks, ok := procfs.Stat("/proc", uint32(pid), 14, 15, 16, 17)
+		if !ok {
 			continue // the process has exited
 		}
-		// Fields 14 to 17 of proc_pid_stat(5), after the name.
-		fields := strings.Fields(string(stat[bytes.LastIndexByte(stat, ')')+1:]))
-		if len(fields) < 15 {
-			continue
-		}
-		var ticks [4]int64
-		for i := range ticks {
-			if ticks[i], err = strconv.ParseInt(fields[11+i], 10, 64); err != nil {
-				return u
-			}
-		}
-		const tick = 10 * time.Millisecond
 		if slices.Contains(pids, pid) {
-			u.own[pid] = time.Duration(ticks[0]+ticks[1]) * tick
+			u.own[pid] = time.Duration(ticks[0]+ticks[1]) * procfs.Tick
 		}
-		u.tree += time.Duration(ticks[0]+ticks[1]+ticks[2]+ticks[3]) * tick
+		u.tree += time.Duration(ticks[0]+ticks[1]+ticks[2]+ticks[3]) * procfs.Tick
 	}
 	return u
 }

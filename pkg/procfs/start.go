@@ -33,12 +33,22 @@ func began(stat []byte) (uint64, error) {
 
 // Parent returns the PID of a process's parent in proc, or 0 if there is none.
 func Parent(proc string, pid uint32) uint32 {
-	stat, err := os.ReadFile(fmt.Sprintf("%s/%d/stat", proc, pid))
-	if err != nil {
-		return 0 // the process has exited
+	if stat, ok := Stat(proc, pid, 4); ok {
+		return uint32(stat[0])
 	}
-	parent, _ := field(stat, 4) // 0 if it is missing
-	return uint32(parent)
+	return 0
+}
+
+// Stat returns numbers of a process's stat file in proc, or false if the process has exited. Fields are numbered as in
+// proc_pid_stat(5).
+func Stat(proc string, pid uint32, fields ...int) ([]uint64, bool) {
+	stat, err := os.ReadFile(fmt.Sprintf("%s/%d/stat", proc, pid))
+	ok := err == nil
+	values := make([]uint64, len(fields))
+	for i := 0; ok && i < len(fields); i++ {
+		values[i], ok = field(stat, fields[i])
+	}
+	return values, ok
 }
 
 // start returns the start of a process in ticks since boot, given the text of its /proc/PID/stat. It returns false if that

@@ -236,10 +236,19 @@ func TestMallocWithoutPause(t *testing.T) {
 
 var waitsLine = regexp.MustCompile(`\nvoluntary_ctxt_switches:\s+(\d+)`)
 
-// TestStackFlood: threads with distinct stacks fill most rows of a gadget, but programs of other users still get rows.
+// TestStackFlood: threads or brief processes with distinct stacks fill most rows of a gadget, but programs of other users still get
+// rows.
 func TestStackFlood(t *testing.T) {
 	igtest.NeedRoot(t)
-	const rows = 2048
+	for _, tc := range []struct {
+		mode string
+		rows int
+	}{{"stacks", 2048}, {"processes", 8192}} {
+		t.Run(tc.mode, func(t *testing.T) { floodStacks(t, tc.mode, tc.rows) })
+	}
+}
+
+func floodStacks(t *testing.T, mode string, rows int) {
 	dir := folder(t)
 	attack := compile(t, dir, "attack.c")
 	r := startRun(t, "profile_offcpu", "--unwind=frame-pointers", "--rows="+strconv.Itoa(rows),
@@ -256,8 +265,8 @@ func TestStackFlood(t *testing.T) {
 	full := func() int64 {
 		return waits(slices.DeleteFunc(r.rcv.Samples(), func(s receiver.Sample) bool { return s.Attributes["thread.name"] != "[rows full]" }))
 	}
-	start(t, nobody, attack, "stacks")
-	r.until("full rows", func() bool { return full() > rows })
+	start(t, nobody, attack, mode)
+	r.until("full rows", func() bool { return full() > int64(rows) })
 	type program struct {
 		path string
 		pid  int

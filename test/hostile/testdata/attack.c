@@ -3,6 +3,7 @@
 #include <limits.h>
 #include <linux/futex.h>
 #include <pthread.h>
+#include <signal.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -74,6 +75,16 @@ NOINLINE static void *evil_stacks(void *arg) {
   prctl(PR_SET_TIMERSLACK, 1);
   for (uint64_t i = (uintptr_t)arg << 40;; i++)
     evil_left(i * 0x9e3779b97f4a7c15 >> 34, 30, wait_little);
+  return arg;
+}
+
+// evil_processes starts processes that wait once, each with another stack.
+NOINLINE static void *evil_processes(void *arg) {
+  for (uint64_t i = (uintptr_t)arg << 40;; i++)
+    if (!vfork()) {
+      evil_left(i * 0x9e3779b97f4a7c15 >> 34, 30, wait_little);
+      _exit(0);
+    }
   return arg;
 }
 
@@ -177,6 +188,10 @@ int main(int argc, char **argv) {
     good_malloc();
   if (!strcmp(mode, "stacks")) // threads whose waits have distinct stacks
     threads(7, evil_stacks), evil_stacks(NULL);
+  if (!strcmp(mode, "processes")) { // brief ones, in place of threads
+    signal(SIGCHLD, SIG_IGN);
+    threads(7, evil_processes), evil_processes(NULL);
+  }
   if (!strcmp(mode, "waits"))
     good_waits();
   if (!strcmp(mode, "futex"))

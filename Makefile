@@ -299,6 +299,7 @@ test-hostile: build gadgets ## Run an unprivileged user's programs that attack t
 .PHONY: test-kernels
 test-kernels: build gadgets ## Run the gadgets on the kernels of Debian 12 and 13, in a virtual machine (root)
 	@for suite in bookworm trixie; do SUITE=$$suite VM=$(CURDIR)/$(BUILD)/kernels-$$suite RUN='TestEveryUser|TestOffCPULimits|TestWhyThreadsWait' test/gadgets/vm.sh || exit 1; done
+	@APPEND=preempt=full SUITE=bookworm VM=$(CURDIR)/$(BUILD)/kernels-preempt TESTS=polyglot RUN=TestOneCPU test/gadgets/vm.sh
 
 .PHONY: test-matrix
 test-matrix: build gadgets ## Check every gadget under every preset by every receiver's rules (root)

@@ -11,6 +11,7 @@
 #	TESTS    folder of test with them    gadgets
 #	RUN      which tests                 TestGadgets
 #	PAGE     page that the tests write, named by COST_DOC and IG_GADGETS_DOC in the guest
+#	APPEND                       more of the kernel's command line, like preempt=full
 #	MEM (MiB), SMP, LIMIT (seconds for the guest), ICOUNT (see qemu.sh)
 set -euo pipefail
 here=$(cd "$(dirname "$0")" && pwd)
@@ -18,7 +19,7 @@ top=$(cd "$here/../.." && pwd)
 SUITE=${SUITE:-}
 VM=${VM:-$top/build/gadgets-vm} KERNEL=${KERNEL:-$top/build/vm/kernel${SUITE:+-$SUITE}}
 BIN=${BIN:-$top/build/bin} GADGETS=${GADGETS:-$top/build/gadgets}
-: "${PAGE:=}" "${TESTS:=gadgets}" "${RUN:=TestGadgets}" "${MEM:=1536}" "${SMP:=2}" "${LIMIT:=1800}"
+: "${PAGE:=}" "${APPEND:=}" "${TESTS:=gadgets}" "${RUN:=TestGadgets}" "${MEM:=1536}" "${SMP:=2}" "${LIMIT:=1800}"
 mkdir -p "$VM"
 VM=$(cd "$VM" && pwd)
 root=$VM/root out=$VM/out
@@ -63,7 +64,7 @@ echo \$? >/out/rc
 cp page.md /out/ 2>/dev/null"
 images 512
 # QEMU 7.2 computes the flags of cmpxchg16b wrong, which crashes newer kernels. Without cx16, they do not use it.
-guest "$KERNEL" max,-cx16 init=/init
+guest "$KERNEL" max,-cx16 "init=/init $APPEND"
 cat "$out/test.log"
 [ ! -e "$out/page.md" ] || cp "$out/page.md" "$PAGE"
 exit "$(cat "$out/rc")"

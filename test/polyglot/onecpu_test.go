@@ -21,15 +21,37 @@ import (
 
 var stacks = flag.Int("stacks", 100000, "how many stacks TestOneCPU checks")
 
+// sides are the prefixes of the two programs' functions.
+var sides = []string{"left", "right"}
+
+// TestPrebuild builds the programs for TestOneCPU on a machine without a compiler. E2E_PREBUILD names the folder.
+func TestPrebuild(t *testing.T) {
+	dir := os.Getenv("E2E_PREBUILD")
+	if dir == "" {
+		t.Skip("E2E_PREBUILD is not set")
+	}
+	for _, side := range sides {
+		compilePinned(t, filepath.Join(dir, "pinned-"+side), side)
+	}
+}
+
+func compilePinned(t *testing.T, program, side string) {
+	t.Helper()
+	igtest.Output(t, "gcc", "-O2", "-fno-omit-frame-pointer", "-DSIDE="+side, "-o", program, "testdata/pinned/pinned.c")
+}
+
 // TestOneCPU runs two programs on one CPU with the probes of four gadgets. Their programs call three chains: for kprobes, for
 // perf events, which interrupt the others, and for raw tracepoints, which two gadgets share. No stack must mix functions of
-// both programs, or have them in the wrong order.
+// both programs, or have them in the wrong order. With test/gadgets/vm.sh, it runs on a kernel that preempts eBPF programs of
+// uprobes.
 func TestOneCPU(t *testing.T) {
-	sides := []string{"left", "right"}
 	pids := map[int]string{}
 	for _, side := range sides {
-		program := filepath.Join(t.TempDir(), "pinned")
-		igtest.Output(t, "gcc", "-O2", "-fno-omit-frame-pointer", "-DSIDE="+side, "-o", program, "testdata/pinned/pinned.c")
+		program, ok := igtest.Prebuilt("pinned-" + side)
+		if !ok {
+			program = filepath.Join(t.TempDir(), "pinned")
+			compilePinned(t, program, side)
+		}
 		cmd := exec.Command(program)
 		cmd.Stderr = os.Stderr
 		require.NoError(t, cmd.Start())
@@ -38,7 +60,7 @@ func TestOneCPU(t *testing.T) {
 	}
 	d := startDaemon(t)
 	for gadget, flags := range map[string]map[string]string{
-		"profile_cpu": {"frequency": "997"}, "profile_offcpu": {}, "profile_pagefault": {}, "profile_alloc": {"sample-bytes": "1", "max-cost": "1000"},
+		"profile_cpu": {"frequency": "997"}, "profile_offcpu": {}, "profile_pagefault": {}, "profile_alloc": {"sample-bytes": "20000", "max-cost": "1000"},
 	} {
 		flags["comm"] = "pinned"
 		d.attach(gadget, flags)

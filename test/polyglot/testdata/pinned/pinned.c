@@ -6,6 +6,7 @@
 #include <sched.h>
 #include <stdlib.h>
 #include <sys/mman.h>
+#include <sys/prctl.h>
 #include <unistd.h>
 
 #define PASTE(a, b) a##b
@@ -52,7 +53,7 @@ int main(void)
 
 	CPU_ZERO(&first);
 	CPU_SET(0, &first);
-	if (sched_setaffinity(0, sizeof(first), &first))
+	if (sched_setaffinity(0, sizeof(first), &first) || prctl(PR_SET_NAME, "pinned"))
 		return 1;
 	for (;;)
 		outer();

@@ -198,6 +198,13 @@ func TestEachRule(t *testing.T) {
 			r.Dictionary.AttributeTable[4].Value = text("app")
 			r.Dictionary.AttributeTable[6].Value = reference(5)
 		}},
+		{"duplicate attribute with a key by reference", RuleDuplicate, "dictionary.attribute_table[6]", func(r *request) {
+			for at, kv := range map[int]*commonpb.KeyValue{4: keyValue("app", "x"), 6: {KeyStrindex: 5, Value: text("x")}} {
+				r.Dictionary.AttributeTable[at].Value = &commonpb.AnyValue{Value: &commonpb.AnyValue_KvlistValue{
+					KvlistValue: &commonpb.KeyValueList{Values: []*commonpb.KeyValue{kv}},
+				}}
+			}
+		}},
 		{"duplicate mapping", RuleDuplicate, "dictionary.mapping_table[3]", func(r *request) {
 			r.Dictionary.MappingTable = append(r.Dictionary.MappingTable, proto.Clone(r.Dictionary.MappingTable[1]).(*profilespb.Mapping))
 			r.Dictionary.LocationTable[3].MappingIndex = 3

@@ -27,6 +27,16 @@ func TestDeliveryIsCountedByGadget(t *testing.T) {
 	require.Contains(t, gauges("ig_otel_profiles_requests", "gadget"), "profile_cpu")
 }
 
+// After an exporter has ended, its stored queue must no longer count. The next exporter counts it again.
+func TestEndedExporterHasNoQueue(t *testing.T) {
+	gauges := collector(t)
+	op := settings(t, exporter("away", "localhost:1", "        shutdown_timeout: 10ms\n        sending_queue: {storage: "+t.TempDir()+"}\n"))
+	require.NoError(t, (&gadgettest.Gadget{Start: gadgettest.Emits("leaf", 1)}).Make(t.Context(), op).Run(gadgettest.Params("away")))
+	for _, metric := range []string{"queue_size", "queue_capacity", "queue_requests", "queue_oldest_age"} {
+		require.Zero(t, gauges("ig_otel_profiles_exporter_"+metric, "exporter")["away"], metric)
+	}
+}
+
 // A mistake in the settings must be counted while it exists, even if no gadget uses the exporter.
 func TestMistakesAreCounted(t *testing.T) {
 	gauges := collector(t)

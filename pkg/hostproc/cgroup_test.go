@@ -71,6 +71,13 @@ func TestGroups(t *testing.T) {
 	r.Age()
 	require.Zero(t, r.Lookup(Process{PID: 98, Cgroup: 1 << 60}))
 	require.False(t, r.groups.missing)
+
+	// An unknown group is searched for again after some time.
+	for range keep {
+		r.Age()
+	}
+	require.Zero(t, r.Lookup(Process{PID: 99, Cgroup: 1 << 60}))
+	require.True(t, r.groups.missing)
 }
 
 // TestGroupsAreBounded makes groups without end.

@@ -83,7 +83,7 @@ func startCollector(ctx context.Context, program, file string) (*collector, erro
 		}
 		select {
 		case <-c.ended:
-			return nil, fmt.Errorf("the Collector ended: %s\n%s", c.cmd.ProcessState, c.log)
+			return nil, fmt.Errorf("the Collector exited: %s\n%s", c.cmd.ProcessState, c.log)
 		case <-ctx.Done():
 			return nil, errors.Join(fmt.Errorf("the Collector does not listen: %w", err), c.stop())
 		case <-time.After(50 * time.Millisecond):
@@ -96,7 +96,7 @@ func (c *collector) stop() error {
 	c.cancel()
 	<-c.ended
 	if !c.cmd.ProcessState.Success() {
-		return fmt.Errorf("the Collector ended: %s\n%s", c.cmd.ProcessState, c.log)
+		return fmt.Errorf("the Collector exited: %s\n%s", c.cmd.ProcessState, c.log)
 	}
 	return nil
 }

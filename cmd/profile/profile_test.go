@@ -252,22 +252,22 @@ func TestWhyThereIsNothing(t *testing.T) {
 	require.ErrorContains(t, r.nothing(), "0.02 s of CPU time in these 5 s: sample for longer")
 	r.gone = true
 	require.ErrorContains(t, r.nothing(), "has exited")
-	require.ErrorContains(t, of(target{comm: "nobody-has-this"}, "profile_cpu").nothing(), "no program or thread is called")
+	require.ErrorContains(t, of(target{comm: "nobody-has-this"}, "profile_cpu").nothing(), "no program or thread has the name")
 	require.ErrorContains(t, of(target{container: "x"}, "profile_cpu").nothing(), "list-containers")
 	require.ErrorContains(t, of(target{container: "x"}, "profile_cpu").nothing(), "container-collection")
 	require.ErrorContains(t, of(target{}, "profile_cpu").nothing(), "idle")
 	require.ErrorContains(t, of(target{list: []int{os.Getpid()}}, "profile_offcpu").nothing(), "a wait counts when it ends")
-	require.ErrorContains(t, of(target{comm: "nobody-has-this"}, "profile_lock").nothing(), "no program or thread is called")
+	require.ErrorContains(t, of(target{comm: "nobody-has-this"}, "profile_lock").nothing(), "no program or thread has the name")
 	r = of(target{comm: commOf(os.Getpid())}, "profile_lock")
-	require.ErrorContains(t, r.nothing(), "no wait for a lock has ended", "a program that uses the CPU need not wait for locks")
+	require.ErrorContains(t, r.nothing(), "no wait for a lock ended", "a program that uses the CPU need not wait for locks")
 	r.log = "level=info msg=\"captures: 9 events, 9 sampled: 0 added to rows, 0 inner calls, 9 of other kinds, 0 not decoded\"\n"
-	require.ErrorContains(t, r.nothing(), "9 waits in the system call futex were for no recognized lock")
-	require.NotContains(t, r.nothing().Error(), "no wait for a lock has ended")
+	require.ErrorContains(t, r.nothing(), "9 waits in the system call futex belong to no recognized lock")
+	require.NotContains(t, r.nothing().Error(), "no wait for a lock ended")
 	r = of(target{list: []int{os.Getpid()}}, "profile_lock")
 	require.ErrorContains(t, r.nothing(), "Go parks goroutines", "this test is a Go program")
 	r.log = "level=info msg=\"captures: 9 of other kinds\"\n"
 	require.ErrorContains(t, r.nothing(), "Go parks goroutines")
-	require.ErrorContains(t, r.nothing(), "9 waits in the system call futex were for no recognized lock")
+	require.ErrorContains(t, r.nothing(), "9 waits in the system call futex belong to no recognized lock")
 	r = of(target{list: []int{os.Getpid()}}, "profile_alloc")
 	require.ErrorContains(t, r.nothing(), "used no CPU time")
 	r.cpu = time.Second
@@ -275,9 +275,9 @@ func TestWhyThereIsNothing(t *testing.T) {
 	r = of(target{comm: commOf(os.Getpid())}, "profile_alloc")
 	require.ErrorContains(t, r.nothing(), "none of its allocations was sampled")
 	r.log = "level=info msg=\"captures: 90 events, 9 sampled: 9 added to rows, 0 inner calls\"\n"
-	require.ErrorContains(t, r.nothing(), "9 of its allocations were sampled, and none of them was still in use when the gadget read them: without --live")
+	require.ErrorContains(t, r.nothing(), "9 of its allocations were sampled, and all of them were freed before the gadget read them: omit --live")
 	r.early = true
-	require.ErrorContains(t, r.nothing(), "of them was still in use")
+	require.ErrorContains(t, r.nothing(), "of them were freed before")
 	r.log += "level=error msg=\"allocator: the run ends: too dear\"\n"
 	require.ErrorContains(t, r.nothing(), "ig exited early: allocator: the run ends: too dear")
 }
@@ -667,7 +667,7 @@ func TestRemarksAreOfTheGadget(t *testing.T) {
 	}
 	r := &result{gadget: gadget{name: "profile_cpu"}}
 	require.Contains(t, r.remarks(lone)[0], `; "-- --unwind=whole" shows them`)
-	r.log = "level=warning msg=\"unwind: stacks are taken by frame pointers: no \\\"BTF\\\"\"\n"
+	r.log = "level=warning msg=\"unwind: stacks use frame pointers: no \\\"BTF\\\"\"\n"
 	require.Contains(t, r.remarks(lone)[0], `; whole stacks are not available here: no "BTF"`)
 	require.NotContains(t, r.remarks(lone)[0], "--unwind=whole")
 

@@ -252,21 +252,21 @@ func (r *result) nothing() error {
 	case r.below > r.cpu:
 		why = r.others()
 	case t.comm != "" && named(t.comm) == 0:
-		why = fmt.Sprintf("no program or thread is called %q now; ps -eLo pid,comm lists them", t.comm)
+		why = fmt.Sprintf("no program or thread has the name %q now: ps -eLo pid,comm lists all names", t.comm)
 	case r.gadget.name == ownGadgets["lock"] && counted(ofOtherKinds, r.log) > 0:
-		why = strings.Join(append(r.unseen(nil), fmt.Sprintf("%d waits in the system call futex were for no recognized lock: \"-- --all-futex\" shows them, and --gadget offcpu shows all waits", counted(ofOtherKinds, r.log))), "; ")
+		why = strings.Join(append(r.unseen(nil), fmt.Sprintf("%d waits in the system call futex belong to no recognized lock: \"-- --all-futex\" shows them, and --gadget offcpu shows all waits", counted(ofOtherKinds, r.log))), "; ")
 	case r.gadget.name == ownGadgets["lock"] && len(r.unseen(nil)) > 0:
 		why = strings.Join(r.unseen(nil), "; ")
 	case r.gadget.name == ownGadgets["lock"] && t.container == "":
-		why = "no wait for a lock has ended in this time: --gadget offcpu shows all waits"
+		why = "no wait for a lock ended in this time: --gadget offcpu shows all waits"
 	case r.gadget.name == ownGadgets["alloc"] && counted(sampledEvents, r.log) > 0:
-		why = fmt.Sprintf("%d of its allocations were sampled, and none of them was still in use when the gadget read them: without --live, the gadget shows all allocations", counted(sampledEvents, r.log))
+		why = fmt.Sprintf("%d of its allocations were sampled, and all of them were freed before the gadget read them: omit --live to see all allocations", counted(sampledEvents, r.log))
 	case len(t.list) > 0 && !waits && r.cpu == 0:
 		why = fmt.Sprintf("it used no CPU time in these %d s: --gadget offcpu shows its waits", seconds)
 	case !waits && len(r.unseen(nil)) > 0:
 		why = strings.Join(r.unseen(nil), "; ")
 	case r.gadget.name == ownGadgets["alloc"] && t.container == "":
-		why = "none of its allocations was sampled in this time: sample for longer, or more of them with \"-- --sample-bytes=4096\""
+		why = "none of its allocations was sampled in this time: sample for longer, or sample more of them with \"-- --sample-bytes=4096\""
 	case len(t.list) > 0 && !waits:
 		why = fmt.Sprintf("it used %.2f s of CPU time in these %d s: sample for longer", r.cpu.Seconds(), seconds)
 	case t.comm != "" && !waits:
@@ -339,7 +339,7 @@ func lastFailure(log string) string {
 }
 
 // framePointers matches the log line with the reason why ig uses frame pointers.
-var framePointers = regexp.MustCompile(`msg=("unwind: stacks are taken by frame pointers: (?:[^"\\]|\\.)*")`)
+var framePointers = regexp.MustCompile(`msg=("unwind: stacks use frame pointers: (?:[^"\\]|\\.)*")`)
 
 // unwound reports whether the run's stacks are whole. If they are not, it returns the reason.
 func unwound(log string) (whole bool, why string) {
@@ -348,7 +348,7 @@ func unwound(log string) (whole bool, why string) {
 		if err != nil {
 			said = m[1]
 		}
-		return false, strings.TrimPrefix(said, "unwind: stacks are taken by frame pointers: ")
+		return false, strings.TrimPrefix(said, "unwind: stacks use frame pointers: ")
 	}
 	return strings.Contains(log, "unwind: stacks are whole"), ""
 }

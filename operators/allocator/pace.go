@@ -229,7 +229,7 @@ func (p *pacer) say(log logger.Logger) {
 		return
 	}
 	p.said = true
-	log.Infof("%s: the probes cost %s, above the limit of %.2f: from now on they are attached for random stretches of %v in %v, and values are scaled up",
+	log.Infof("%s: the probes cost %s, above the limit of %.2f: from now on they are attached during random periods only, %v in each %v, and values are scaled up",
 		Name, p.now(), p.budget, p.plan.stretch.Round(time.Millisecond), p.plan.period.Round(time.Millisecond))
 }
 
@@ -239,7 +239,7 @@ func (p *pacer) String() string {
 		return "the probes were attached all the time"
 	}
 	if p.plan.period == 0 {
-		return fmt.Sprintf("the probes were attached in stretches for %d periods, and then all the time", p.periods)
+		return fmt.Sprintf("the probes were attached during random periods only, %d times, and then all the time", p.periods)
 	}
-	return fmt.Sprintf("the probes were attached in stretches for %d periods, the last time for %v of %v", p.periods, p.plan.stretch.Round(time.Millisecond), p.plan.period.Round(time.Millisecond))
+	return fmt.Sprintf("the probes were attached during random periods only, %d times, the last time for %v of %v", p.periods, p.plan.stretch.Round(time.Millisecond), p.plan.period.Round(time.Millisecond))
 }

@@ -192,9 +192,9 @@ func TestPacerDrawn(t *testing.T) {
 func TestPacerString(t *testing.T) {
 	p := pacer{budget: 0.05, each: time.Microsecond, cost: 1}
 	p.start(time.Now())
-	require.Contains(t, p.String(), "the probes were attached in stretches for 1 periods, the last time for 100ms of 2s")
+	require.Contains(t, p.String(), "the probes were attached during random periods only, 1 times, the last time for 100ms of 2s")
 	p.begin(time.Now(), usage{})
-	require.Equal(t, "the probes were attached in stretches for 1 periods, and then all the time", p.String())
+	require.Equal(t, "the probes were attached during random periods only, 1 times, and then all the time", p.String())
 }
 
 // Below the budget, the probes must stay.

@@ -199,6 +199,6 @@ func (i *instance) tellShares(chosen []*process) {
 		return
 	}
 	i.warned.shares = true
-	i.log.Infof("%s: %d of %d processes have probes only in stretches; the most expensive one is process %d with %.2f CPUs; the others always have probes",
+	i.log.Infof("%s: %d of %d processes have probes during random periods only; the most expensive one is process %d with %.2f CPUs; the others always have probes",
 		Name, len(chosen), len(i.processes), chosen[0].pid, chosen[0].cost)
 }

@@ -114,13 +114,13 @@ func (i *instance) PreStart(gadgetCtx operators.GadgetContext) error {
 	}
 	var err error
 	if i.classifier, err = newClassifier(gadgetCtx, i.metadata); err != nil {
-		return fmt.Errorf("operator %s: reading the gadget's metadata: %w", Name, err)
+		return fmt.Errorf("operator %s: reading the kinds in the gadget's metadata: %w", Name, err)
 	}
 	if i.layout, err = layoutOf(rows, i.metadata.GetStringSlice("sums"), i.classifier.field()); err != nil {
 		return fmt.Errorf("operator %s: reading the types of the gadget's rows: %w", Name, err)
 	}
 	if i.files, err = newSharedFiles(i.metadata.Sub("shared"), rows, os.Getenv("HOST_ROOT")); err != nil {
-		return fmt.Errorf("operator %s: reading the gadget's metadata: %w", Name, err)
+		return fmt.Errorf("operator %s: reading the shared files in the gadget's metadata: %w", Name, err)
 	}
 	i.sums = newSums(i.layout)
 	source, rowsOf := i.metadata.GetString("source"), i.rows

@@ -24,7 +24,7 @@ func checkAnnotations(gadgetCtx operators.GadgetContext, sources map[string]data
 	}
 	info, err := gadgetCtx.SerializeGadgetInfo(false)
 	if err != nil {
-		return fmt.Errorf("reading the gadget's metadata: %w", err)
+		return fmt.Errorf("getting the gadget's metadata: %w", err)
 	}
 	if len(info.Metadata) == 0 {
 		return nil // without an image, annotations from the gadget and from the flag cannot be told apart
@@ -32,7 +32,7 @@ func checkAnnotations(gadgetCtx operators.GadgetContext, sources map[string]data
 	image := viper.New()
 	image.SetConfigType("yaml")
 	if err := image.ReadConfig(bytes.NewReader(info.Metadata)); err != nil {
-		return fmt.Errorf("reading the gadget's metadata: %w", err)
+		return fmt.Errorf("parsing the gadget's metadata: %w", err)
 	}
 	const key = "datasources"
 	for _, name := range slices.Sorted(maps.Keys(config.GetStringMap(key))) {

@@ -157,7 +157,7 @@ func (i *otelInstance) Start(gadgetCtx operators.GadgetContext) error {
 			continue
 		}
 		if err := i.sub.Serve(kinds[0], array); err != nil {
-			i.log.Warnf("%s: stacks are taken by frame pointers: %v", OtelName, err)
+			i.log.Warnf("%s: stacks use frame pointers: %v", OtelName, err)
 		}
 	}
 	return nil

@@ -113,7 +113,7 @@ func (s *Stacks) choose(gadgetCtx operators.GadgetContext, prepare func() error)
 	if errors.Is(err, errUnasked) {
 		say = s.log.Infof
 	}
-	say("%s: stacks are taken by frame pointers: %v", UnwindName, err)
+	say("%s: stacks use frame pointers: %v", UnwindName, err)
 	return nil
 }
 

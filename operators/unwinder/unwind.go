@@ -364,7 +364,7 @@ func (i *unwindInstance) Stop(gadgetCtx operators.GadgetContext) error {
 	now := i.op.broker.Totals()
 	now.Memory, now.KernelMemory = i.most.Memory, i.most.KernelMemory
 	i.log.Infof("%s: %s", UnwindName, i.Summary())
-	i.log.Infof("%s: for all gadgets, the unwinder took %s", UnwindName, work(i.before, now))
+	i.log.Infof("%s: for all gadgets together, the unwinder collected %s", UnwindName, work(i.before, now))
 	return err
 }
 

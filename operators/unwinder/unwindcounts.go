@@ -25,7 +25,7 @@ var resultNames = [wire.Results]struct{ attribute, words string }{
 	wire.ResultNoChain:        {"no_unwinder", "without an unwinder"},
 	wire.ResultDone:           {"unwound", "unwound"},
 	wire.ResultUnknownProcess: {"unknown_process", "of processes that the unwinder did not know yet"},
-	wire.ResultBusy:           {"busy", "while the CPU's chain was in use"},
+	wire.ResultBusy:           {"busy", "not unwound because another stack was being unwound on the CPU"},
 	wire.ResultNoRoom:         {"no_room", "lost because the gadget's buffer was full"},
 	wire.ResultOverBudget:     {"over_budget", "over the budget of stacks per CPU and second"},
 }
@@ -119,7 +119,7 @@ func (t *unwindTotals) summary(unit string) string {
 	}
 	share(unwindCount{t.lost + t.full, t.lostValue + t.fullValue}, "whose stack did not arrive")
 	if t.elsewhere.Events > 0 {
-		fmt.Fprintf(&b, ", %d %s of a container that had ended", t.elsewhere.Value, unit)
+		fmt.Fprintf(&b, ", %d %s of a container that had exited", t.elsewhere.Value, unit)
 	}
 	if t.others > 0 {
 		fmt.Fprintf(&b, ", %d rows with the ID of another event", t.others)

@@ -167,7 +167,7 @@ func (c *compiler) values() error {
 			unit := c.unit(at(splitPositions(c.ann[annUnit]), i))
 			scale, ok := nanoseconds[unit]
 			if !ok {
-				return fmt.Errorf("data source %q: the value field %q is a floating-point number of %q and would lose its fraction; "+
+				return fmt.Errorf("data source %q: the value field %q is a floating-point number of %q, and its fraction would be lost; "+
 					"use an integer field, or give it a unit of time in %s (seconds, milliseconds, microseconds, nanoseconds), which is exported in nanoseconds",
 					c.ds.Name(), acc.FullName(), clipName(unit), annUnit)
 			}

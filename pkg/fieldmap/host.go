@@ -62,7 +62,7 @@ func (c *compiler) cgroup() reader {
 		switch {
 		case datasource.FieldFlagUnreferenced.In(acc.Flags()):
 		case acc.Type() != api.Kind_Uint64:
-			c.warnf("the cgroup %q is ignored: it is not a 64-bit number: declare it as \"typedef __u64 profiles_cgroup_id\"", acc.FullName())
+			c.warnf("the cgroup field %q is ignored because it is not a 64-bit number: declare it as \"typedef __u64 profiles_cgroup_id\"", acc.FullName())
 		default:
 			return newReader(c.ds, acc)
 		}

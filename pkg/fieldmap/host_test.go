@@ -122,5 +122,5 @@ func TestHostServiceByControlGroup(t *testing.T) {
 	o.Logger, warned = recorder()
 	s = gadget(api.Kind_Uint32, 4)
 	require.Equal(t, "host", name(s, compile(t, s, o), map[string]any{"own_cgroup": uint32(st.Ino)}))
-	require.Contains(t, strings.Join(warned(), "\n"), `the cgroup "own_cgroup" is ignored`)
+	require.Contains(t, strings.Join(warned(), "\n"), `the cgroup field "own_cgroup" is ignored`)
 }

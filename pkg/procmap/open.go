@@ -76,7 +76,7 @@ func (f *File) Root() (*os.File, error) {
 			return root, nil
 		}
 	}
-	return nil, errors.New("all processes that mapped it have ended")
+	return nil, errors.New("all processes that had mapped the file have exited")
 }
 
 // openRoot opens the root directory of a holder's process. The error is errOther if the pid now belongs to another process.

@@ -82,7 +82,7 @@ func TestFile(t *testing.T) {
 	late := findFile(t, newResolver(t, Options{Unwatched: true}), told, Mapping{PID: p.PID, Seen: 1, Start: own.start, End: own.end})
 	require.NotNil(t, late)
 	_, err = late.Root()
-	require.ErrorContains(t, err, "have ended")
+	require.ErrorContains(t, err, "have exited")
 
 	// After a write in place, the file has another version.
 	now := time.Now().Add(time.Hour)

@@ -66,7 +66,7 @@ func (s *Store) fetched(e *entry, t *symtab.Table, err error) {
 }
 
 // errNotWanted is the error for a file that the Store forgot before its debug file arrived.
-var errNotWanted = errors.New("no caller is waiting any longer")
+var errNotWanted = errors.New("the debug file is no longer needed")
 
 // fetchTable gets old's debug file. It returns a table that includes the debug file's symbols, and the Reader's CPU time. If the
 // debug file was fetched before, fetchTable only reads lines.

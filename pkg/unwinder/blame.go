@@ -41,8 +41,8 @@ func (b *Broker) blame(c [wire.CounterCount]uint64) (said string) {
 		pid  uint64
 		what string
 	}{
-		{c[wire.CounterReading], "it was reading the files of the process"},
-		{c[wire.CounterPID], "it worked on a sample of the process"},
+		{c[wire.CounterReading], "it was reading files of the process"},
+		{c[wire.CounterPID], "it was processing a sample of the process"},
 	} {
 		if at.pid == 0 {
 			continue

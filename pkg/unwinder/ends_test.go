@@ -90,9 +90,9 @@ func TestRestarts(t *testing.T) {
 	}{
 		"crash":   {playCrash, []string{"unexpected fault address", "the process 4711"}},
 		"garbage": {playGarbage, []string{"the unwinder's stream is damaged"}},
-		"silent":  {playSilent, []string{"written nothing for"}},
+		"silent":  {playSilent, []string{"wrote nothing for"}},
 		"flood":   {playFlood, []string{"more than 20 batches"}},
-		"stuck":   {playStuck, []string{"on one sample of the process 4711"}},
+		"stuck":   {playStuck, []string{"one sample of the process 4711"}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -151,7 +151,7 @@ func TestBlocked(t *testing.T) {
 			s.Close()
 			// On a busy machine, a run can also end because its start takes longer than silence.
 			said := l.String()
-			require.EqualValues(t, 1, int(b.Totals().Restarts)-strings.Count(said, "it has written nothing for"), said)
+			require.EqualValues(t, 1, int(b.Totals().Restarts)-strings.Count(said, "it wrote nothing for"), said)
 			require.Equal(t, 1, strings.Count(said, fmt.Sprintf(c.says, os.Getpid())), said)
 		})
 	}
@@ -165,7 +165,7 @@ func TestCulprit(t *testing.T) {
 	receive(t, s, 5)
 	s.Close()
 	require.EqualValues(t, 2, b.Totals().Restarts, l.String())
-	require.Contains(t, l.String(), fmt.Sprintf("it was reading the files of the process %d, as at an earlier exit: samples of that process are skipped from now on", os.Getpid()))
+	require.Contains(t, l.String(), fmt.Sprintf("it was reading files of the process %d, as at an earlier exit: samples of that process are skipped from now on", os.Getpid()))
 }
 
 // TestInnocent checks that a process loses nothing if a person kills the unwinder once while it reads that process's files.
@@ -182,5 +182,5 @@ func TestInnocent(t *testing.T) {
 			break
 		}
 	}
-	require.Contains(t, l.String(), fmt.Sprintf("SIGKILL; it was reading the files of the process %d", os.Getpid()))
+	require.Contains(t, l.String(), fmt.Sprintf("SIGKILL; it was reading files of the process %d", os.Getpid()))
 }

@@ -239,7 +239,7 @@ func (p *process) reason() string {
 	select {
 	case <-p.ended:
 	default:
-		return "it does not exit, because a file system blocks it"
+		return "a file system blocks the process, so it cannot exit"
 	}
 	return reasonOf(p.err, p.log)
 }

@@ -329,7 +329,7 @@ func (r *readerRun) unaccounted() time.Duration {
 // reason returns why the process exited. Call it after the process was killed.
 func (r *readerRun) reason() string {
 	if !r.gone() {
-		return "it does not exit, because a file system blocks it"
+		return "a file system blocks the process, so it cannot exit"
 	}
 	return reasonOf(r.err, r.log)
 }

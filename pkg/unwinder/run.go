@@ -107,7 +107,7 @@ func (b *Broker) once(path string, settings Settings, down time.Time) ending {
 			}
 			r.take(ev)
 			if ev.Flush != nil && !pace.AllowN(heard, 1) && why == "" {
-				why = fmt.Sprintf("it writes more than %d batches of samples a second, and might have been taken over by a file that it reads", flushRate)
+				why = fmt.Sprintf("it wrote more than %d batches of samples per second; a malicious file may control it", flushRate)
 				p.destroy(b.endTime)
 			}
 		case err := <-broken:
@@ -164,9 +164,9 @@ func (b *Broker) once(path string, settings Settings, down time.Time) ending {
 				why = fmt.Sprintf("one read of the files of the process %d took %v of CPU time: the files may be malicious. Samples of that process are skipped from now on", reading.pid, spent.Round(b.silence/6))
 				b.leaveAlone(reading.pid)
 			case silent:
-				why = fmt.Sprintf("it has written nothing for %v", b.silence)
+				why = fmt.Sprintf("it wrote nothing for %v", b.silence)
 			case stuck != 0 && time.Since(stuckSince) > b.silence:
-				why = fmt.Sprintf("it has worked on one sample of the process %d for %v", stuck, b.silence)
+				why = fmt.Sprintf("it processed one sample of the process %d for more than %v", stuck, b.silence)
 			default:
 				continue
 			}
@@ -177,7 +177,7 @@ func (b *Broker) once(path string, settings Settings, down time.Time) ending {
 			b.totals.Memory = memory
 			b.mu.Unlock()
 			if memory > p.bound && why == "" {
-				why = fmt.Sprintf("it uses %d MiB of memory; the limit is %d MiB, which is 1 GiB or half of its cgroup's limit", memory>>20, p.bound>>20)
+				why = fmt.Sprintf("it used %d MiB of memory; the limit is %d MiB, which is 1 GiB or half of its cgroup's limit", memory>>20, p.bound>>20)
 				p.destroy(b.endTime)
 			}
 		}

@@ -78,7 +78,7 @@ run ig-otel-profile history list
 at=$(size)
 both
 run systemctl restart ig-otel-profiles
-journalctl --no-pager -o cat -u ig-otel-profiles | grep 'level=warning.*stacks are taken by frame pointers' || die "no warning that names the cause"
+journalctl --no-pager -o cat -u ig-otel-profiles | grep 'level=warning.*stacks use frame pointers' || die "no warning that names the cause"
 wait_for "profiles of the service" grown "$at"
 run dpkg -P ig-otel-profiles
 ! systemctl is-active --quiet ig-otel-profiles || die "the service still runs"

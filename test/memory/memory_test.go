@@ -256,7 +256,7 @@ func TestOtherLibraries(t *testing.T) {
 // samples must be marked.
 func TestStretches(t *testing.T) {
 	r := watch(t, plan{program: cProgram(t), seconds: 20, pause: 50, flags: []string{"--sample-bytes=65536"}})
-	require.Contains(t, r.log, "they are attached for random stretches of")
+	require.Contains(t, r.log, "they are attached during random periods only")
 	attached := map[string]int64{}
 	var all, own int64
 	for _, s := range r.samples {

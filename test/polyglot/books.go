@@ -20,9 +20,9 @@ type Books struct {
 
 var (
 	closingLine   = regexp.MustCompile(`unwind: (\d+) events sampled`)
-	containerPart = regexp.MustCompile(`unwind: \d+ events sampled.*, (\d+) samples of a container that had ended`)
+	containerPart = regexp.MustCompile(`unwind: \d+ events sampled.*, (\d+) samples of a container that had exited`)
 	lostPart      = regexp.MustCompile(`unwind: \d+ events sampled.*, (\d+) whose stack did not arrive`)
-	unwinderLine  = regexp.MustCompile(`unwind: for all gadgets, .*lost: (\d+) in the unwinder, (\d+) in the kernel, (\d+) in (\d+) restarts \(([\d.]+) s without it\)`)
+	unwinderLine  = regexp.MustCompile(`unwind: for all gadgets together, .*lost: (\d+) in the unwinder, (\d+) in the kernel, (\d+) in (\d+) restarts \(([\d.]+) s without it\)`)
 )
 
 // ErrNoClosingLine reports that a run's log has no closing lines.

@@ -86,10 +86,10 @@ func New(o Options) (*Client, error) {
 		c.servers = append(c.servers, upstream{url: strings.TrimRight(text, "/"), name: withoutSecrets(u)})
 	}
 	if len(c.servers) == 0 {
-		return nil, errors.New("debuginfod: no server is given")
+		return nil, errors.New("debuginfod: no server is configured")
 	}
 	if o.Dir == "" {
-		return nil, errors.New("debuginfod: no folder for the files is given")
+		return nil, errors.New("debuginfod: no cache folder is configured")
 	}
 	if err := os.MkdirAll(o.Dir, 0o700); err != nil {
 		return nil, fmt.Errorf("debuginfod: making the folder for the files: %w", err)

@@ -63,7 +63,7 @@ func (r *reader) at(b []byte, off uint64) error {
 		return err
 	}
 	if off > uint64(r.size) || uint64(len(b)) > uint64(r.size)-off {
-		return fmt.Errorf("%w: the data at %#x goes past its end", symtab.ErrMalformed, off)
+		return fmt.Errorf("%w: the data at offset %#x extends beyond the end of the file", symtab.ErrMalformed, off)
 	}
 	if r.left.Read -= int64(len(b)); r.left.Read < 0 {
 		return fmt.Errorf("%w: too much to read", symtab.ErrTooLarge)

@@ -71,7 +71,7 @@ func testShortPods(t *testing.T, c cluster) {
 	require.Subset(t, pods, slices.Collect(maps.Keys(byPod)))
 
 	now := c.drawn(t)
-	t.Logf("%d samples drawn, %d of them of a container that had ended; the daemon's counters: %.0f drawn", books.Drawn, books.Container, now-drawn)
+	t.Logf("%d samples drawn, %d of them of a container that had exited; the daemon's counters: %.0f drawn", books.Drawn, books.Container, now-drawn)
 	require.GreaterOrEqual(t, now-drawn, float64(books.Drawn), "samples drawn, by the daemon's counters")
 }
 

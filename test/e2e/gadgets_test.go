@@ -133,14 +133,14 @@ func requireOrder(t *testing.T, s receiver.Sample, work int) {
 }
 
 // TestStackChurn runs a program with far more stacks than the gadget remembers. Every stack must still exist when its row is read,
-// which can be some seconds late.
+// which can be some seconds late. A gadget with too few rows must count each sample once.
 func TestStackChurn(t *testing.T) {
 	igtest.NeedRoot(t)
-	const entries = 1024
+	const entries, frequency = 1024, 199
 	churn := compileC(t, "testdata/churn.c")
 	image := igtest.Import(t, "profile_cpu")
 	flags := []string{
-		"--comm=churn", "--frequency=199", "--unwind=frame-pointers", "--map-fetch-interval=200ms",
+		"--comm=churn", fmt.Sprintf("--frequency=%d", frequency), "--unwind=frame-pointers", "--map-fetch-interval=200ms",
 		fmt.Sprintf("--stack-entries=%d", entries), fmt.Sprintf("--kernel-stack-entries=%d", entries),
 	}
 	stacks := func(samples []receiver.Sample) int {
@@ -156,6 +156,7 @@ func TestStackChurn(t *testing.T) {
 	}
 	start(t, churn)
 	sessions := []*session{begin(t, nil, image, flags...), begin(t, nil, image, append(flags, asIDs)...)}
+	few := begin(t, nil, image, append(flags, "--rows=16")...)
 	for _, s := range sessions {
 		s.until("stacks", func(samples []receiver.Sample) bool { return stacks(samples) > entries*5/4 })
 	}
@@ -164,6 +165,12 @@ func TestStackChurn(t *testing.T) {
 		require.Zero(t, r.summary.noStack)
 		t.Logf("%d different stacks through a map of %d", stacks(r.samples), entries)
 	}
+	few.until("samples without a row", func(samples []receiver.Sample) bool {
+		return igtest.Total(samples) > 10*frequency && len(rowsFull(samples)) > 3
+	})
+	r := few.stop("samples")
+	t.Logf("%d samples in %v, %d of them without a row", igtest.Total(r.samples), length(r.samples), igtest.Total(rowsFull(r.samples)))
+	require.Less(t, float64(igtest.Total(r.samples)), 1.1*frequency*length(r.samples).Seconds(), "the program has one thread")
 }
 
 // begun starts a program that warms up until it gets a line, and gadgets that watch only this program. It returns once each gadget
@@ -217,25 +224,24 @@ func TestOffCPURowsFull(t *testing.T) {
 		start(t, waits, "0", name)
 	}
 	s := begin(t, nil, image, "--comm="+name, "--rows="+strconv.Itoa(threads), "--unwind=frame-pointers", "--map-fetch-interval=200ms")
-	full := func(samples []receiver.Sample) []receiver.Sample {
-		return slices.DeleteFunc(slices.Clone(samples), func(s receiver.Sample) bool { return s.Attributes["thread.name"] != "[rows full]" })
-	}
 	s.until("waits without a row", func(samples []receiver.Sample) bool {
-		return igtest.Total(samples) > 6*threads*time.Second.Nanoseconds() && len(full(samples)) > 0
+		return igtest.Total(samples) > 6*threads*time.Second.Nanoseconds() && len(rowsFull(samples)) > 0
 	})
 	r := s.stop("off_cpu_raw")
-	begin, end := r.samples[0].Start, r.samples[0].End
-	for _, s := range r.samples {
-		if s.Start.Before(begin) {
-			begin = s.Start
-		}
-		if s.End.After(end) {
-			end = s.End
-		}
-	}
-	found, most := time.Duration(igtest.Total(r.samples)), threads*end.Sub(begin)
-	t.Logf("%v off the CPU, %v of it in no row of its own, in %v of %d threads", found, time.Duration(igtest.Total(full(r.samples))), end.Sub(begin), threads)
-	require.Less(t, found, most*21/20)
+	found, length := time.Duration(igtest.Total(r.samples)), length(r.samples)
+	t.Logf("%v off the CPU, %v of it in no row of its own, in %v of %d threads", found, time.Duration(igtest.Total(rowsFull(r.samples))), length, threads)
+	require.Less(t, found, threads*length*21/20)
+}
+
+// rowsFull returns the samples of the row that counts events without their own row.
+func rowsFull(samples []receiver.Sample) []receiver.Sample {
+	return slices.DeleteFunc(slices.Clone(samples), func(s receiver.Sample) bool { return s.Attributes["thread.name"] != "[rows full]" })
+}
+
+// length returns the time from the first to the last profile.
+func length(samples []receiver.Sample) time.Duration {
+	begin := slices.MinFunc(samples, func(a, b receiver.Sample) int { return a.Start.Compare(b.Start) }).Start
+	return slices.MaxFunc(samples, func(a, b receiver.Sample) int { return a.End.Compare(b.End) }).End.Sub(begin)
 }
 
 func requireWaits(t *testing.T, samples []receiver.Sample, long, short int64) {

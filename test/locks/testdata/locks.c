@@ -9,7 +9,9 @@
 //
 // Beside them, a hundred threads without work wait, and are each woken ten times a second.
 #define _GNU_SOURCE
+#include <dirent.h>
 #include <errno.h>
+#include <fcntl.h>
 #include <linux/userfaultfd.h>
 #include <pthread.h>
 #include <semaphore.h>
@@ -21,6 +23,7 @@
 #include <sys/ioctl.h>
 #include <sys/mman.h>
 #include <sys/prctl.h>
+#include <sys/stat.h>
 #include <sys/syscall.h>
 #include <time.h>
 #include <unistd.h>
@@ -60,7 +63,7 @@ struct counter {
 
 static struct counter counters[] = {
 	{ "take_mutex" }, { "take_short_mutex" }, { "read_table" }, { "write_table" }, { "count_pipe" },
-	{ "take_shared" },
+	{ "take_shared" }, { "list_folder" }, { "change_folder" },
 };
 
 #define COUNTED(i, lock)                                                      \
@@ -76,7 +79,8 @@ static pthread_mutex_t warmup = PTHREAD_MUTEX_INITIALIZER, mutex = PTHREAD_MUTEX
 static pthread_rwlock_t table = PTHREAD_RWLOCK_INITIALIZER;
 // This mutex is in shared memory, so another process could use it.
 static pthread_mutex_t *shared;
-static int ends[2];
+static int ends[2], folder;
+static char folder_path[] = "/tmp/locks-XXXXXX";
 
 FUNCTION void take_warmup(void)
 {
@@ -130,6 +134,34 @@ FUNCTION void fill_pipe(char *page)
 	char bytes[PAGE];
 
 	if (write(ends[1], page, PAGE) != PAGE || read(ends[0], bytes, PAGE) != PAGE || madvise(page, PAGE, MADV_DONTNEED))
+		abort();
+	STAY();
+}
+
+// Waits as a reader for the folder's read-write semaphore in the kernel. All entries have been read.
+FUNCTION void list_folder(void)
+{
+	char entries[PAGE];
+
+	if (getdents64(folder, entries, PAGE) < 0)
+		abort();
+	STAY();
+}
+
+// Waits as a writer for the same semaphore.
+FUNCTION void change_folder(void)
+{
+	if (fchmod(folder, 0700))
+		abort();
+	STAY();
+}
+
+// Holds the semaphore as a reader until provide_page has filled in the page.
+FUNCTION void hold_folder(char *page)
+{
+	int fd = open(folder_path, O_RDONLY | O_DIRECTORY);
+
+	if (fd < 0 || getdents64(fd, page, PAGE) <= 0 || close(fd) || madvise(page, PAGE, MADV_DONTNEED))
 		abort();
 	STAY();
 }
@@ -228,9 +260,28 @@ static void *use_pipe(void *page)
 {
 	while (!done) {
 		fill_pipe(page);
+		hold_folder(page);
 		rest(3000000);
 	}
 	return page;
+}
+
+static void *look_at_folder(void *arg)
+{
+	while (!done) {
+		COUNTED(6, list_folder());
+		rest(1000000);
+	}
+	return arg;
+}
+
+static void *use_folder(void *arg)
+{
+	while (!done) {
+		COUNTED(7, change_folder());
+		rest(1000000);
+	}
+	return arg;
 }
 
 static void *provide_page(void *page)
@@ -325,13 +376,15 @@ int main(int argc, char **argv)
 	char line[16], *page = missing_page();
 	pthread_t provider;
 
-	if (argc != 2 || !page || make_shared() || pipe(ends) || sem_init(&jobs, 0, 0) || pthread_create(&provider, NULL, provide_page, page)) {
+	if (argc != 2 || !page || make_shared() || !mkdtemp(folder_path) || (folder = open(folder_path, O_RDONLY | O_DIRECTORY)) < 0 || pipe(ends) || sem_init(&jobs, 0, 0) || pthread_create(&provider, NULL, provide_page, page)) {
 		perror("locks");
 		return 1;
 	}
 	start("warmup", 2, warm_up, NULL);
-	if (!fgets(line, sizeof(line), stdin))
+	if (!fgets(line, sizeof(line), stdin)) {
+		rmdir(folder_path);
 		return 0;
+	}
 	warmed_up = true;
 	start("mutex", 3, use_mutex, NULL);
 	start("short", 2, use_short_mutex, NULL);
@@ -339,6 +392,8 @@ int main(int argc, char **argv)
 	start("table", 1, change_table, NULL);
 	start("pipe", 2, look_at_pipe, NULL);
 	start("pipe", 1, use_pipe, page);
+	start("folder", 1, look_at_folder, NULL);
+	start("folder", 1, use_folder, NULL);
 	start("shared", 2, use_shared, NULL);
 	start("pool", POOL / 2, pool_of_work, NULL);
 	start("pool", POOL / 2, pool_of_jobs, NULL);
@@ -350,6 +405,7 @@ int main(int argc, char **argv)
 		pool_ended = i == started - 1;
 		pthread_join(threads[i], NULL);
 	}
+	rmdir(folder_path);
 	for (int i = 0; i < sizeof(counters) / sizeof(counters[0]); i++)
 		printf("%s %ld %ld\n", counters[i].function, counters[i].ns, counters[i].calls);
 	return 0;

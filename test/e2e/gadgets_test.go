@@ -318,6 +318,25 @@ func TestDrawnPageFaults(t *testing.T) {
 	}
 }
 
+// TestDrawnWaits has so many short waits that most are not sampled. The sampled waits represent all of them.
+func TestDrawnWaits(t *testing.T) {
+	igtest.NeedRoot(t)
+	t.Parallel()
+	const naps = 100_000
+	p, sessions := begun(t, compileC(t, "testdata/naps.c"), "nap_first", igtest.Import(t, "profile_offcpu"), []string{
+		"--unwind=whole", "--annotate=offcpu:profiles.value-field=switches,offcpu:profiles.type=switches,offcpu:profiles.unit=count",
+	}, naps)
+	p.stop(t)
+	usage, ok := p.cmd.ProcessState.SysUsage().(*syscall.Rusage)
+	require.True(t, ok)
+	for _, s := range sessions {
+		found := igtest.Total(s.stop("switches").samples)
+		t.Logf("%d waits in %d naps and the warm-up; %d since the program's beginning", found, naps, usage.Nvcsw+usage.Nivcsw)
+		require.Greater(t, 10*found, int64(9*naps))
+		require.Less(t, 10*found, 11*(usage.Nvcsw+usage.Nivcsw))
+	}
+}
+
 // truth is the count that a function itself reports.
 type truth struct{ sum, calls int64 }
 

@@ -9,41 +9,17 @@ import (
 	"strings"
 
 	"github.com/spf13/pflag"
+
+	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/config"
 )
 
 // nearest returns the most similar name, or "" if none is similar.
 func nearest(given string, names []string) string {
-	best, least := "", 3 // up to two wrong letters are a typing error
-	for _, name := range names {
-		if d := distance(given, name); d < least && d < len(name) {
-			best, least = name, d
-		}
+	name := config.Nearest(given, names)
+	if d := config.Distance(given, name); d < 3 && d < len(name) { // up to two wrong letters are a typing error
+		return name
 	}
-	return best
-}
-
-// distance returns the Levenshtein distance. Long names get a large distance, because they are not typing errors.
-func distance(a, b string) int {
-	const longest = 64
-	if len(a) > longest || len(b) > longest {
-		return longest
-	}
-	row := make([]int, len(b)+1)
-	for j := range row {
-		row[j] = j
-	}
-	for i := range len(a) {
-		diagonal := row[0]
-		row[0] = i + 1
-		for j := range len(b) {
-			change := diagonal
-			if a[i] != b[j] {
-				change++
-			}
-			diagonal, row[j+1] = row[j+1], min(change, row[j]+1, row[j+1]+1)
-		}
-	}
-	return row[len(b)]
+	return ""
 }
 
 // meant adds the most similar name to an error.

@@ -8,11 +8,11 @@ import (
 
 // Nearest returns the candidate with the smallest distance to word.
 func Nearest(word string, candidates []string) string {
-	return slices.MinFunc(candidates, func(a, b string) int { return cmp.Compare(distance(word, a), distance(word, b)) })
+	return slices.MinFunc(candidates, func(a, b string) int { return cmp.Compare(Distance(word, a), Distance(word, b)) })
 }
 
 // near reports whether word can be a misspelling of candidate.
-func near(word, candidate string) bool { return distance(word, candidate) <= max(len(word)/2, 2) }
+func near(word, candidate string) bool { return Distance(word, candidate) <= max(len(word)/2, 2) }
 
 // oneOf names the candidate that the user probably meant, or lists all candidates of owner.
 func oneOf(prefix, word, owner string, candidates []string) string {
@@ -22,9 +22,9 @@ func oneOf(prefix, word, owner string, candidates []string) string {
 	return owner + " accepts " + strings.Join(candidates, ", ")
 }
 
-// distance counts the insertions, deletions, replacements and swaps of neighbours between a and b. It only compares the start
+// Distance counts the insertions, deletions, replacements and swaps of neighbours between a and b. It only compares the start
 // of a very long text.
-func distance(a, b string) int {
+func Distance(a, b string) int {
 	a, b = clip(a), clip(b)
 	d := make([][]int, len(a)+1) // d[i][j] is the distance of a[:i] and b[:j]
 	for i := range d {

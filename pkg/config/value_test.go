@@ -84,9 +84,9 @@ func TestNearest(t *testing.T) {
 		}
 		require.Equal(t, "the nearest one is tls."+want, oneOf("tls.", written, "an exporter", keysBelow("")))
 	}
-	require.Equal(t, 1, distance("ab", "ba"))
-	require.Equal(t, 3, distance("", "abc"))
-	require.Equal(t, 2, distance("kitten", "sittin"))
+	require.Equal(t, 1, Distance("ab", "ba"))
+	require.Equal(t, 3, Distance("", "abc"))
+	require.Equal(t, 2, Distance("kitten", "sittin"))
 }
 
 // FuzzLoad checks that Load returns for any file and environment, and that its messages fit into a log.

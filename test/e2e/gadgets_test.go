@@ -140,7 +140,7 @@ func TestStackChurn(t *testing.T) {
 	churn := compileC(t, "testdata/churn.c")
 	image := igtest.Import(t, "profile_cpu")
 	flags := []string{
-		"--comm=churn", fmt.Sprintf("--frequency=%d", frequency), "--unwind=frame-pointers", "--map-fetch-interval=200ms",
+		"--pid=" + strconv.Itoa(start(t, churn).pid), fmt.Sprintf("--frequency=%d", frequency), "--unwind=frame-pointers", "--map-fetch-interval=200ms",
 		fmt.Sprintf("--stack-entries=%d", entries), fmt.Sprintf("--kernel-stack-entries=%d", entries),
 	}
 	stacks := func(samples []receiver.Sample) int {
@@ -154,7 +154,6 @@ func TestStackChurn(t *testing.T) {
 		}
 		return len(found)
 	}
-	start(t, churn)
 	sessions := []*session{begin(t, nil, image, flags...), begin(t, nil, image, append(flags, asIDs)...)}
 	few := begin(t, nil, image, append(flags, "--rows=16")...)
 	for _, s := range sessions {
@@ -219,7 +218,8 @@ func TestOffCPURowsFull(t *testing.T) {
 	igtest.NeedRoot(t)
 	t.Parallel()
 	waits, image := compileC(t, "../gadgets/testdata/waits.c"), igtest.Import(t, "profile_offcpu")
-	const threads, name = 4, "rows-full" // at least two rows each; the name differs from those in concurrent tests
+	const threads = 4                           // at least two rows each
+	name := "full-" + strconv.Itoa(os.Getpid()) // differs from those in concurrent tests
 	for range threads {
 		start(t, waits, "0", name)
 	}

@@ -42,9 +42,9 @@ func TestLanguages(t *testing.T) {
 		p.Stop()
 	}
 	r := s.stop("samples")
-	books, err := polyglot.ReadBooks(r.log)
+	closing, err := polyglot.ReadClosingLines(r.log)
 	require.NoError(t, err)
-	require.NoError(t, books.Check(igtest.Total(r.samples)))
+	require.NoError(t, closing.Check(igtest.Total(r.samples)))
 	for _, p := range running {
 		samples := sinceNamed(p.Load, of(r.samples, p.PID))
 		shares := sharesOf(p.Load, samples)

@@ -176,10 +176,10 @@ func TestSecondGadget(t *testing.T) {
 	require.Equal(t, before, without(), "samples without the unwinder")
 	require.Zero(t, d.metric("ig_otel_profiles_unwinder_restarts_total"))
 	for _, a := range []*attached{offcpu, cpu} {
-		books := readBooks(t, a.end())
-		require.Zero(t, books.Restarts)
-		require.Zero(t, books.Away)
-		require.Positive(t, books.Drawn)
+		closing := readClosingLines(t, a.end())
+		require.Zero(t, closing.Restarts)
+		require.Zero(t, closing.Away)
+		require.Positive(t, closing.Drawn)
 	}
 	d.stop()
 }

@@ -45,7 +45,7 @@ func startHostile(t *testing.T) *hostile {
 func (h *hostile) of(pid int) []receiver.Sample { return ofProcess(h.run.receiver.Samples())[pid] }
 
 // finish waits for new samples of the good program, ends the run and checks its numbers.
-func (h *hostile) finish() ([]receiver.Sample, Books) {
+func (h *hostile) finish() ([]receiver.Sample, ClosingLines) {
 	h.t.Helper()
 	from := time.Now()
 	require.True(h.t, h.run.wait("further samples of the good program", 3*time.Minute, func() bool {
@@ -53,7 +53,7 @@ func (h *hostile) finish() ([]receiver.Sample, Books) {
 	}), "the run does not go on")
 	samples := h.run.stop()
 	require.Empty(h.t, h.run.receiver.Findings())
-	b := readBooks(h.t, h.run.log.String())
+	b := readClosingLines(h.t, h.run.log.String())
 	require.NoError(h.t, b.Check(total(samples)))
 	h.t.Logf("%d restarts, %.1f s without the unwinder, %d stacks lost when it ended", b.Restarts, b.Away, b.Crashed)
 	for _, s := range h.of(h.good.PID) {

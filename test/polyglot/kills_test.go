@@ -100,10 +100,10 @@ func TestKillsUnderFive(t *testing.T) {
 	for _, a := range running {
 		logs[a.gadget] = a.end()
 	}
-	books := readBooks(t, logs["profile_cpu"])
+	closing := readClosingLines(t, logs["profile_cpu"])
 	samples := ofProcess(d.stop())[cmd.Process.Pid]
-	require.EqualValues(t, *kills, books.Restarts)
-	t.Logf("%d kills in %.0f s: %.1f s without the unwinder, %d stacks lost with it", *kills, lasted.Seconds(), books.Away, books.Crashed)
+	require.EqualValues(t, *kills, closing.Restarts)
+	t.Logf("%d kills in %.0f s: %.1f s without the unwinder, %d stacks lost with it", *kills, lasted.Seconds(), closing.Away, closing.Crashed)
 	for _, g := range fiveGadgets {
 		var value int64
 		for _, s := range samples {

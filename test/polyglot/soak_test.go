@@ -25,11 +25,11 @@ var (
 	every = flag.Duration("kill-every", 15*time.Second, "how long TestKills leaves it alone in between")
 )
 
-func readBooks(t *testing.T, log string) Books {
+func readClosingLines(t *testing.T, log string) ClosingLines {
 	t.Helper()
-	b, err := ReadBooks(log)
+	b, err := ReadClosingLines(log)
 	require.NoError(t, err, "%s", log)
-	t.Logf("books: %+v", b)
+	t.Logf("closing lines: %+v", b)
 	return b
 }
 
@@ -104,7 +104,7 @@ func TestSoak(t *testing.T) {
 	delivered := total(r.stop())
 	require.Zero(t, dropped, "the receiver has dropped requests, so the counts cannot be checked")
 	require.Empty(t, r.receiver.Findings())
-	b := readBooks(t, r.log.String())
+	b := readClosingLines(t, r.log.String())
 	require.Zero(t, b.Restarts)
 	require.NoError(t, b.Check(delivered))
 	requireLevel(t, "the unwinder's memory", memory)
@@ -148,7 +148,7 @@ func TestKills(t *testing.T) {
 		t.Logf("kill %d: the backend had new samples %.1f s later", i+1, time.Since(at).Seconds())
 	}
 	samples := r.stop()
-	b := readBooks(t, r.log.String())
+	b := readClosingLines(t, r.log.String())
 	require.EqualValues(t, *kills, b.Restarts)
 	require.NoError(t, b.Check(total(samples)))
 	t.Logf("%.1f s without the unwinder, %.1f s a kill; %d taken stacks were lost, and %d rows have none", b.Away, b.Away/float64(*kills), b.Crashed, b.Lost)

@@ -79,7 +79,7 @@ func profile(t *testing.T, programs []*loads.Program, unwind string) []verdict {
 	verdicts := judgeRun(t, unwind, r, programs)
 	require.Empty(t, r.receiver.Findings(), "rules of the protocol are broken")
 	if unwind == wholeStacks {
-		require.NoError(t, readBooks(t, r.log.String()).Check(total(r.receiver.Samples())))
+		require.NoError(t, readClosingLines(t, r.log.String()).Check(total(r.receiver.Samples())))
 	}
 	return verdicts
 }

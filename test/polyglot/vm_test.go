@@ -104,9 +104,9 @@ func TestVirtualMachine(t *testing.T) {
 	}
 	log, err := os.ReadFile(filepath.Join(out, "ig.err"))
 	require.NoError(t, err)
-	books := readBooks(t, string(log))
-	require.NoError(t, books.Check(delivered))
-	require.Zero(t, books.Restarts)
+	closing := readClosingLines(t, string(log))
+	require.NoError(t, closing.Check(delivered))
+	require.Zero(t, closing.Restarts)
 
 	var table strings.Builder
 	table.WriteString("| started | container | runs | samples | in the first 20 s: samples | complete | named | in Java's own threads | after that: samples | complete | named | shares found | arrived as |\n|---|---|---|---|---|---|---|---|---|---|---|---|---|\n")

@@ -13,22 +13,22 @@ import (
 	"github.com/ig-otel-profiles/ig-otel-profiles/internal/receiver"
 )
 
-// book is a line in the report of guest/allocate.c.
-type book struct{ sum, calls int64 }
+// count is a line in the report of guest/allocate.c.
+type count struct{ sum, calls int64 }
 
-func readBooks(t *testing.T, path string) map[string]book {
+func readCounts(t *testing.T, path string) map[string]count {
 	t.Helper()
 	data, err := os.ReadFile(path)
 	require.NoError(t, err)
-	books := map[string]book{}
+	counts := map[string]count{}
 	for line := range strings.Lines(string(data)) {
 		var name string
-		var b book
+		var b count
 		n, _ := fmt.Sscan(line, &name, &b.sum, &b.calls) // some lines have one number
 		require.GreaterOrEqual(t, n, 2, line)
-		books[name] = b
+		counts[name] = b
 	}
-	return books
+	return counts
 }
 
 // TestMemoryAndLocks profiles allocations and lock waits in two of three containers of the same image. One of the two starts
@@ -47,14 +47,14 @@ func TestMemoryAndLocks(t *testing.T) {
 	require.Len(t, containers, 3)
 	for _, c := range containers {
 		t.Run(c.name, func(t *testing.T) {
-			books := readBooks(t, filepath.Join(out, "books", c.name))
+			counts := readCounts(t, filepath.Join(out, "counts", c.name))
 			of := samples[c.id]
 			delete(samples, c.id)
-			require.Positive(t, books["take_mutex"].sum, "it has made no rounds")
-			require.Zero(t, books["probed-at-the-end"].sum, "a probe has outlived the gadget")
+			require.Positive(t, counts["take_mutex"].sum, "it has made no rounds")
+			require.Zero(t, counts["probed-at-the-end"].sum, "a probe has outlived the gadget")
 			if strings.HasPrefix(c.kind, "not") {
-				t.Logf("%s: %d rounds, %d of them with a probe; %d samples", c.name, books["rounds"].sum, books["probed"].sum, len(of))
-				require.Zero(t, books["probed"].sum, "another container has probes")
+				t.Logf("%s: %d rounds, %d of them with a probe; %d samples", c.name, counts["rounds"].sum, counts["probed"].sum, len(of))
+				require.Zero(t, counts["probed"].sum, "another container has probes")
 				require.Empty(t, of)
 				return
 			}
@@ -63,8 +63,8 @@ func TestMemoryAndLocks(t *testing.T) {
 					require.Equal(t, value, s.Resource[key], key)
 				}
 			}
-			t.Logf("%s: %d rounds, %d of them with a probe", c.name, books["rounds"].sum, books["probed"].sum)
-			much, little := books["allocate_much"], books["allocate_little"]
+			t.Logf("%s: %d rounds, %d of them with a probe", c.name, counts["rounds"].sum, counts["probed"].sum)
+			much, little := counts["allocate_much"], counts["allocate_little"]
 			bytes, calls := through(of, "alloc_space", ""), through(of, "alloc_objects", "")
 			t.Logf("%d bytes in %d allocations; its own %d in %d", bytes, calls, much.sum+little.sum, much.calls+little.calls)
 			// The probes are attached before the first allocation that counts, and until after the last.
@@ -75,7 +75,7 @@ func TestMemoryAndLocks(t *testing.T) {
 			t.Logf("of these, %d by allocate_much and %d by allocate_little", m, l)
 			require.InDelta(t, 75, 100*float64(m)/float64(m+l), 5, "percent of allocate_much")
 			delay, contentions := through(of, "delay", "take_mutex"), through(of, "contentions", "take_mutex")
-			own := books["take_mutex"]
+			own := counts["take_mutex"]
 			t.Logf("take_mutex: %d ns in %d waits while profile_lock ran; its own %d in %d since it began", delay, contentions, own.sum, own.calls)
 			require.Positive(t, contentions)
 			require.Positive(t, delay)

@@ -53,12 +53,12 @@ func (g *guide) deployWithStorage(t *testing.T, image string) {
 	g.patientProbes(t)
 }
 
-// book counts the rows that a daemon has read, delivered and dropped.
-type book struct{ read, delivered, dropped float64 }
+// rowCounts counts the rows that a daemon has read, delivered and dropped.
+type rowCounts struct{ read, delivered, dropped float64 }
 
-func (c cluster) book(t *testing.T) book {
+func (c cluster) rowCounts(t *testing.T) rowCounts {
 	t.Helper()
-	var b book
+	var b rowCounts
 	eventually(t, func() error {
 		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 		defer cancel()
@@ -69,13 +69,13 @@ func (c cluster) book(t *testing.T) book {
 	return b
 }
 
-// atRest returns the daemon's book once its counts no longer change after the Collector has stopped. Exporters report every
+// atRest returns the daemon's row counts once they no longer change after the Collector has stopped. Exporters report every
 // five seconds.
-func (c cluster) atRest(t *testing.T) book {
+func (c cluster) atRest(t *testing.T) rowCounts {
 	t.Helper()
-	for b := c.book(t); ; {
+	for b := c.rowCounts(t); ; {
 		time.Sleep(6 * time.Second)
-		now := c.book(t)
+		now := c.rowCounts(t)
 		if now.delivered == b.delivered && now.dropped == b.dropped {
 			return now
 		}
@@ -87,7 +87,7 @@ func (c cluster) atRest(t *testing.T) book {
 func (c cluster) grows(t *testing.T, than float64) {
 	t.Helper()
 	eventually(t, func() error {
-		if b := c.book(t); b.read <= than {
+		if b := c.rowCounts(t); b.read <= than {
 			return fmt.Errorf("%.0f rows read", b.read)
 		}
 		return nil
@@ -130,9 +130,9 @@ func (c cluster) stored(t *testing.T) []string {
 }
 
 // settled waits until the queue is empty. Then all rows that the daemon read or took over have been delivered or dropped.
-func (c cluster) settled(t *testing.T, takenOver float64) book {
+func (c cluster) settled(t *testing.T, takenOver float64) rowCounts {
 	t.Helper()
-	var b book
+	var b rowCounts
 	eventually(t, func() error {
 		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 		defer cancel()
@@ -179,7 +179,7 @@ func testLife(t *testing.T, c cluster) {
 	// At the upgrade, the queue contains rows in the old format.
 	c.collectorReplicas(t, 0)
 	away := time.Now()
-	c.grows(t, c.book(t).read+50)
+	c.grows(t, c.rowCounts(t).read+50)
 	before := c.atRest(t)
 	readByOld := c.replace(t, "-n", "gadget", "set", "image", "daemonset/gadget", "gadget="+newImage)
 	held := readByOld - before.delivered - before.dropped
@@ -195,7 +195,7 @@ func testLife(t *testing.T, c cluster) {
 
 	// The daemon's pod is replaced while the Collector is stopped.
 	c.collectorReplicas(t, 0)
-	c.grows(t, c.book(t).read+50)
+	c.grows(t, c.rowCounts(t).read+50)
 	atOutage := c.atRest(t)
 	foreign := c.plantForeign(t)
 	name, _ := c.daemonPod(t)

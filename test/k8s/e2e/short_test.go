@@ -42,15 +42,15 @@ func testShortPods(t *testing.T, c cluster) {
 	require.GreaterOrEqual(t, len(pods), shortPods, "%v", pods)
 	c.kubectl(t, "gadget", "delete", "short")
 	name, _ := c.daemonPod(t)
-	var books polyglot.Books
+	var closing polyglot.ClosingLines
 	eventually(t, func() (err error) {
-		books, err = polyglot.ReadBooks(c.kubectl(t, "-n", "gadget", "logs", name, "--since-time="+since.UTC().Format(time.RFC3339)))
+		closing, err = polyglot.ReadClosingLines(c.kubectl(t, "-n", "gadget", "logs", name, "--since-time="+since.UTC().Format(time.RFC3339)))
 		return err
 	})
 	var arrived []receiver.Sample
 	c.eventuallyArrived(t, since, func(samples []receiver.Sample) error {
 		arrived = samples
-		return books.Check(total(samples))
+		return closing.Check(total(samples))
 	})
 	byPod := map[string]int64{}
 	for _, s := range arrived {
@@ -71,8 +71,8 @@ func testShortPods(t *testing.T, c cluster) {
 	require.Subset(t, pods, slices.Collect(maps.Keys(byPod)))
 
 	now := c.drawn(t)
-	t.Logf("%d samples drawn, %d of them of a container that had exited; the daemon's counters: %.0f drawn", books.Drawn, books.Container, now-drawn)
-	require.GreaterOrEqual(t, now-drawn, float64(books.Drawn), "samples drawn, by the daemon's counters")
+	t.Logf("%d samples drawn, %d of them of a container that had exited; the daemon's counters: %.0f drawn", closing.Drawn, closing.Container, now-drawn)
+	require.GreaterOrEqual(t, now-drawn, float64(closing.Drawn), "samples drawn, by the daemon's counters")
 }
 
 // drawn returns how many events gadgets have sampled, according to the daemon's counters.

@@ -1,7 +1,7 @@
 /*
- * allocate NAME is the program in the containers of memory.sh. Until the file /books/stop exists, one
+ * allocate NAME is the program in the containers of memory.sh. Until the file /counts/stop exists, one
  * thread allocates and two others contend for a mutex. Then the program writes these lines to
- * /books/NAME:
+ * /counts/NAME:
  *
  *	rounds N                  of allocations
  *	probed N                  of these, how many met a probe at malloc
@@ -26,21 +26,21 @@
 /* Prevents a tail call, which would remove the function from the stack. */
 #define STAY() __asm__ volatile("" ::: "memory")
 
-struct book {
+struct count {
 	unsigned long sum, calls;
 };
 
 static const volatile unsigned char *entry;
-static struct book much, little;
+static struct count much, little;
 static atomic_ulong waited, waits;
 static pthread_mutex_t mutex = PTHREAD_MUTEX_INITIALIZER;
 static void *volatile kept;
 
-static void allocate(struct book *book, size_t size)
+static void allocate(struct count *count, size_t size)
 {
 	if (*entry == BREAKPOINT) {
-		book->sum += size;
-		book->calls++;
+		count->sum += size;
+		count->calls++;
 	}
 	kept = malloc(size);
 	free(kept);
@@ -101,14 +101,14 @@ int main(int argc, char **argv)
 	for (int i = 0; i < 2; i++)
 		if (pthread_create(&thread, NULL, contend, NULL))
 			return 1;
-	for (; access("/books/stop", F_OK); rounds++) {
+	for (; access("/counts/stop", F_OK); rounds++) {
 		probed += *entry == BREAKPOINT;
 		allocate_much();
 		allocate_little();
 		usleep(20000);
 	}
-	snprintf(part, sizeof(part), "/books/%s.part", argv[1]);
-	snprintf(path, sizeof(path), "/books/%s", argv[1]);
+	snprintf(part, sizeof(part), "/counts/%s.part", argv[1]);
+	snprintf(path, sizeof(path), "/counts/%s", argv[1]);
 	fd = open(part, O_WRONLY | O_CREAT | O_TRUNC, 0644);
 	dprintf(fd, "rounds %lu\nprobed %lu\nprobed-at-the-end %d\n", rounds, probed, *entry == BREAKPOINT);
 	dprintf(fd, "allocate_much %lu %lu\nallocate_little %lu %lu\n", much.sum, much.calls, little.sum, little.calls);

@@ -1,14 +1,14 @@
 # memory.sh is run by guest.sh at its end, or alone with RUN=memory. profile_alloc and profile_lock watch two of three
-# containers of one image, one of which starts later. /out/memory has the results, and its folder books the programs' own
+# containers of one image, one of which starts later. /out/memory has the results, and its folder counts the programs' own
 # counts.
 out=/out/memory
-mkdir -p $out/books
+mkdir -p $out/counts
 # The rest of the test's processes slow down an emulated machine.
 killall burn 2>/dev/null
 
 # worker KIND NAME starts a container.
 worker() {
-	ctr -n k8s.io run -d --null-io --mount "type=bind,src=$out/books,dst=/books,options=rbind:rw" test.local/allocate:1 "$2" /allocate "$2" || fail "ctr run $2"
+	ctr -n k8s.io run -d --null-io --mount "type=bind,src=$out/counts,dst=/counts,options=rbind:rw" test.local/allocate:1 "$2" /allocate "$2" || fail "ctr run $2"
 	echo "$1 $2 $2 test.local/allocate:1 - -" >>$out/containers
 }
 
@@ -58,12 +58,12 @@ kill -INT $alloc $lock
 wait $alloc || fail "profile_alloc ended with $?"
 wait $lock || fail "profile_lock ended with $?"
 say "both have ended"
-touch $out/books/stop
+touch $out/counts/stop
 for name in chosen other newcomer; do
 	i=0
-	until [ -e $out/books/$name ]; do
+	until [ -e $out/counts/$name ]; do
 		i=$((i + 1))
-		[ $i -lt 600 ] || fail "$name has left no books"
+		[ $i -lt 600 ] || fail "$name has left no counts"
 		sleep 0.1
 	done
 done

@@ -7,8 +7,8 @@ import (
 	"strconv"
 )
 
-// Books holds the numbers in a run's closing lines: the results of its samples, and the unwinder's losses.
-type Books struct {
+// ClosingLines holds the numbers in a run's closing lines: the results of its samples, and the unwinder's losses.
+type ClosingLines struct {
 	// Drawn counts all samples. Container counts samples of a container that had gone. Lost counts delivered samples without
 	// their stack, because it did not arrive.
 	Drawn, Container, Lost int64
@@ -28,8 +28,8 @@ var (
 // ErrNoClosingLine reports that a run's log has no closing lines.
 var ErrNoClosingLine = errors.New("no closing lines of the operator unwind")
 
-// ReadBooks finds the closing lines in the log of a run.
-func ReadBooks(log string) (b Books, err error) {
+// ReadClosingLines finds the closing lines in the log of a run.
+func ReadClosingLines(log string) (b ClosingLines, err error) {
 	for _, part := range []struct {
 		of     *regexp.Regexp
 		needed bool
@@ -40,7 +40,7 @@ func ReadBooks(log string) (b Books, err error) {
 	} {
 		m := part.of.FindStringSubmatch(log)
 		if m == nil && part.needed {
-			return Books{}, ErrNoClosingLine
+			return ClosingLines{}, ErrNoClosingLine
 		}
 		for i := range part.to {
 			if m == nil {
@@ -62,11 +62,11 @@ func ReadBooks(log string) (b Books, err error) {
 // Check reports whether a sample is missing. Each sample must be delivered, unless its container no longer existed. Inspektor
 // Gadget reads a gadget's rows for the last time before its timer ends. So the counts can differ by samples in between, at most
 // one in a hundred.
-func (b Books) Check(delivered int64) error {
+func (b ClosingLines) Check(delivered int64) error {
 	if missing := b.Drawn - b.Container - delivered; missing < -slack(b) || missing > slack(b) {
 		return fmt.Errorf("%d samples were drawn, but %d delivered: %+v", b.Drawn, delivered, b)
 	}
 	return nil
 }
 
-func slack(b Books) int64 { return 10 + b.Drawn/100 }
+func slack(b ClosingLines) int64 { return 10 + b.Drawn/100 }

@@ -32,6 +32,7 @@
 #include <bpf/bpf_core_read.h>
 #include <gadget/macros.h>
 
+#include "drawn_events.h"
 #include "stack_maps.h"
 #include "unwind.h"
 
@@ -137,23 +138,6 @@ static __always_inline __u64 draw_by(__u32 settings, __u64 amount, __u64 step)
 static __always_inline __u64 draw(__u64 amount, __u64 step)
 {
 	return draw_by(SETTINGS_OF_ALL, amount, step);
-}
-
-/*
- * Returns how many events of amount a sampled event with this weight represents. The remainder is
- * rounded at random, so that sums are right on average.
- */
-static __always_inline __u64 drawn_events(__u64 amount, __u64 weight)
-{
-	__u64 events, rest;
-
-	if (!amount)
-		amount = 1;
-	events = weight / amount;
-	rest = weight % amount;
-	if ((__u64)bpf_get_prandom_u32() % amount < rest)
-		events++;
-	return events;
 }
 
 static __always_inline void begin_capture_by(__u32 settings,

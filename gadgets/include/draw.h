@@ -17,6 +17,8 @@
 #include <vmlinux.h>
 #include <bpf/bpf_helpers.h>
 
+#include "drawn_events.h"
+
 struct draw_state {
 	__u64 second; /* the number of this second */
 	__u64 step; /* of the next part; 0 before the first event */
@@ -133,11 +135,7 @@ static __always_inline struct drawn draw(__u64 value, __u64 now, __u64 least,
 		}
 		if (!drawn.value)
 			return drawn;
-		/* The remainder is rounded up with a probability in proportion to its size. */
-		drawn.events = drawn.value / value;
-		if ((__u64)bpf_get_prandom_u32() * value <
-		    (drawn.value % value) << 32)
-			drawn.events++;
+		drawn.events = drawn_events(value, drawn.value);
 	}
 	if (state->drawn > 2 * budget)
 		drawn.over_budget = true;

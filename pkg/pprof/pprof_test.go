@@ -92,9 +92,11 @@ func TestInlined(t *testing.T) {
 		{MappingIndex: 1, Address: 32, Lines: []*otlpprofiles.Line{{FunctionIndex: 1, Line: 7}}},
 		{MappingIndex: 1, Lines: []*otlpprofiles.Line{{FunctionIndex: 1, Line: 8}}},
 		{MappingIndex: 1, Lines: []*otlpprofiles.Line{{FunctionIndex: 2, Line: 9}}},
+		{MappingIndex: 2, Address: 16, Lines: []*otlpprofiles.Line{{FunctionIndex: 2, Line: 36}}}, // in another file
 	}
+	d.MappingTable = append(d.MappingTable, &otlpprofiles.Mapping{FilenameStrindex: 10})
 	d.StackTable[1].LocationIndices = []int32{1, 2, 1, 2, 3, 3}
-	d.StackTable[2].LocationIndices = []int32{1, 2, 4, 5}
+	d.StackTable[2].LocationIndices = []int32{1, 2, 6, 4, 5}
 	file, err := File(r)
 	require.NoError(t, err)
 	p, err := profile.ParseData(file)
@@ -110,9 +112,9 @@ func TestInlined(t *testing.T) {
 		return lines
 	}
 	require.Equal(t, [][]int64{{1, 2}, {1, 2}, {4}, {4}}, lines(p.Sample[0]))
-	require.Equal(t, [][]int64{{1, 2}, {5}, {-21}}, lines(p.Sample[1]), "without an address it is not known")
+	require.Equal(t, [][]int64{{1, 2}, {6}, {5}, {-21}}, lines(p.Sample[1]), "without an address it is not known")
 	require.Equal(t, p.Sample[0].Location[0], p.Sample[1].Location[0])
-	require.Len(t, p.Location, 4)
+	require.Len(t, p.Location, 5)
 }
 
 // Requests of several types must share a file. Each sample has a value for each type.

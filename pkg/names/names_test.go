@@ -72,6 +72,15 @@ func TestRestorers(t *testing.T) {
 	require.Equal(t, Outside, at(0x2fff, true).State)
 }
 
+// A file that the store cannot queue for reading must be looked up again.
+func TestBusyStore(t *testing.T) {
+	n := newNamer(t)
+	t.Cleanup(n.Close)
+	n.store.Close() // it queues no file from now on
+	frame, _ := n.frame(&procmap.Place{State: procmap.Known, File: &procmap.File{}, Address: 0x2000}, 0, false)
+	require.Equal(t, Unread, frame.State)
+}
+
 // A running program keeps its names when its file gets another mode, name or link. Functions that nobody has requested before
 // must also get names.
 func TestFileTimeChanges(t *testing.T) {

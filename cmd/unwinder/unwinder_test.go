@@ -317,7 +317,7 @@ func TestAvoided(t *testing.T) {
 		}
 		for range 2 { // as at each event
 			if a.is(pid) != c.want {
-				t.Errorf("that with the start %d is avoided: %v", c.start, !c.want)
+				t.Errorf("the process with the start %d is avoided: %v", c.start, !c.want)
 			}
 		}
 		if a.is(1 << 30) {

@@ -196,7 +196,7 @@ func (t *tokens) markAccepted(token string) {
 }
 
 // refused records that the receiver has rejected a token. The next attempt then fetches another token. refused reports whether
-// a new token can work. This is so if the receiver accepted this token before, or if another token is now current.
+// a new token can work. This is the case if the receiver accepted this token before, or if another token is now current.
 func (t *tokens) refused(token string) bool {
 	t.mu.Lock()
 	defer t.mu.Unlock()

@@ -179,7 +179,7 @@ func TestNothingToExport(t *testing.T) {
 	op := settings(t, exporter("mine", r.Addr(), ""))
 	g := &gadgettest.Gadget{Annotations: map[string]string{"profiles.stack-fields": "missing"}}
 	require.ErrorContains(t, g.Make(t.Context(), op).Run(gadgettest.Params("mine")),
-		`nothing is exported to "mine": data source "samples": profiles.stack-fields names the field "missing", which does not exist; it has kern_stack`)
+		`nothing is exported to "mine": data source "samples": profiles.stack-fields names the field "missing", which does not exist; the fields are kern_stack`)
 
 	plain := simple.New("plain", simple.OnInit(func(gadgetCtx operators.GadgetContext) error {
 		_, err := gadgetCtx.RegisterDataSource(datasource.TypeSingle, "plain")
@@ -241,7 +241,7 @@ func TestRunThatIsEnded(t *testing.T) {
 	op := settings(t, exporter("mine", r.Addr(), ""))
 	g := &gadgettest.Gadget{Start: func(g *gadgettest.Gadget) { tune.End(g.Context, "allocator", errors.New("the probes cost too much")) }}
 	require.NoError(t, g.Make(t.Context(), op).Run(gadgettest.Params("mine", otelprofiles.ParamCheck, "true")))
-	require.Contains(t, g.Log.String(), "allocator: the run ends: the probes cost too much")
+	require.Contains(t, g.Log.String(), "allocator: stopping the run: the probes cost too much")
 	require.NotContains(t, g.Log.String(), "no rows")
 	require.ErrorContains(t, op.Failed(), "the probes cost too much")
 }

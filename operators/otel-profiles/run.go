@@ -147,7 +147,7 @@ func (i *instance) check(ended error) {
 	case read == 0 && ended != nil:
 		err, said = ended, true
 	case read == 0:
-		err = errors.New("no rows, nothing was exported: the gadget's filters (such as --pid or a container's name) matched nothing, or there were no events")
+		err = errors.New("no rows, so nothing was exported: the gadget's filters (such as --pid or a container's name) matched nothing, or there were no events")
 	case delivered == 0 && !i.remote:
 		err = fmt.Errorf("none of %d rows was delivered", read)
 	case bare != nil:

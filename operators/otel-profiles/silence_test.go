@@ -22,7 +22,7 @@ func TestNothingIsSilent(t *testing.T) {
 
 	g = &gadgettest.Gadget{Start: ends}
 	require.NoError(t, g.Make(t.Context(), op).Run(gadgettest.Params("mine")))
-	require.Contains(t, g.Log.String(), "no rows, nothing was exported")
+	require.Contains(t, g.Log.String(), "no rows, so nothing was exported")
 	require.NoError(t, op.Failed(), "nobody asked")
 
 	g = &gadgettest.Gadget{Start: gadgettest.Emits("leaf", 1)}
@@ -31,8 +31,8 @@ func TestNothingIsSilent(t *testing.T) {
 
 	g = &gadgettest.Gadget{Start: g.Start, Annotations: map[string]string{"profiles.value-fields": "samples", "profiles.trace-id": "true"}}
 	require.NoError(t, g.Make(t.Context(), op).Run(gadgettest.Params("mine")))
-	require.Contains(t, g.Log.String(), "the annotation profiles.value-fields of the data source is ignored: the nearest one that exists is profiles.value-field")
-	require.Contains(t, g.Log.String(), "the annotation profiles.trace-id of the data source is ignored: it belongs to a field")
+	require.Contains(t, g.Log.String(), "the annotation profiles.value-fields of the data source is ignored because it is unknown; the closest match is profiles.value-field")
+	require.Contains(t, g.Log.String(), "the annotation profiles.trace-id of the data source is ignored: it applies only to a field")
 
 	op = settings(t, exporter("mine", "127.0.0.1:1", "        shutdown_timeout: 10ms\n"))
 	g = &gadgettest.Gadget{Start: g.Start}

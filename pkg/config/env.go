@@ -67,7 +67,7 @@ func (s *Set) readNamed(env map[string]string) {
 	}
 	for _, variable := range slices.Sorted(maps.Keys(env)) {
 		if after, ok := strings.CutPrefix(variable, nearPrefix); ok {
-			s.addError(variable, "", "unknown variable; the nearest one is %s", EnvPrefix+after)
+			s.addError(variable, "", "unknown variable; the closest match is %s", EnvPrefix+after)
 		}
 		rest, ok := strings.CutPrefix(variable, EnvPrefix)
 		if !ok {
@@ -85,7 +85,7 @@ func (s *Set) readNamed(env map[string]string) {
 		for _, owner := range owners {
 			d := s.draft(owner, sourceEnvironment)
 			if len(owners) > 1 {
-				d.addError(key.Key, variable, "the variable would set each of %s: rename all but one", strings.Join(owners, ", "))
+				d.addError(key.Key, variable, "the variable matches several exporters: %s: rename all but one", strings.Join(owners, ", "))
 				continue
 			}
 			d.give(key, fromEnv, variable, env[variable])

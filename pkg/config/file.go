@@ -184,7 +184,7 @@ func (d *draft) unknownKey(path, file string) {
 	last := path[strings.LastIndexByte(path, '.')+1:]
 	answer := oneOf(prefix, strings.TrimPrefix(path, prefix), owner, keysBelow(prefix))
 	if i := slices.IndexFunc(table, func(s setting) bool { return strings.HasSuffix("."+s.Key, "."+last) }); i >= 0 {
-		answer = "the nearest one is " + table[i].Key
+		answer = "the closest match is " + table[i].Key
 	}
 	d.addError(path, file, "unknown key; %s", answer)
 }

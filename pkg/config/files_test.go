@@ -47,5 +47,5 @@ func TestCertificatesAsText(t *testing.T) {
 		return err
 	}
 	require.NoError(t, load(key))
-	require.EqualError(t, load(other), `exporter "otlp": tls.cert_pem (`+EnvPrefix+`OTLP_TLS_CERT_PEM): the certificate and the key do not match: use the certificate's own key`)
+	require.EqualError(t, load(other), `exporter "otlp": tls.cert_pem (`+EnvPrefix+`OTLP_TLS_CERT_PEM): the certificate and the key do not match: use the key that the certificate was issued for`)
 }

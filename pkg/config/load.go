@@ -337,8 +337,8 @@ func (s *setting) explain(err error) string {
 		return err.Error()
 	}
 	what := "got " + got.got
-	if s.Secret && s.Type == "text" {
-		what = "got a value that is not a text"
+	if s.Secret && s.Type == "string" {
+		what = "got a value that is not a string"
 	}
 	what += ", expected " + s.takes
 	if got.hint != "" {

@@ -17,7 +17,7 @@ func near(word, candidate string) bool { return Distance(word, candidate) <= max
 // oneOf names the candidate that the user probably meant, or lists all candidates of owner.
 func oneOf(prefix, word, owner string, candidates []string) string {
 	if nearest := Nearest(word, candidates); near(word, nearest) {
-		return "the nearest one is " + prefix + nearest
+		return "the closest match is " + prefix + nearest
 	}
 	return owner + " accepts " + strings.Join(candidates, ", ")
 }

@@ -13,7 +13,7 @@ import (
 // the messages and the reference. Add a new setting to a table.
 type setting struct {
 	Key        string   // the dotted path below the exporter's name: "tls.ca_file"
-	Type       string   // the type in the reference: "duration", "size", "text", …
+	Type       string   // the type in the reference: "duration", "size", "string", …
 	Default    string   // as a user would write it
 	Example    string   // in YAML
 	Doc        string   // the description in the reference
@@ -71,7 +71,7 @@ var table = []setting{
 		func(e *Exporter) *string { return &e.ProfilesEndpoint }).on(onHTTP),
 	enum("encoding", "proto", "The encoding of the request body.", []string{"proto", "json"},
 		func(e *Exporter) *string { return &e.Encoding }).on(onHTTP).otel("PROTOCOL"),
-	enum("compression", "gzip", "The compression of requests. An empty text means `none`.", []string{"gzip", "zstd", "none"},
+	enum("compression", "gzip", "The compression of requests. An empty string means `none`.", []string{"gzip", "zstd", "none"},
 		func(e *Exporter) *string { return &e.Compression }).
 		on(onNetwork).otel("COMPRESSION").flag("otel-profiles-compression").meansEmpty("none"),
 	duration("timeout", "10s", "30s", "The time limit of one attempt to send. It cannot be turned off, so a receiver that hangs cannot hold a request forever.", time.Millisecond, noLimit,
@@ -152,7 +152,7 @@ var table = []setting{
 		func(e *Exporter) *time.Duration { return &e.Retry.InitialInterval }).on(onNetwork),
 	number("retry_on_failure.randomization_factor", "0.5", "0.2", "The random deviation of each wait, as a share of the wait.", 0, 1,
 		func(e *Exporter) *float64 { return &e.Retry.RandomizationFactor }).on(onNetwork),
-	number("retry_on_failure.multiplier", "1.5", "2", "The factor by which each wait is longer than the previous one.", 1, 100,
+	number("retry_on_failure.multiplier", "1.5", "2", "The factor by which the wait grows after each failure.", 1, 100,
 		func(e *Exporter) *float64 { return &e.Retry.Multiplier }).on(onNetwork),
 	duration("retry_on_failure.max_interval", "30s", "1m", "The longest wait between two attempts.", time.Millisecond, noLimit,
 		func(e *Exporter) *time.Duration { return &e.Retry.MaxInterval }).on(onNetwork),
@@ -247,9 +247,9 @@ var table = []setting{
 		func(e *Exporter) *string { return &e.Path }).on(onFile),
 	enum("format", "otlp-json", "`otlp-json`: one request per line. `otlp-proto`: requests, each preceded by its length in four bytes, big endian. `pprof`: one file per request. `history`: a folder that `profile history` reads.", []string{"otlp-json", "otlp-proto", "pprof", FormatHistory},
 		func(e *Exporter) *string { return &e.Format }).on(onFile),
-	duration("retention.max_age", "24h", "72h", "Delete requests that are older than this from a history. `0s` means no limit. Only with `format: history`.", 0, noLimit,
+	duration("retention.max_age", "24h", "72h", "Delete requests that are older than this from a history. `0s` means no limit. It applies only with `format: history`.", 0, noLimit,
 		func(e *Exporter) *time.Duration { return &e.Retention.MaxAge }).on(onFile),
-	size("retention.max_bytes", "1GiB", "4GiB", "The maximum size of a history on disk, in bytes. The oldest requests are deleted. Only with `format: history`.", minHistory, maxSize,
+	size("retention.max_bytes", "1GiB", "4GiB", "The maximum size of a history on disk, in bytes. The oldest requests are deleted. It applies only with `format: history`.", minHistory, maxSize,
 		func(e *Exporter) *int64 { return &e.Retention.MaxBytes }).on(onFile),
 	integer("rotation.max_megabytes", "100", "10", "Start a new file at this size in MB. `0` means no limit. With `pprof`, each request is a file.", 0, 1<<20,
 		func(e *Exporter) *int { return &e.Rotation.MaxMegabytes }).on(onFile),
@@ -279,7 +279,7 @@ func binding[O, T any](s setting, field func(*O) *T, parse func(any) (T, error))
 }
 
 func text[O any, T ~string](key, def, example, doc string, field func(*O) *T) setting {
-	s := setting{Key: key, Type: "text", Default: def, Example: example, Doc: doc, takes: "a text"}
+	s := setting{Key: key, Type: "string", Default: def, Example: example, Doc: doc, takes: "a string"}
 	return binding(s, field, func(raw any) (T, error) {
 		v, err := parseText(raw)
 		return T(v), err
@@ -357,7 +357,7 @@ func ratio(key, def, example, doc string, field func(*Exporter) *int) setting {
 }
 
 func list[O any](key, example, doc string, field func(*O) *[]string) setting {
-	s := setting{Key: key, Type: "list", Example: example, Doc: doc, takes: "a list, or comma-separated texts"}
+	s := setting{Key: key, Type: "list", Example: example, Doc: doc, takes: "a list, or a comma-separated string"}
 	return binding(s, field, parseList)
 }
 
@@ -378,7 +378,7 @@ func pairs(key, example, doc string, field func(*Exporter) *[]KeyValue, values .
 	})
 }
 
-const takesPairs = `a list of "key=value", comma-separated "key=value" texts, or a map`
+const takesPairs = `a list of "key=value", comma-separated "key=value" pairs, or a map`
 
 // secretPairs makes a list of key=value with secret values.
 func secretPairs(key, example, doc string, field func(*Exporter) *[]Header, parse func(any) ([]Header, error)) setting {

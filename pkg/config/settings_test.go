@@ -25,7 +25,7 @@ func TestEverySettingIsWhole(t *testing.T) {
 
 			var example any
 			require.NoError(t, yaml.Unmarshal([]byte(s.Example), &example))
-			if s.Type == "text" {
+			if s.Type == "string" {
 				example = s.Example
 			}
 			value, err := s.parse(example)

@@ -23,7 +23,7 @@ func (d *draft) validate() {
 			d.addValueError("path", "is missing: set the output file, such as path: profiles.jsonl")
 		}
 		d.onlyFor("retention.", d.Format == FormatHistory, "has no effect without format: history")
-		d.onlyFor("rotation.", d.Format != FormatHistory, "has no effect with format: history: retention bounds it")
+		d.onlyFor("rotation.", d.Format != FormatHistory, "has no effect with format: history: set the limits under retention instead")
 	}
 	if d.Transport != TransportFile {
 		d.credentials(local)
@@ -62,7 +62,7 @@ func (d *draft) grpcEndpoint() (local bool) {
 	d.Endpoint = a.target
 	d.scheme(a, "endpoint")
 	if a.port == httpPort {
-		d.addNotice("endpoint", "port %s is usually OTLP over HTTP: for that, set exporter: otlp-http; OTLP over gRPC usually has port %s", httpPort, grpcPort)
+		d.addNotice("endpoint", "port %s is usually for OTLP over HTTP: if so, set exporter: otlp-http; OTLP over gRPC usually uses port %s", httpPort, grpcPort)
 	}
 	return a.local
 }
@@ -102,7 +102,7 @@ func (d *draft) httpEndpoint() (local bool) {
 	}
 	d.scheme(a, "endpoint")
 	if a.port == grpcPort {
-		d.addNotice("endpoint", "port %s is usually OTLP over gRPC: for that, set exporter: otlp-grpc; OTLP over HTTP usually has port %s", grpcPort, httpPort)
+		d.addNotice("endpoint", "port %s is usually for OTLP over gRPC: if so, set exporter: otlp-grpc; OTLP over HTTP usually uses port %s", grpcPort, httpPort)
 	}
 	return a.local
 }
@@ -223,7 +223,7 @@ func (d *draft) oauth2() bool {
 	}
 	for _, needed := range []struct{ key, orKey, what string }{
 		{"oauth2.token_url", "", "the URL of the token endpoint, such as https://login.example.com/oauth2/token"},
-		{"oauth2.client_id", "", "the client's name"},
+		{"oauth2.client_id", "", "the client ID"},
 		{"oauth2.client_secret", "oauth2.client_secret_file", "it, or oauth2.client_secret_file"},
 	} {
 		if !d.has(needed.key) && (needed.orKey == "" || !d.has(needed.orKey)) {
@@ -308,7 +308,7 @@ func (d *draft) certificates() {
 
 func (d *draft) sizes() {
 	if d.Queue.Size < d.Batch.MaxRequestSize {
-		d.addValueError("sending_queue.queue_size", "got %s, expected at least batch.max_request_size (%s), and should be many times that: it counts bytes, not requests", formatSize(d.Queue.Size), formatSize(d.Batch.MaxRequestSize))
+		d.addValueError("sending_queue.queue_size", "got %s, expected at least batch.max_request_size (%s), and preferably many times that: the limit is in bytes, not requests", formatSize(d.Queue.Size), formatSize(d.Batch.MaxRequestSize))
 	}
 	switch {
 	case d.Queue.MaxAge > d.Batch.Interval:
@@ -362,7 +362,7 @@ func KeyPair(cert, key []byte) (tls.Certificate, error) {
 	text := err.Error()
 	switch {
 	case strings.Contains(text, "does not match"):
-		return pair, errors.New("the certificate and the key do not match: use the certificate's own key")
+		return pair, errors.New("the certificate and the key do not match: use the key that the certificate was issued for")
 	case strings.Contains(text, "in certificate input"):
 		return pair, errors.New("found no certificate, expected PEM (-----BEGIN CERTIFICATE-----)")
 	case strings.Contains(text, "in key input"), strings.Contains(text, "parse private key"):

@@ -46,7 +46,7 @@ func describeKind(raw any) string {
 	case nil:
 		return "nothing"
 	case string:
-		return "a text"
+		return "a string"
 	case bool:
 		return "a boolean"
 	case map[string]any, map[any]any:
@@ -236,7 +236,7 @@ func parsePairs(raw any) ([]KeyValue, error) {
 		for _, text := range texts {
 			key, value, ok := strings.Cut(text, "=")
 			if !ok {
-				return nil, &gotError{got: `a text without "="`}
+				return nil, &gotError{got: `a string without "="`}
 			}
 			kvs = append(kvs, KeyValue{strings.TrimSpace(key), strings.TrimSpace(value)})
 		}
@@ -316,7 +316,7 @@ func Printable(s string) bool {
 // (https://opentelemetry.io/docs/specs/otel/protocol/exporter/#specifying-headers-via-environment-variables). The last value of
 // a repeated key wins.
 func parseBaggage(s string) ([]KeyValue, error) {
-	const takes = ", expected comma-separated key=value with percent-encoded values"
+	const takes = ", expected comma-separated key=value pairs with percent-encoded values"
 	var out []KeyValue
 	for member := range strings.SplitSeq(s, ",") {
 		if strings.TrimSpace(member) == "" {

@@ -82,7 +82,7 @@ func TestNearest(t *testing.T) {
 			require.Contains(t, oneOf("tls.", written, "an exporter", keysBelow("")), "an exporter accepts exporter, endpoint,", written)
 			continue
 		}
-		require.Equal(t, "the nearest one is tls."+want, oneOf("tls.", written, "an exporter", keysBelow("")))
+		require.Equal(t, "the closest match is tls."+want, oneOf("tls.", written, "an exporter", keysBelow("")))
 	}
 	require.Equal(t, 1, Distance("ab", "ba"))
 	require.Equal(t, 3, Distance("", "abc"))

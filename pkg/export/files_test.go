@@ -67,7 +67,7 @@ func TestNamedFiles(t *testing.T) {
 		"balancer": {grpc(func(e *config.Exporter) { e.Insecure, e.BalancerName = true, "no_such" }), `endpoint "c:4317": grpc: the provided default service config is invalid: no supported policies found in config: [{"no_such":{}}]`},
 		"HTTP": {
 			config.Exporter{Name: "prod", Transport: config.TransportHTTP, Endpoint: "https://c", TLS: config.TLS{CertFile: cert, KeyFile: otherKey}},
-			`tls.cert_file: ` + cert + ` and ` + otherKey + `: the certificate and the key do not match: use the certificate's own key`,
+			`tls.cert_file: ` + cert + ` and ` + otherKey + `: the certificate and the key do not match: use the key that the certificate was issued for`,
 		},
 		"no CA": {
 			tlsOf(config.TLS{CAFile: in("none")}),
@@ -80,11 +80,11 @@ func TestNamedFiles(t *testing.T) {
 		"folder for CA": {tlsOf(config.TLS{CAFile: folder}), `tls.ca_file: ` + folder + ` cannot be read: it is not a file`},
 		"mismatch": {
 			tlsOf(config.TLS{CertFile: cert, KeyFile: otherKey}),
-			`tls.cert_file: ` + cert + ` and ` + otherKey + `: the certificate and the key do not match: use the certificate's own key`,
+			`tls.cert_file: ` + cert + ` and ` + otherKey + `: the certificate and the key do not match: use the key that the certificate was issued for`,
 		},
 		"mismatch with text": {
 			tlsOf(config.TLS{CertFile: cert, KeyPEM: config.Secret(otherKeyPEM)}),
-			`tls.cert_file: ` + cert + ` and tls.key_pem: the certificate and the key do not match: use the certificate's own key`,
+			`tls.cert_file: ` + cert + ` and tls.key_pem: the certificate and the key do not match: use the key that the certificate was issued for`,
 		},
 		"swapped": {
 			tlsOf(config.TLS{CertFile: key, KeyFile: cert}),

@@ -47,9 +47,9 @@ func (c *compiler) unknownAnnotations() {
 			switch {
 			case !strings.HasPrefix(key, "profiles.") || slices.Contains(known, key):
 			case slices.Contains(elsewhere, key):
-				c.warnf("the annotation %s of %s is ignored: it belongs to %s", key, what, other)
+				c.warnf("the annotation %s of %s is ignored: it applies only to %s", key, what, other)
 			default:
-				c.warnf("the annotation %s of %s is ignored: the nearest one that exists is %s", plainName(key), what, config.Nearest(key, known))
+				c.warnf("the annotation %s of %s is ignored because it is unknown; the closest match is %s", plainName(key), what, config.Nearest(key, known))
 			}
 		}
 	}

@@ -99,7 +99,7 @@ func (c *compiler) attributes() {
 			continue
 		}
 		if !attributeKind(acc.Type()) || acc.Type() == api.Kind_Bytes && len(acc.SubFields()) > 0 {
-			c.warnf("the field %q is left out of the attributes: it is an array or a struct, and an attribute is one value", acc.FullName())
+			c.warnf("the field %q is left out of the attributes: it is an array or a struct, and an attribute holds one value", acc.FullName())
 			continue
 		}
 		if first, ok := used[key]; ok {

@@ -131,7 +131,7 @@ func (c *compiler) missing(annotation, name string) error {
 		more = fmt.Sprintf(" and %d more", len(names)-most)
 		names = names[:most]
 	}
-	return fmt.Errorf("data source %q: %s names the field %q, which does not exist; it has %s%s",
+	return fmt.Errorf("data source %q: %s names the field %q, which does not exist; the fields are %s%s",
 		c.ds.Name(), annotation, clipName(name), strings.Join(names, ", "), more)
 }
 
@@ -258,7 +258,7 @@ func (c *compiler) links() {
 	case p.traceID.acc != nil && p.spanID.acc != nil:
 		p.sampleKeyFields = append(p.sampleKeyFields, p.traceID, p.spanID)
 	case p.traceID.acc != nil || p.spanID.acc != nil:
-		c.warnf("samples get no link, which needs a field with %s and a field with %s", annTraceID, annSpanID)
+		c.warnf("samples get no link: a link needs a field with %s and a field with %s", annTraceID, annSpanID)
 		p.traceID, p.spanID = reader{}, reader{}
 	}
 }

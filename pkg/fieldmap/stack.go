@@ -129,7 +129,7 @@ func (c *compiler) discover() (names []string) {
 				name = targetName(raw, kernelTargetAnnotation)
 			}
 			if acc := c.byName[name]; acc == nil || acc.Type() != api.Kind_String {
-				c.debugf("the stack in the field %q is left out: nothing formats it into %q", raw.FullName(), name)
+				c.debugf("the stack in the field %q is left out: there is no field %q with its text", raw.FullName(), name)
 				return ""
 			}
 			return name

@@ -98,7 +98,7 @@ func (e Events) String() string {
 func Found(gadgetCtx operators.GadgetContext, param string, m Machine) (Events, error) {
 	p, ok := parametersOf(gadgetCtx)
 	if !ok {
-		return Events{}, errors.New("the gadget's parameters are not known")
+		return Events{}, errors.New("the gadget's parameters are unknown")
 	}
 	if !p.wanted(param) {
 		v, _ := Value(gadgetCtx, param)

@@ -47,7 +47,7 @@ const endedVar = "otel-profiles/ended"
 
 // End ends a gadget's run with an error, which it logs. An operator that cannot continue calls it.
 func End(gadgetCtx operators.GadgetContext, operator string, err error) {
-	gadgetCtx.Logger().Errorf("%s: the run ends: %v", operator, err)
+	gadgetCtx.Logger().Errorf("%s: stopping the run: %v", operator, err)
 	gadgetCtx.SetVar(endedVar, fmt.Errorf("%s: %w", operator, err))
 	gadgetCtx.Cancel()
 }

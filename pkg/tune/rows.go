@@ -69,7 +69,7 @@ func (c *RowCount) Start(gadgetCtx operators.GadgetContext) {
 	c.put = func(n rowCount) {
 		// An array accepts every update, unless its size is wrong.
 		if err := m.Update(uint32(0), n, ebpf.UpdateAny); err != nil {
-			log.Warnf("sharing out the gadget's rows: %v", err)
+			log.Warnf("writing the number of rows to the gadget: %v", err)
 		}
 	}
 	c.mu.Unlock()

@@ -250,7 +250,7 @@ func TestApplyTyped(t *testing.T) {
 func TestApplyNothing(t *testing.T) {
 	gadgetCtx := gadgetcontext.New(t.Context(), "gadget")
 	_, err := Found(gadgetCtx, "waits", machine(true))
-	require.EqualError(t, err, "the gadget's parameters are not known")
+	require.EqualError(t, err, "the gadget's parameters are unknown")
 	require.NoError(t, Apply(gadgetCtx, machine(true)))
 	require.False(t, StacksByID(gadgetCtx))
 }

@@ -290,7 +290,7 @@ func TestTooDear(t *testing.T) {
 	case <-time.After(2 * time.Minute):
 		require.Fail(t, "the run goes on")
 	}
-	require.Regexp(t, `the run ends: --live must not miss an allocation.*more than --max-cost=1 percent of a CPU`, ig.Log.String())
+	require.Regexp(t, `stopping the run: --live must not miss an allocation.*more than --max-cost=1 percent of a CPU`, ig.Log.String())
 }
 
 // TestLater profiles a program that starts after the gadget and has its own allocator.

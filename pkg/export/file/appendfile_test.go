@@ -60,7 +60,7 @@ func TestPipeWhoseReaderRests(t *testing.T) {
 		}
 		written <- err
 	}()
-	require.ErrorContains(t, <-problems, "its reader is blocked")
+	require.ErrorContains(t, <-problems, "the reader is blocked")
 	lines := bufio.NewReader(in)
 	for i := range 3 {
 		line, err := lines.ReadBytes('\n')

@@ -81,7 +81,7 @@ func protoRecord(body []byte, otlpVersion string) ([]byte, error) {
 		return nil, err
 	}
 	if len(body) > math.MaxUint32 {
-		return nil, fmt.Errorf("a request of %d bytes exceeds a length prefix of four bytes", len(body))
+		return nil, fmt.Errorf("a request of %d bytes is too large for a length prefix of four bytes", len(body))
 	}
 	return append(binary.BigEndian.AppendUint32(make([]byte, 0, len(body)+4), uint32(len(body))), body...), nil
 }

@@ -168,7 +168,7 @@ func (t *tokens) explain(err error) *attempt.Outcome {
 	case "invalid_scope":
 		e.Hint = "check oauth2.scopes"
 	case "invalid_request":
-		e.Hint = "check oauth2.endpoint_params: many token servers want an audience or a resource"
+		e.Hint = "check oauth2.endpoint_params: many token servers require an audience or a resource"
 	}
 	return e
 }

@@ -157,7 +157,7 @@ func (g *gadgetChains) load(kinds []wire.ChainKind) (wire.Entries, error) {
 	}
 	if g.guards == nil {
 		if g.guards, err = ebpf.NewMap(entries.Maps["guards"]); err != nil {
-			return loaded, fmt.Errorf("making the guards: %w", err)
+			return loaded, fmt.Errorf("creating the guards: %w", err)
 		}
 	}
 	for _, c := range chains {
@@ -226,11 +226,11 @@ func (g *gadgetChains) copy(typ ebpf.ProgramType) (copied, error) {
 	}
 	var made copied
 	if made.array, err = ebpf.NewMap(spec.Maps[progsMap]); err != nil {
-		return copied{}, fmt.Errorf("making its array of programs: %w", err)
+		return copied{}, fmt.Errorf("creating its array of programs: %w", err)
 	}
 	g.keep = append(g.keep, made.array)
 	if made.records, err = ebpf.NewMap(spec.Maps[recordsMap]); err != nil {
-		return copied{}, fmt.Errorf("making its records: %w", err)
+		return copied{}, fmt.Errorf("creating its records: %w", err)
 	}
 	g.keep = append(g.keep, made.records)
 	for _, name := range names {
@@ -280,7 +280,7 @@ func (g *gadgetChains) link(spec *ebpf.CollectionSpec, own map[string]*ebpf.Map)
 		}
 		loaded, err := ebpf.NewMap(m)
 		if err != nil {
-			return fmt.Errorf("making %s: %w", name, err)
+			return fmt.Errorf("creating %s: %w", name, err)
 		}
 		g.keep = append(g.keep, loaded)
 		for _, p := range spec.Programs {

@@ -47,7 +47,7 @@ func missing(c config) string {
 	if len(lacks) == 0 {
 		return ""
 	}
-	return "it lacks " + strings.Join(lacks, "; ") + ". Stacks collected with frame pointers do not need this (--unwind=frame-pointers)"
+	return "the unwinder needs " + strings.Join(lacks, "; ") + ". Stacks collected with frame pointers do not need this (--unwind=frame-pointers)"
 }
 
 // needs returns the missing capabilities. addresses is the error that kernelAddresses returned.

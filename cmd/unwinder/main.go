@@ -73,7 +73,7 @@ func run() error {
 	}
 	pipe := os.NewFile(3, "pipe")
 	if _, err := pipe.Stat(); err != nil {
-		return errors.New("this program is started by ig and by Inspektor Gadget's daemon: run the gadget profile_cpu")
+		return errors.New("only ig and Inspektor Gadget's daemon start this program: run the gadget profile_cpu")
 	}
 	counters, err := openCounters(4)
 	if err != nil {

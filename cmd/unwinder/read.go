@@ -24,7 +24,7 @@ const nobody = 65534
 func readFiles(memory uint64, logger *slog.Logger) error {
 	conn, err := symtab.NewConn(os.NewFile(3, "socket"))
 	if err != nil {
-		return errors.New("this program is started by ig and by Inspektor Gadget's daemon")
+		return errors.New("only ig and Inspektor Gadget's daemon start this program")
 	}
 	defer conn.Close()
 	signal.Ignore(unix.SIGINT, unix.SIGHUP, unix.SIGPIPE)

@@ -104,7 +104,7 @@ func (f *filter) about() string {
 		what = "process in the selected containers"
 	}
 	if len(of) > 0 {
-		what += " of " + strings.Join(of, " ")
+		what += " that matches " + strings.Join(of, " ")
 	}
 	return what
 }

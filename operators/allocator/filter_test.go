@@ -116,7 +116,7 @@ func TestOtherPIDs(t *testing.T) {
 	const inside = "ALLOCATOR_TEST_INSIDE"
 	if os.Getenv(inside) != "" {
 		err := (&instance{}).PreStart(exampleContext(t, api.ParamValues{"pid": "7"}))
-		require.ErrorContains(t, err, "it lacks the host's PID namespace")
+		require.ErrorContains(t, err, "it needs the host's PID namespace")
 		require.ErrorContains(t, err, "hostPID: true")
 		return
 	}

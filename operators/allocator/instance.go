@@ -89,7 +89,7 @@ func (*instance) Name() string { return Name }
 // PreStart implements operators.PreStart.
 func (i *instance) PreStart(gadgetCtx operators.GadgetContext) error {
 	if !procfs.SharesPIDs() { // the PIDs would refer to other processes
-		return fmt.Errorf("operator %s: it lacks %s", Name, procfs.NeedPIDs)
+		return fmt.Errorf("operator %s: it needs %s", Name, procfs.NeedPIDs)
 	}
 	i.live = tune.On(gadgetCtx, "live")
 	var err error
@@ -280,7 +280,7 @@ func (i *instance) tellNone() {
 	if i.filter.namespaces != nil {
 		tell = i.log.Infof
 	}
-	tell("%s: no %s so far, waiting", Name, i.filter.about())
+	tell("%s: waiting, because there is no %s yet", Name, i.filter.about())
 }
 
 // step carries out the pacer's next move. It returns an error if the run must end.
@@ -289,7 +289,7 @@ func (i *instance) step(now time.Time) error {
 	used := i.usage()
 	switch i.pacer.next(now, used, i.live) {
 	case tooDear:
-		return fmt.Errorf("--live must not miss an allocation, and the probes cost %s, more than --%s=%.0f percent of a CPU: choose fewer processes, or leave out --live",
+		return fmt.Errorf("--live must not miss an allocation, and the probes cost %s, more than --%s=%.0f percent of a CPU: choose fewer processes, or omit --live",
 			i.pacer.now(), ParamMaxCost, 100*i.maxCost)
 	case pause:
 		if i.pacer.plan.period == 0 {

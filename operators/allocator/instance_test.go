@@ -125,12 +125,12 @@ func TestNobodyThere(t *testing.T) {
 	said := func(line string) bool {
 		return strings.HasSuffix(log.String(), "level=warning msg=\"allocator: "+line+"\"\n")
 	}
-	require.Eventually(t, func() bool { return said("no process of --pid=1073741824 so far, waiting") }, time.Minute, time.Millisecond)
+	require.Eventually(t, func() bool { return said("waiting, because there is no process that matches --pid=1073741824 yet") }, time.Minute, time.Millisecond)
 	require.NoError(t, i.Stop(gadgetCtx))
-	require.True(t, said("nothing was recorded: there was no process of --pid=1073741824"), log)
+	require.True(t, said("nothing was recorded: there was no process that matches --pid=1073741824"), log)
 
 	require.Equal(t, "process in the selected containers", (&filter{uid: anyID, gid: anyID, namespaces: &ebpf.Map{}}).about())
-	require.Equal(t, `process of --comm="shop" --uid=3 --gid=4`, (&filter{comm: "shop", uid: 3, gid: 4}).about())
+	require.Equal(t, `process that matches --comm="shop" --uid=3 --gid=4`, (&filter{comm: "shop", uid: 3, gid: 4}).about())
 }
 
 // When another process gets the PID, the probes must be removed.

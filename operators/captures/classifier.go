@@ -45,7 +45,7 @@ func newClassifier(gadgetCtx operators.GadgetContext, metadata *viper.Viper) (cl
 	}
 	section := metadata.Sub("kinds")
 	if section == nil {
-		return j, errors.New("kinds: not a section with members")
+		return j, errors.New("kinds: must be a map with members")
 	}
 	var err error
 	j.kinds, err = newKinds(gadgetCtx, section)

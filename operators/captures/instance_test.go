@@ -149,7 +149,7 @@ func TestMetadataWrong(t *testing.T) {
 		{"sums: [bytes, calls]", "sums: [" + strings.Repeat("bytes,", 100) + "bytes]", "101 sums exceed the limit of"},
 		{"step: sample_bytes", "step: none", ""},
 		{"step: sample_bytes", "step: {a: b}", ""},
-		{"step: sample_bytes", "kinds: 1", "kinds: not a section"},
+		{"step: sample_bytes", "kinds: 1", "kinds: must be a map"},
 		{"live: {param: live, source: in_use, map: live_allocations, execs: live_execs}", "live: true", ""},
 		{"live: {param: live, source: in_use, map: live_allocations, execs: live_execs}", "live: {param: sample_bytes}", ""},
 	} {

@@ -62,5 +62,5 @@ func (p *pace) String() string {
 	case p.largest == p.base:
 		return fmt.Sprint(p.base)
 	}
-	return fmt.Sprintf("%d to %d, raised because of the volume", p.base, p.largest)
+	return fmt.Sprintf("%d to %d, raised because of the number of events", p.base, p.largest)
 }

@@ -29,7 +29,7 @@ func TestPace(t *testing.T) {
 	second(0)
 	second(0)
 	require.Equal(t, []uint64{8000, 4000, 2000, 1000}, set, "back, step by step, and not below what was asked for")
-	require.Equal(t, "1000 to 8000, raised because of the volume", p.String())
+	require.Equal(t, "1000 to 8000, raised because of the number of events", p.String())
 }
 
 // A burst must increase the step at once, because captures without room are lost.

@@ -79,7 +79,7 @@ func readAsked(given api.ParamValues) (a asked, err error) {
 	a.spans, a.labels = a.settings.Spans, fieldmap.SplitList(values[ParamLabels])
 	for _, l := range a.labels {
 		if strings.ContainsFunc(l, func(c rune) bool { return c <= ' ' || c > '~' || c == '.' || c == '"' }) || len(l) > unwinder.MaxLabelName {
-			return a, fmt.Errorf("parameter %q: %q is not a label's name: write at most %d letters, without spaces and dots", ParamLabels, l, unwinder.MaxLabelName)
+			return a, fmt.Errorf("parameter %q: %q is not a label name: use at most %d characters, without spaces or dots", ParamLabels, l, unwinder.MaxLabelName)
 		}
 	}
 	a.settings.Labels = strings.Join(a.labels, ",")

@@ -57,7 +57,7 @@ func (o otelOperator) InstantiateDataOperator(gadgetCtx operators.GadgetContext,
 				if found := raw.GetSubFieldsWithTag("name:" + name); len(found) == 1 {
 					*field = found[0]
 				} else {
-					return nil, fmt.Errorf("--%s: the gadget's stacks have no member %s: build its image again", tune.OtelFlag, name)
+					return nil, fmt.Errorf("--%s: the gadget's stacks have no member %s: rebuild its image", tune.OtelFlag, name)
 				}
 			}
 			var err error

@@ -68,7 +68,7 @@ func newStacks(op *operator, gadgetCtx operators.GadgetContext, how, unit string
 		how = unwindAuto
 	case unwindAuto, unwindWhole, unwindFramePointers:
 	default:
-		return nil, fmt.Errorf("parameter %q: %q is none of %s, %s and %s", ParamUnwind, how, unwindAuto, unwindWhole, unwindFramePointers)
+		return nil, fmt.Errorf("parameter %q: got %q, must be %s, %s or %s", ParamUnwind, how, unwindAuto, unwindWhole, unwindFramePointers)
 	}
 	return &Stacks{op: op, log: gadgetCtx.Logger(), how: how, unit: unit, rows: r}, nil
 }
@@ -136,7 +136,7 @@ func (s *Stacks) subscribe(gadgetCtx operators.GadgetContext, ds datasource.Data
 		}
 	}
 	if len(chains) == 0 {
-		return errors.New("the gadget's programs do not call the unwinder: use UNWIND_FROM_… of gadgets/include/unwind.h, and build its image again")
+		return errors.New("the gadget's programs do not call the unwinder: use UNWIND_FROM_… of gadgets/include/unwind.h, and rebuild its image")
 	}
 	settings.Chains = strings.Join(chains, ",")
 	var err error
@@ -160,7 +160,7 @@ func (s *Stacks) call(gadgetCtx operators.GadgetContext, step, budget uint32, wh
 	variables := map[string]uint32{"unwind_on": 1, "unwind_run": s.sub.Run(), "unwind_step": step, "unwind_budget": budget}
 	for name := range variables {
 		if v, _ := gadgetCtx.GetVar(name); v != uint32(0) {
-			return fmt.Errorf("the gadget has no variable %s: build its image again", name)
+			return fmt.Errorf("the gadget has no variable %s: rebuild its image", name)
 		}
 	}
 	for name, value := range variables {

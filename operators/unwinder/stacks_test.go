@@ -251,12 +251,12 @@ func TestNoWholeStacks(t *testing.T) {
 		without func(*gadget)
 		refused string
 	}{
-		{"whole", func(g *gadget) { g.SetVar("unwind_step", "") }, "--unwind=whole: the gadget has no variable unwind_step: build its image again"},
+		{"whole", func(g *gadget) { g.SetVar("unwind_step", "") }, "--unwind=whole: the gadget has no variable unwind_step: rebuild its image"},
 		{"whole", func(g *gadget) { g.SetVar(operators.MapSpecPrefix+"unwind_raw_tp", nil) }, "--unwind=whole: the gadget's programs do not call the unwinder"},
 		{"whole", func(g *gadget) { os.Remove(g.program) }, "--unwind=whole: the program unwinder is not installed"},
 		{"auto", func(g *gadget) { os.Remove(g.program) }, ""},
 		{"auto", func(g *gadget) { g.Cancel() }, ""},
-		{"sometimes", func(*gadget) {}, `parameter "unwind": "sometimes" is none of`},
+		{"sometimes", func(*gadget) {}, `parameter "unwind": got "sometimes", must be`},
 	} {
 		t.Run(tt.how+tt.refused, func(t *testing.T) {
 			g := newGadget(t)
@@ -353,7 +353,7 @@ func TestNoOtelRun(t *testing.T) {
 	require.NoError(t, err)
 	g.SetVar("otel-profiles/otel-chains", []string{"kprobe"})
 	_, err = o.InstantiateDataOperator(g, nil)
-	require.ErrorContains(t, err, "build its image again")
+	require.ErrorContains(t, err, "rebuild its image")
 }
 
 // TestSymbol requires that only native code is looked up by its file.

@@ -140,7 +140,7 @@ func (i *unwindInstance) prepare(gadgetCtx operators.GadgetContext) error {
 		if err != nil {
 			return fmt.Errorf("no program of the gadget runs in the waiting thread: %w", err)
 		}
-		where = ", taken at " + events.String()
+		where = ", collected at " + events.String()
 		i.only = wire.ChainRawTracepoint.String()
 		if events.Kprobes {
 			i.only = wire.ChainKprobe.String()
@@ -191,7 +191,7 @@ func (i *unwindInstance) Start(gadgetCtx operators.GadgetContext) error {
 func (i *unwindInstance) begin(gadgetCtx operators.GadgetContext) error {
 	buffer := tune.Map(gadgetCtx, "unwound")
 	if buffer == nil {
-		return errors.New("the gadget has no map called unwound: build its image again")
+		return errors.New("the gadget has no map called unwound: rebuild its image")
 	}
 	var err error
 	if i.unwound, err = ringbuf.NewReader(buffer); err != nil {

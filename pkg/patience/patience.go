@@ -17,10 +17,10 @@ import (
 )
 
 // ErrStuck is the error for a file system that does not answer.
-var ErrStuck = errors.New("the file system does not answer")
+var ErrStuck = errors.New("the file system does not respond")
 
 // ErrTooMany is the error if the work was not started because too many goroutines are abandoned.
-var ErrTooMany = errors.New("too many file systems do not answer")
+var ErrTooMany = errors.New("too many file systems do not respond")
 
 // farewell limits how long Do waits for current work after the context has ended.
 const farewell = time.Second

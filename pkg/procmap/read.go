@@ -22,7 +22,7 @@ const (
 
 var (
 	errOther   = fmt.Errorf("the PID now belongs to another process, or the path leads to another file: %w", os.ErrNotExist)
-	errAvoided = errors.New("its file system might not answer")
+	errAvoided = errors.New("its file system might not respond")
 )
 
 // readProcess reads the mappings of a process, and returns the used CPU time. Only the goroutine of run calls it.
@@ -152,7 +152,7 @@ func (r *Resolver) readMaps(pid uint32, exe, seen uint64) ([]area, uint64, error
 		return nil, 0, err
 	}
 	if len(areas) == 0 {
-		return nil, 0, fmt.Errorf("the process has ended: %w", os.ErrNotExist)
+		return nil, 0, fmt.Errorf("the process has exited: %w", os.ErrNotExist)
 	}
 	return areas, start, nil
 }

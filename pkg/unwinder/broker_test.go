@@ -74,7 +74,7 @@ func play(role int) {
 		os.Exit(3)
 	}
 	if role == playRefuse || role == playDenied {
-		w.Hello("it lacks CAP_BPF")
+		w.Hello("the unwinder needs CAP_BPF")
 		_ = w.Flush()
 		return
 	}
@@ -342,7 +342,7 @@ func TestRefused(t *testing.T) {
 	b, _ := newTestBroker()
 	for range 2 {
 		_, err := b.Subscribe(t.Context(), ask(playRefuse))
-		require.ErrorContains(t, err, "it lacks CAP_BPF")
+		require.ErrorContains(t, err, "the unwinder needs CAP_BPF")
 	}
 }
 
@@ -357,7 +357,7 @@ func TestRefusedLater(t *testing.T) {
 	require.NoError(t, err)
 	defer two.Close()
 	require.Eventually(t, func() bool { return strings.Contains(l.String(), "no longer get whole stacks") }, time.Minute, 10*time.Millisecond)
-	assert.Contains(t, l.String(), "2 running gadgets no longer get whole stacks: whole stacks are not available on this machine: it lacks CAP_BPF")
+	assert.Contains(t, l.String(), "2 running gadgets no longer get whole stacks: whole stacks are not available on this machine: the unwinder needs CAP_BPF")
 }
 
 // TestSubscribeGivesUp checks that Subscribe stops waiting when its context ends, whether it waits for a first run or for a run

@@ -271,7 +271,7 @@ func TestEntriesOfTheNext(t *testing.T) {
 	require.NotEqual(t, first, inArray(entry))
 
 	_, err = b.Subscribe(t.Context(), forGadgets(playDenied))
-	require.ErrorContains(t, err, "it lacks CAP_BPF")
+	require.ErrorContains(t, err, "the unwinder needs CAP_BPF")
 }
 
 // TestEntriesOfAnotherType checks that a hostile unwinder can send anything, or nothing, in place of its entries.

@@ -59,7 +59,7 @@ func (b *Broker) stall() (stalled bool, fatal error) {
 		b.stalled = nil
 		return false, nil
 	}
-	err := fmt.Errorf("%d unwinders are blocked by file systems that do not answer, and keep their memory in the kernel. Whole stacks resume when one of them has exited: find such file systems with mount | grep -e fuse -e nfs, and repair them or unmount them with umount -f", len(b.hung))
+	err := fmt.Errorf("%d unwinders are blocked by file systems that do not respond, and keep their memory in the kernel. Whole stacks resume when one of them exits: find such file systems with mount | grep -e fuse -e nfs, and repair them or unmount them with umount -f", len(b.hung))
 	if !b.hello {
 		return false, err
 	}

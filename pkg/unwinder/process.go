@@ -250,7 +250,7 @@ func reasonOf(err error, log *logWriter) string {
 	last := log.last()
 	switch {
 	case err == nil:
-		return "it exited by itself" + last
+		return "it exited with status 0" + last
 	case errors.As(err, &exit):
 		if st, ok := exit.Sys().(syscall.WaitStatus); ok && st.Signaled() {
 			return "it was killed by the signal " + unix.SignalName(st.Signal()) + last

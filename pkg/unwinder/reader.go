@@ -231,7 +231,7 @@ func (r *runs) lose(said string) {
 		r.backoff = r.firstBackoff
 	}
 	r.next = time.Now().Add(r.backoff)
-	r.log.Warnf("restarting the file reader in %v, and no %s are read until then: %s%s", r.backoff, r.reads, run.reason(), said)
+	r.log.Warnf("restarting the file reader in %v; until then, no %s are read: %s%s", r.backoff, r.reads, run.reason(), said)
 	if r.ended != nil {
 		r.ended()
 	}
@@ -253,7 +253,7 @@ func (r *runs) end() {
 // start starts the process. The caller holds mu.
 func (r *runs) start() error {
 	if r.hung = slices.DeleteFunc(r.hung, (*readerRun).gone); len(r.hung) >= maxHung {
-		return fmt.Errorf("%w: %d of its processes are blocked by file systems that do not answer (find them with mount | grep -e fuse -e nfs)", symtab.ErrReader, len(r.hung))
+		return fmt.Errorf("%w: %d of its processes are blocked by file systems that do not respond (find them with mount | grep -e fuse -e nfs)", symtab.ErrReader, len(r.hung))
 	}
 	path, err := r.path()
 	if err != nil {

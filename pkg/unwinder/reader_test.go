@@ -144,9 +144,9 @@ func TestReaderEnds(t *testing.T) {
 		task symtab.Task
 		want string
 	}{
-		{r.runs, symtab.Task{}, "no names are read until then"},
-		{r.facts, symtab.Task{Kind: symtab.ReadFact}, "no build IDs are read until then"},
-		{r.lines, symtab.Task{Kind: symtab.ReadLines}, "no source lines are read until then"},
+		{r.runs, symtab.Task{}, "until then, no names are read"},
+		{r.facts, symtab.Task{Kind: symtab.ReadFact}, "until then, no build IDs are read"},
+		{r.lines, symtab.Task{Kind: symtab.ReadLines}, "until then, no source lines are read"},
 	} {
 		c.runs.path, c.runs.memory = os.Executable, readCulprit
 		f, err := bad.Open()

@@ -5,10 +5,10 @@ import "strconv"
 // reasons describes why the profiler abandons a stack. The keys are the codes in the profiler's
 // tools/errors-codegen/errors.json (v0.0.202633). Codes of later versions are shown as numbers.
 var reasons = map[uint32]string{
-	1:    "a defect of the unwinder",
+	1:    "a bug in the unwinder",
 	2:    "deeper than the unwinder's limit",
 	3:    "empty",
-	4:    "a defect of the unwinder",
+	4:    "a bug in the unwinder",
 	5:    "deeper than the kernel's limit",
 	1000: "Java: no code blob",
 	1001: "Java: an interpreter frame without a valid caller",
@@ -23,8 +23,8 @@ var reasons = map[uint32]string{
 	2004: "Python: the thread's state could not be read",
 	2005: "Python: a thread without state",
 	2006: "Python: a thread's frame could not be read",
-	2007: "Python: the key of threads' states could not be read",
-	2008: "Python: the thread's own memory was not found",
+	2007: "Python: the key of the thread state could not be read",
+	2008: "Python: the thread-local storage was not found",
 	3000: "Ruby: the process is not known yet",
 	3001: "Ruby: the stack pointer could not be read",
 	3002: "Ruby: the stack's size could not be read",
@@ -33,7 +33,7 @@ var reasons = map[uint32]string{
 	3005: "Ruby: a method's body could not be read",
 	3006: "Ruby: a method's instructions could not be read",
 	3007: "Ruby: the number of a method's instructions could not be read",
-	3008: "Ruby: the thread's own memory was not found",
+	3008: "Ruby: the thread-local storage was not found",
 	3009: "Ruby: invalid instructions of a method",
 	3010: "Ruby: a method's definition could not be read",
 	3011: "Ruby: a method's kind could not be read",

@@ -69,9 +69,9 @@ func TestCapabilities(t *testing.T) {
 		{"cpu without dac_read_search", cpu, "dac_read_search", []func(receiver.Sample) bool{kernel, service}, []func(receiver.Sample) bool{here}, "", `no access to [1-9]\d* files so far: .* CAP_DAC_READ_SEARCH for files that only their owner`},
 		{"cpu without syslog", cpu, "syslog", []func(receiver.Sample) bool{here, service}, []func(receiver.Sample) bool{kernel}, "", ""},
 		{"whole cpu without sys_admin", cpu, "sys_admin", nil, nil, "it needs the capabilities CAP_BPF, CAP_PERFMON or CAP_SYS_ADMIN (", ""},
-		{"whole cpu without sys_ptrace", cpu, "sys_ptrace", nil, nil, "it lacks the capabilities CAP_SYS_PTRACE (", ""},
-		{"whole cpu without syslog", cpu, "syslog", nil, nil, "it lacks the capabilities CAP_SYSLOG (for the kernel's symbols: ", ""},
-		{"whole cpu without dac_read_search", cpu, "dac_read_search", nil, nil, "it lacks the capabilities CAP_DAC_READ_SEARCH (", ""},
+		{"whole cpu without sys_ptrace", cpu, "sys_ptrace", nil, nil, "the unwinder needs the capabilities CAP_SYS_PTRACE (", ""},
+		{"whole cpu without syslog", cpu, "syslog", nil, nil, "the unwinder needs the capabilities CAP_SYSLOG (for the kernel's symbols: ", ""},
+		{"whole cpu without dac_read_search", cpu, "dac_read_search", nil, nil, "the unwinder needs the capabilities CAP_DAC_READ_SEARCH (", ""},
 		{"alloc with all", alloc, "", []func(receiver.Sample) bool{allocator, allocates, service}, nil, "", ""},
 		// No program is seen, so the run ends after this message.
 		{"alloc without sys_ptrace", alloc, "sys_ptrace", nil, nil, "", `no access to process \d+, so it gets no probes: .* CAP_SYS_PTRACE, `},

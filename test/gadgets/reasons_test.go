@@ -53,7 +53,7 @@ func TestWhyThreadsWait(t *testing.T) {
 		}})
 	require.NoError(t, err)
 	r.requireSound(t)
-	require.Regexp(t, "unwind: stacks are whole, taken at (the tracepoint sched_exit_tp|a kprobe on finish_task_switch)", string(r.log))
+	require.Regexp(t, "unwind: stacks are whole, collected at (the tracepoint sched_exit_tp|a kprobe on finish_task_switch)", string(r.log))
 
 	spent, sum := map[string]float64{}, 0.0
 	for line := range strings.Lines(w.stop(t)) {

@@ -92,7 +92,7 @@ func New(o Options) (*Client, error) {
 		return nil, errors.New("debuginfod: no cache folder is configured")
 	}
 	if err := os.MkdirAll(o.Dir, 0o700); err != nil {
-		return nil, fmt.Errorf("debuginfod: making the folder for the files: %w", err)
+		return nil, fmt.Errorf("debuginfod: creating the folder for the files: %w", err)
 	}
 	c.http = http.Client{Transport: o.HTTP, Timeout: c.options.Timeout}
 	return c, c.makeRoom(0)
@@ -126,7 +126,7 @@ func (c *Client) Fetch(ctx context.Context, id string) (*os.File, error) {
 	var problems []error
 	for _, server := range c.servers {
 		if c.isMissing(server.url) {
-			problems = append(problems, fmt.Errorf("%s did not answer recently", server.name))
+			problems = append(problems, fmt.Errorf("%s did not respond recently", server.name))
 			continue
 		}
 		f, err := c.get(ctx, server, id, path)

@@ -265,10 +265,10 @@ func TestSecrets(t *testing.T) {
 
 func TestSettings(t *testing.T) {
 	for want, o := range map[string]Options{
-		"must be a URL":               {URLs: []string{"debuginfod.example.org"}, Dir: t.TempDir()},
-		"no server is configured":     {Dir: t.TempDir()},
-		"no cache folder":             {URLs: []string{"https://debuginfod.example.org"}},
-		"making the folder for the f": {URLs: []string{"https://debuginfod.example.org"}, Dir: "/proc/nothing"},
+		"must be a URL":                 {URLs: []string{"debuginfod.example.org"}, Dir: t.TempDir()},
+		"no server is configured":       {Dir: t.TempDir()},
+		"no cache folder":               {URLs: []string{"https://debuginfod.example.org"}},
+		"creating the folder for the f": {URLs: []string{"https://debuginfod.example.org"}, Dir: "/proc/nothing"},
 	} {
 		_, err := New(o)
 		require.ErrorContains(t, err, want)

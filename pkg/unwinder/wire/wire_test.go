@@ -112,11 +112,11 @@ func TestFlushSize(t *testing.T) {
 func TestRefused(t *testing.T) {
 	var b bytes.Buffer
 	w := NewWriter(&b)
-	w.Hello("it lacks CAP_BPF")
+	w.Hello("the unwinder needs CAP_BPF")
 	require.NoError(t, w.Flush())
 	ev, err := NewReader(&b).Next()
 	require.NoError(t, err)
-	assert.Equal(t, "it lacks CAP_BPF", ev.Refused)
+	assert.Equal(t, "the unwinder needs CAP_BPF", ev.Refused)
 }
 
 // TestTextsAreCleaned checks that workloads' names are cleaned before they reach terminals and backends.

@@ -12,7 +12,7 @@ import (
 // less of the phase. So the kernel's CPU time is the total, and the samples only divide it.
 func (p *phase) side() (report.Side, error) {
 	if p.requests == 0 {
-		return report.Side{}, fmt.Errorf("the Collector accepted no request %s the change", p.name)
+		return report.Side{}, fmt.Errorf("the Collector accepted no requests %s the change", p.name)
 	}
 	seconds := 0.0
 	for _, s := range p.samples {

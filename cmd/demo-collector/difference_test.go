@@ -38,5 +38,5 @@ func TestDifferenceOfNothing(t *testing.T) {
 	refused := &phase{name: "after", samples: []receiver.Sample{spent("parse", 1)}}
 	served := &phase{name: "before", requests: 1, cpu: time.Second, samples: []receiver.Sample{spent("parse", 1)}}
 	require.ErrorContains(t, writeDifference(&strings.Builder{}, idle, refused), "the profiles before the change have no CPU time")
-	require.ErrorContains(t, writeDifference(&strings.Builder{}, served, refused), "the Collector accepted no request after the change")
+	require.ErrorContains(t, writeDifference(&strings.Builder{}, served, refused), "the Collector accepted no requests after the change")
 }

@@ -38,7 +38,7 @@ func recordWindows() ([]window, error) {
 			PeriodType: profile.ValueType{Type: "cpu", Unit: "nanoseconds"}, Period: 20408163,
 		})
 		if err != nil {
-			return nil, fmt.Errorf("making the load: %w", err)
+			return nil, fmt.Errorf("creating the load: %w", err)
 		}
 		for c := range uint64(containers) {
 			a.SetResource(c, profile.Resource{Attributes: attributes(node, c)})

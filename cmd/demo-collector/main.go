@@ -102,7 +102,7 @@ type phase struct {
 
 func demo(ctx context.Context, opts options, out io.Writer) (err error) {
 	if err := os.MkdirAll(opts.dir, 0o755); err != nil {
-		return fmt.Errorf("making the folder for the results: %w", err)
+		return fmt.Errorf("creating the folder for the results: %w", err)
 	}
 	if opts.archive != "" {
 		if output, err := exec.CommandContext(ctx, opts.ig, "image", "import", opts.archive).CombinedOutput(); err != nil {
@@ -115,7 +115,7 @@ func demo(ctx context.Context, opts options, out io.Writer) (err error) {
 		return err
 	}
 	defer func() { err = errors.Join(err, c.stop()) }()
-	fmt.Fprintf(out, "the Collector runs as process %d: load on %s, profiles on %s into %s\n", c.cmd.Process.Pid, c.load, c.profiles, file)
+	fmt.Fprintf(out, "the Collector is running as process %d: it receives load on %s, and writes the profiles from %s to %s\n", c.cmd.Process.Pid, c.load, c.profiles, file)
 
 	windows, err := recordWindows()
 	if err != nil {

@@ -44,7 +44,7 @@ func makeImages(m manifest, version string, contents map[string][]entry) (built,
 	for _, arch := range slices.Sorted(maps.Keys(contents)) {
 		img, err := makeImage(m, labels, arch, contents[arch])
 		if err != nil {
-			return built{}, fmt.Errorf("making the image for %s: %w", arch, err)
+			return built{}, fmt.Errorf("building the image for %s: %w", arch, err)
 		}
 		b.byArch[arch] = img
 		b.index = mutate.AppendManifests(b.index, mutate.IndexAddendum{

@@ -106,7 +106,7 @@ func run(ctx context.Context, args []string) error {
 
 	scratch, err := os.MkdirTemp("", "imagebuild")
 	if err != nil {
-		return fmt.Errorf("creating a scratch folder: %w", err)
+		return fmt.Errorf("creating a temporary folder: %w", err)
 	}
 	defer os.RemoveAll(scratch)
 	b := builder{manifest: m, version: opts.version, inputs: opts.files, scratch: scratch}

@@ -105,7 +105,7 @@ func startBusy(ctx context.Context, dir string, out io.Writer) (programs []runni
 		}
 		cmd, err := b.command(ctx, tool, dir)
 		if err != nil {
-			return programs, stop, fmt.Errorf("making the busy program in %s: %w", b.language, err)
+			return programs, stop, fmt.Errorf("building the busy program in %s: %w", b.language, err)
 		}
 		// The kernel kills the busy programs when this program exits, even if it crashes.
 		cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}

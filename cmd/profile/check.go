@@ -128,11 +128,11 @@ func runCheck(args []string, out io.Writer) error {
 
 func check(args []string, out io.Writer) error {
 	flags := newFlags("check", checkUsage)
-	failOn := flags.StringSlice("fail-on", nil, "`rule` that a regression breaks; separate several with commas, or repeat the flag")
+	failOn := flags.StringSlice("fail-on", nil, "`rule` for an increase that counts as a regression; separate several rules with commas, or repeat the flag")
 	formats := map[string]func(checked, io.Writer) error{"text": checked.text, "json": checked.json, "markdown": checked.markdown}
-	format := flags.String("format", "text", "text, json, or markdown for a pull request")
+	format := flags.String("format", "text", "output format: text, json, or markdown (for a pull request)")
 	c := checked{}
-	flags.IntVar(&c.rows, "rows", 15, "number of functions to list; json has all")
+	flags.IntVar(&c.rows, "rows", 15, "number of functions to list; json lists all")
 	interpreters := false
 	addInterpreters(flags, &interpreters)
 	err := parse(flags, args)

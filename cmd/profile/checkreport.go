@@ -31,7 +31,7 @@ func (c checked) head() []string {
 		return fmt.Sprintf("%.1f points (%.0f %%) for a share of %.0f %%", 100*d, 100*d/share, 100*share)
 	}
 	return append(lines,
-		fmt.Sprintf("%s tested; increase that is detected in 9 of 10 cases: %s, or %s", plural(int64(v.Tested), "share"), found(reference), found(reference/10)))
+		fmt.Sprintf("%s tested. In 9 of 10 cases, the test detects an increase of %s, or of %s", plural(int64(v.Tested), "share"), found(reference), found(reference/10)))
 }
 
 // conclusion returns the last line of the output.
@@ -57,7 +57,7 @@ func (c checked) table() [][]string {
 	for _, j := range c.verdict.Rows {
 		programs[j.Group] = true
 	}
-	table := [][]string{{"BEFORE", "AFTER", "POINTS", "FOUND FROM", "", "OF", "FUNCTION"}}
+	table := [][]string{{"BEFORE", "AFTER", "POINTS", "DETECTABLE", "", "OF", "FUNCTION"}}
 	for i, j := range c.verdict.Rows {
 		if i == c.rows {
 			break
@@ -87,7 +87,7 @@ func (c checked) table() [][]string {
 	return table
 }
 
-const checkLegend = "± is the sampling error of a change in points, in 19 of 20 cases. \"more\" and \"less\" are beyond chance, corrected for the number of tests. Kernel functions run in bursts, so they are tested only with several runs."
+const checkLegend = "± is the 95 % confidence interval of a change, in points. \"more\" and \"less\" are beyond chance, corrected for the number of tests. Kernel functions run in bursts, so they are tested only with several runs."
 
 func (c checked) text(w io.Writer) error {
 	var text strings.Builder

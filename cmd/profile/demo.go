@@ -44,7 +44,7 @@ func runDemo(ctx context.Context, args []string, out io.Writer) (err error) {
 	}
 	dir, err := os.MkdirTemp("", "profile-demo-")
 	if err != nil {
-		return fmt.Errorf("making a folder for the busy programs: %w", err)
+		return fmt.Errorf("creating a folder for the busy programs: %w", err)
 	}
 	defer func() { err = errors.Join(err, os.RemoveAll(dir)) }()
 	programs, stop, err := startBusy(ctx, dir, out)

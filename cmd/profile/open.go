@@ -60,7 +60,7 @@ func draw(input string) (dir string, err error) {
 		return "", err
 	}
 	if dir, err = os.MkdirTemp("", "profile-open-"); err != nil {
-		return "", fmt.Errorf("making a folder for the flame graph: %w", err)
+		return "", fmt.Errorf("creating a folder for the flame graph: %w", err)
 	}
 	types, byType := byWeight(samples)
 	for i, t := range types {

@@ -141,7 +141,7 @@ func processes(text string) ([]int, error) {
 	for word := range strings.SplitSeq(text, ",") {
 		pid, err := strconv.Atoi(strings.TrimSpace(word))
 		if err != nil || pid <= 0 {
-			return nil, fmt.Errorf("--pid %s: must be the number of a process, or several such as 12,34; for a name, use --comm", text)
+			return nil, fmt.Errorf("--pid %s: must be a process ID, or several, such as 12,34; for a name, use --comm", text)
 		}
 		if !slices.Contains(pids, pid) {
 			pids = append(pids, pid)
@@ -153,7 +153,7 @@ func processes(text string) ([]int, error) {
 func parseProfile(args []string) (options, error) {
 	var o options
 	flags := newFlags("profile", usage)
-	pids := flags.String("pid", "", "sample the process with this `number`, or several, separated by commas")
+	pids := flags.String("pid", "", "sample the process with this `PID`, or several PIDs, separated by commas")
 	children := flags.Bool("children", false, "with --pid, also sample child processes; with several processes, or a gadget's image, only those that exist at the start")
 	flags.StringVar(&o.target.comm, "comm", "", "sample the programs, or threads, with this `name`")
 	flags.StringVar(&o.target.container, "container", "", "sample the container with this `name`")
@@ -277,7 +277,7 @@ func create(file string, write func(io.Writer) error) error {
 // prepareDir creates the folder and removes an earlier run's files.
 func prepareDir(dir string) error {
 	if err := os.MkdirAll(dir, 0o755); err != nil {
-		return fmt.Errorf("making the folder for the results: %w", err)
+		return fmt.Errorf("creating the folder for the results: %w", err)
 	}
 	old, err := os.ReadDir(dir)
 	if err != nil {

@@ -38,8 +38,8 @@ func TestFlagsThatAreRefused(t *testing.T) {
 	tests := []struct{ args, want string }{
 		{"1234", `unexpected argument "1234": choose a program with --pid`},
 		{"--pid 1 extra", `unexpected argument "extra"`},
-		{"--pid 0", "--pid 0: must be the number of a process"},
-		{"--pid abc", "--pid abc: must be the number of a process, or several such as 12,34; for a name, use --comm"},
+		{"--pid 0", "--pid 0: must be a process ID"},
+		{"--pid abc", "--pid abc: must be a process ID, or several, such as 12,34; for a name, use --comm"},
 		{"--pid 1,,2", "--pid 1,,2: must be"},
 		{"--children", "set --pid"},
 		{"--pid 1,2 --gadget alloc", "takes one process"},
@@ -244,12 +244,12 @@ func TestWhyThereIsNothing(t *testing.T) {
 		return r
 	}
 	r := of(target{list: []int{os.Getpid()}}, "profile_cpu")
-	require.ErrorContains(t, r.nothing(), "used no CPU time in these 5 s: --gadget offcpu")
+	require.ErrorContains(t, r.nothing(), "used no CPU time in 5 s: --gadget offcpu")
 	require.ErrorContains(t, r.nothing(), "no room")
 	require.NotContains(t, r.nothing().Error(), "container-collection")
 	require.NotContains(t, r.nothing().Error(), "fine")
 	r.cpu = 20 * time.Millisecond
-	require.ErrorContains(t, r.nothing(), "0.02 s of CPU time in these 5 s: sample for longer")
+	require.ErrorContains(t, r.nothing(), "0.02 s of CPU time in 5 s: sample for longer")
 	r.gone = true
 	require.ErrorContains(t, r.nothing(), "has exited")
 	require.ErrorContains(t, of(target{comm: "nobody-has-this"}, "profile_cpu").nothing(), "no program or thread has the name")
@@ -278,8 +278,8 @@ func TestWhyThereIsNothing(t *testing.T) {
 	require.ErrorContains(t, r.nothing(), "9 of its allocations were sampled, and all of them were freed before the gadget read them: omit --live")
 	r.early = true
 	require.ErrorContains(t, r.nothing(), "of them were freed before")
-	r.log += "level=error msg=\"allocator: the run ends: too dear\"\n"
-	require.ErrorContains(t, r.nothing(), "ig exited early: allocator: the run ends: too dear")
+	r.log += "level=error msg=\"allocator: stopping the run: too dear\"\n"
+	require.ErrorContains(t, r.nothing(), "ig exited early: allocator: stopping the run: too dear")
 }
 
 // ig refuses an import while another program changes the images, so the import must be repeated.

@@ -183,7 +183,7 @@ func (r *result) table(out io.Writer, t receiver.Type, samples []receiver.Sample
 		return err
 	}
 	if slices.ContainsFunc(rows, func(r report.Row) bool { return r.Error > 0 }) {
-		fmt.Fprintln(out, "\n  ± is the sampling error in points, in 19 of 20 runs: sample for longer to reduce it. A TOTAL has the error of an equal SELF")
+		fmt.Fprintln(out, "\n  ± is the 95 % confidence interval in points: sample for longer to reduce it. A TOTAL has the same interval as an equal SELF")
 	}
 	shown := 0.0
 	for _, r := range rows {

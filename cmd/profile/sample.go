@@ -262,13 +262,13 @@ func (r *result) nothing() error {
 	case r.gadget.name == ownGadgets["alloc"] && counted(sampledEvents, r.log) > 0:
 		why = fmt.Sprintf("%d of its allocations were sampled, and all of them were freed before the gadget read them: omit --live to see all allocations", counted(sampledEvents, r.log))
 	case len(t.list) > 0 && !waits && r.cpu == 0:
-		why = fmt.Sprintf("it used no CPU time in these %d s: --gadget offcpu shows its waits", seconds)
+		why = fmt.Sprintf("it used no CPU time in %d s: --gadget offcpu shows its waits", seconds)
 	case !waits && len(r.unseen(nil)) > 0:
 		why = strings.Join(r.unseen(nil), "; ")
 	case r.gadget.name == ownGadgets["alloc"] && t.container == "":
 		why = "none of its allocations was sampled in this time: sample for longer, or sample more of them with \"-- --sample-bytes=4096\""
 	case len(t.list) > 0 && !waits:
-		why = fmt.Sprintf("it used %.2f s of CPU time in these %d s: sample for longer", r.cpu.Seconds(), seconds)
+		why = fmt.Sprintf("it used %.2f s of CPU time in %d s: sample for longer", r.cpu.Seconds(), seconds)
 	case t.comm != "" && !waits:
 		why = "the programs and threads with that name use no CPU time: --gadget offcpu shows their waits"
 	case t.container != "":

@@ -114,7 +114,7 @@ func WriteDifference(w io.Writer, before, after Side, n int, opts Options) error
 	if err := t.Flush(); err != nil {
 		return fmt.Errorf("writing the difference: %w", err)
 	}
-	if _, err := fmt.Fprintln(w, "\npoints are of the function's share of all; ± is their sampling error, in 19 of 20 cases\n* is beyond chance, corrected for the number of functions"); err != nil {
+	if _, err := fmt.Fprintln(w, "\nPOINTS is the change of a function's share, in percentage points; ± is its 95 % confidence interval\n* is beyond chance, corrected for the number of functions"); err != nil {
 		return fmt.Errorf("writing the difference: %w", err)
 	}
 	return nil

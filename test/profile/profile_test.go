@@ -171,7 +171,7 @@ func TestNothing(t *testing.T) {
 		}
 	}
 	require.Error(t, cmd.Wait())
-	require.Contains(t, stderr.String(), "used no CPU time in these 2 s: --gadget offcpu shows its waits")
+	require.Contains(t, stderr.String(), "used no CPU time in 2 s: --gadget offcpu shows its waits")
 	require.Contains(t, run(t, false, "--comm", "nobody-is-this", "--seconds", "2", "--gadget", "cpu", "-o", dir), "no program or thread has the name")
 	require.Contains(t, run(t, false, "--pid", "999999999", "-o", dir), "there is no process 999999999")
 	require.Contains(t, run(t, false, pid), "unexpected argument")

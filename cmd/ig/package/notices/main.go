@@ -65,20 +65,20 @@ func write(w io.Writer, version string, programs []string) error {
 	fmt.Fprintf(w, `ig-otel-profiles %s
 Source: %s
 
-The programs are under the Apache License 2.0, whose text follows.
-The eBPF programs are under the GNU General Public License, version 2, whose text is below.
+The programs are licensed under the Apache License 2.0, whose text follows.
+The eBPF programs are licensed under the GNU General Public License, version 2, whose text is below.
 Their sources:
   the gadgets' images: %[2]s/tree/%[1]s/gadgets
   the unwinder:        %[2]s/tree/%[1]s/cmd/unwinder/bpf
 `, version, source)
 	for _, module := range modules {
 		if path, v, _ := strings.Cut(module, "@"); path == profiler || path == gadget {
-			fmt.Fprintf(w, "  and of others:       https://%s, version %s\n", path, v)
+			fmt.Fprintf(w, "  from other projects: https://%s, version %s\n", path, v)
 		}
 	}
 	fmt.Fprintf(w, "\n%s\n", own)
 	section := func(title, text string) { fmt.Fprintf(w, "\n%s\n%s\n\n%s\n", strings.Repeat("-", 79), title, text) }
-	section("Of the flame graph page:", string(page))
+	section("Licences of the flame graph page:", string(page))
 	sorted := slices.SortedFunc(func(yield func(string) bool) {
 		for text := range owners {
 			if !yield(text) {
@@ -87,7 +87,7 @@ Their sources:
 		}
 	}, func(a, b string) int { return cmp.Or(cmp.Compare(owners[a][0], owners[b][0]), cmp.Compare(a, b)) })
 	for _, text := range sorted {
-		section("Of "+strings.Join(owners[text], ",\n   ")+":", text)
+		section("Licence of "+strings.Join(owners[text], ",\n           ")+":", text)
 	}
 	return nil
 }

@@ -227,7 +227,7 @@ func TestWrongArguments(t *testing.T) {
 
 func TestWrongManifests(t *testing.T) {
 	for _, tt := range []struct{ yaml, want string }{
-		{"command: [/x]", "no files"},
+		{"command: [/x]", "it lists no files"},
 		{"files: [{path: /a, input: x}]\ncomand: [/x]", "comand"},
 		{"files: [{path: a, input: x}]", "clean absolute path"},
 		{"files: [{path: /a/../b, input: x}]", "clean absolute path"},

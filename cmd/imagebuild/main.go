@@ -54,7 +54,7 @@ type options struct {
 func parse(args []string) (options, error) {
 	opts := options{files: map[string]string{}}
 	flags := flag.NewFlagSet("imagebuild", flag.ContinueOnError)
-	flags.StringVar(&opts.manifest, "manifest", "", "`file` with the list of the image's content")
+	flags.StringVar(&opts.manifest, "manifest", "", "`file` that lists the image's content")
 	arches := flags.String("arch", runtime.GOARCH, "comma-separated `architectures`, such as amd64,arm64")
 	flags.StringVar(&opts.version, "version", "devel", "`version` for programs and labels")
 	flags.StringVar(&opts.ref, "ref", "", "`name:tag` of the image")
@@ -82,7 +82,7 @@ func parse(args []string) (options, error) {
 	case opts.manifest == "":
 		return options{}, errors.New("flag -manifest is required")
 	case (opts.archive != "" || opts.rootfs != "") && len(opts.arches) != 1:
-		return options{}, errors.New("-archive and -rootfs hold one architecture: set one with -arch")
+		return options{}, errors.New("-archive and -rootfs take only one architecture: choose it with -arch")
 	case (opts.archive != "" || opts.push) && opts.ref == "":
 		return options{}, errors.New("-archive and -push need the image's name: set -ref")
 	case opts.layout == "" && opts.archive == "" && opts.rootfs == "" && !opts.push && !opts.list:

@@ -65,7 +65,7 @@ func readManifest(name string) (manifest, error) {
 
 func (m *manifest) validate() error {
 	if len(m.Files) == 0 {
-		return errors.New("no files")
+		return errors.New("it lists no files")
 	}
 	seen := map[string]bool{}
 	for i := range m.Files {

@@ -98,7 +98,7 @@ func (o *options) addFlags(flags *pflag.FlagSet, seconds int) (asked *string) {
 }
 
 func addInterpreters(flags *pflag.FlagSet, to *bool) {
-	flags.BoolVar(to, "interpreters", false, "also show an interpreter's own frames; by default their time counts for the function that the interpreter executes")
+	flags.BoolVar(to, "interpreters", false, "also show an interpreter's own frames; by default, their time is attributed to the function that the interpreter executes")
 }
 
 // fold returns a function that selects the frames to omit from views.

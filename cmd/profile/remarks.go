@@ -158,7 +158,7 @@ func (r *result) remarks(samples []receiver.Sample) []string {
 		}
 	}
 	if all > 0 && all < fewSamples && r.gadget.name == ownGadgets["cpu"] {
-		lines = append(lines, plural(int64(all), "sample")+": too few for shares. Sample for longer, or more often with --frequency; --gadget offcpu shows what threads wait for")
+		lines = append(lines, plural(int64(all), "sample")+": too few to compare functions. Sample for longer, or more often with --frequency; --gadget offcpu shows what threads wait for")
 	}
 	if unkept/all >= remarkable {
 		lines = append(lines, fmt.Sprintf("%.0f %% of the sum comes from events that arrived when the gadget's tables were full, so their program is not known: %s", 100*unkept/all, r.lookAtLess()))

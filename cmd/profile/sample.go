@@ -278,7 +278,7 @@ func (r *result) nothing() error {
 	case t.all():
 		why = "was every CPU idle?"
 	default:
-		why = "the gadget recorded no events of it in this time"
+		why = "the gadget recorded no events from it in this time"
 	}
 	err := fmt.Errorf("no sample of %s: %s", t, why)
 	if said := warnings(r.log, t.container != ""); said != "" {

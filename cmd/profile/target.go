@@ -190,7 +190,7 @@ func (t target) exists(igFlags []string) error {
 func processExists(pid int) error {
 	status, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", pid))
 	if errors.Is(err, fs.ErrNotExist) {
-		return fmt.Errorf("there is no process %d: it has exited, or the number is from another PID namespace, such as a container's; ps -e lists the processes of this namespace", pid)
+		return fmt.Errorf("there is no process %d: it has exited, or the PID is from another PID namespace, such as a container's; ps -e lists the processes of this namespace", pid)
 	}
 	if err != nil {
 		return fmt.Errorf("looking for process %d: %w", pid, err)

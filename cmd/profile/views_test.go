@@ -261,7 +261,7 @@ func TestFewSamples(t *testing.T) {
 		r.log = "unwind: stacks are whole"
 		var out bytes.Buffer
 		require.NoError(t, r.report(&out))
-		note := fmt.Sprintf("note: %s: too few for shares. Sample for longer, or more often with --frequency; --gadget offcpu shows what threads wait for\n", plural(n, "sample"))
+		note := fmt.Sprintf("note: %s: too few to compare functions. Sample for longer, or more often with --frequency; --gadget offcpu shows what threads wait for\n", plural(n, "sample"))
 		require.Equal(t, few, strings.Contains(out.String(), note), out.String())
 		require.Contains(t, out.String(), "A TOTAL has the same interval as an equal SELF")
 		require.Contains(t, out.String(), fmt.Sprintf(" seconds (%s) in all", plural(n, "sample")))

@@ -18,7 +18,7 @@ const (
 // Parca's rules cover data that Parca shows incorrectly or drops silently. Data that it rejects needs no rule: test/backends sends
 // every gadget's messages to a real Parca.
 var (
-	parcaString    = rule("parca-string", "an attribute is a text: everything else is dropped silently", parcaNormalizer)
+	parcaString    = rule("parca-string", "an attribute is a string: other types are dropped silently", parcaNormalizer)
 	parcaCollision = rule("parca-collision", "no two attributes of a sample with different values have the same name in letters, digits and '_'", parcaNormalizer)
 	parcaScope     = rule("parca-scope", "the scope has a name, which becomes the profile's", parcaNormalizer)
 	parcaFunction  = rule("parca-function", "a line's function is also the previous entry of the table, which Parca reads", parcaEncode)

@@ -150,7 +150,7 @@ var table = []setting{
 		func(e *Exporter) *bool { return &e.Retry.Enabled }).on(onNetwork),
 	duration("retry_on_failure.initial_interval", "5s", "1s", "The wait after the first failure.", time.Millisecond, noLimit,
 		func(e *Exporter) *time.Duration { return &e.Retry.InitialInterval }).on(onNetwork),
-	number("retry_on_failure.randomization_factor", "0.5", "0.2", "The random deviation of each wait, as a share of the wait.", 0, 1,
+	number("retry_on_failure.randomization_factor", "0.5", "0.2", "The fraction of each wait by which the wait varies at random.", 0, 1,
 		func(e *Exporter) *float64 { return &e.Retry.RandomizationFactor }).on(onNetwork),
 	number("retry_on_failure.multiplier", "1.5", "2", "The factor by which the wait grows after each failure.", 1, 100,
 		func(e *Exporter) *float64 { return &e.Retry.Multiplier }).on(onNetwork),

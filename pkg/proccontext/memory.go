@@ -36,7 +36,7 @@ var mappings = []string{"[anon_shmem:OTEL_CTX]", "[anon:OTEL_CTX]", "/memfd:OTEL
 
 var (
 	errNone  = errors.New("the process publishes no context")
-	errBusy  = errors.New("the context is being changed")
+	errBusy  = errors.New("the context is being updated")
 	errOther = errors.New("the PID now belongs to another process")
 )
 

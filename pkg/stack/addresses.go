@@ -79,5 +79,5 @@ func findFunction(r io.Reader, name string) (string, error) {
 	case 1:
 		return found[0], nil
 	}
-	return "", fmt.Errorf("the compiler has divided the kernel's function %s into %s", name, strings.Join(found, ", "))
+	return "", fmt.Errorf("the compiler has split the kernel's function %s into %s", name, strings.Join(found, ", "))
 }

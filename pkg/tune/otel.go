@@ -92,7 +92,7 @@ func otelChains(spec *ebpf.CollectionSpec) (chains []string, err error) {
 // checkSymbolizers returns an error if a run requests names for stacks that it does not collect.
 func checkSymbolizers(gadgetCtx operators.GadgetContext, values api.ParamValues) error {
 	if !gadgetCtx.IsClient() && slices.Contains(strings.Split(values["symbolizers"], ","), otelSymbolizer) && len(OtelChains(gadgetCtx)) == 0 {
-		return fmt.Errorf("--symbolizers=%s names the stacks of --%s, which is not set: set it, or remove --symbolizers", otelSymbolizer, OtelFlag)
+		return fmt.Errorf("--symbolizers=%s formats the stacks of --%s, which is not set: set it, or remove --symbolizers", otelSymbolizer, OtelFlag)
 	}
 	return nil
 }

@@ -62,7 +62,7 @@ func TestOtelFlags(t *testing.T) {
 		program, user string
 	}{
 		{api.ParamValues{"collect-otel-stack": "true"}, "--collect-otel-stack: the gadget collects no user stacks: without the flag, stacks are collected with frame pointers", ""},
-		{api.ParamValues{"symbolizers": "symtab,otel-ebpf-profiler"}, "", "--symbolizers=otel-ebpf-profiler names the stacks of --collect-otel-stack, which is not set: set it, or remove --symbolizers"},
+		{api.ParamValues{"symbolizers": "symtab,otel-ebpf-profiler"}, "", "--symbolizers=otel-ebpf-profiler formats the stacks of --collect-otel-stack, which is not set: set it, or remove --symbolizers"},
 		{api.ParamValues{"collect-otel-stack": "false", "symbolizers": "auto"}, "", ""},
 		{nil, "", ""},
 	} {

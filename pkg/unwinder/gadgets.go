@@ -137,7 +137,7 @@ func put(array *ebpf.Map, program *ebpf.Program) error {
 		return nil
 	}
 	if err := array.Put(uint32(0), program); err != nil {
-		return fmt.Errorf("putting the unwinder's entry into the gadget: %w", err)
+		return fmt.Errorf("adding the unwinder's entry to the gadget: %w", err)
 	}
 	return nil
 }

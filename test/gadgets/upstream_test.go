@@ -225,7 +225,7 @@ func TestInspektorGadgetsRefused(t *testing.T) {
 	require.NoError(t, err)
 	for flag, said := range map[string]string{
 		"--collect-otel-stack":                         "--collect-otel-stack: the program ig_open_x collects stacks and has the type TracePoint",
-		"--symbolizers=otel-ebpf-profiler":             "--symbolizers=otel-ebpf-profiler names the stacks of --collect-otel-stack, which is not set",
+		"--symbolizers=otel-ebpf-profiler":             "--symbolizers=otel-ebpf-profiler formats the stacks of --collect-otel-stack, which is not set",
 		"--annotate=opne:profiles.name=mine":           `--annotate names the data source "opne", which the gadget does not have; it has "open"`,
 		"--annotate=open.fnam:profiles.timestamp=true": `--annotate names the field "fnam", which the data source "open" does not have`,
 	} {

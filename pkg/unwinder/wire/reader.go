@@ -75,7 +75,7 @@ func (r *Reader) Next() (Event, error) {
 			return Event{}, fmt.Errorf("%w: it starts with %q", ErrProtocol, head)
 		}
 		if v := head[len(Magic)]; v != Version {
-			return Event{}, fmt.Errorf("%w: the unwinder speaks version %d of the protocol, this program version %d: install the two from one release", ErrProtocol, v, Version)
+			return Event{}, fmt.Errorf("%w: the unwinder speaks version %d of the protocol, this program version %d: install both from the same release", ErrProtocol, v, Version)
 		}
 		r.started = true
 	}

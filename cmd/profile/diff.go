@@ -29,7 +29,7 @@ A result is a folder of this program, OTLP profiles in a file or in a folder of 
 func runDiff(args []string, out io.Writer) error {
 	flags := newFlags("diff", diffUsage)
 	rows := flags.Int("rows", 15, "number of functions to list")
-	work := flags.Float64Slice("work", nil, "work that each run did, as two `numbers`; amounts are then per unit of work")
+	work := flags.Float64Slice("work", nil, "units of work in the two runs, as two `numbers`; amounts are then per unit of work")
 	page := flags.StringP("output", "o", "", "`file` for a picture of the difference, or none; by default next to the later result")
 	interpreters := false
 	addInterpreters(flags, &interpreters)

@@ -165,7 +165,7 @@ func (r *result) remarks(samples []receiver.Sample) []string {
 	}
 	whole, _ := unwound(r.log)
 	if whole && cut/all >= remarkable {
-		lines = append(lines, fmt.Sprintf("%.0f %% of the stacks could not be unwound: the unwinder reads a program during the first seconds, or later on a busy machine. Sample for longer, or again", 100*cut/all))
+		lines = append(lines, fmt.Sprintf("%.0f %% of the stacks could not be unwound: the unwinder reads a program in the first seconds, or later on a busy machine. Sample for longer, or repeat the run", 100*cut/all))
 	}
 	if share, which := notUnwound(r.log); share >= remarkable {
 		of := ""

@@ -47,7 +47,7 @@ func run() error {
 	flag.BoolVar(&c.spans, "spans", false, "keep the span IDs that programs publish")
 	labels := flag.String("labels", "", "comma-separated program labels to keep")
 	avoid := flag.String("leave-alone", "", "processes whose files are not read: a comma-separated list of PID:START, with START in nanoseconds since boot")
-	read := flag.Bool("read", false, "take no samples; read the received files, unprivileged")
+	read := flag.Bool("read", false, "do not sample; read received files, without privileges")
 	memory := flag.Uint64("memory", 256<<20, "memory limit of -read, in bytes")
 	verbose := flag.Bool("verbose", false, "log more")
 	flag.Parse()

@@ -193,7 +193,7 @@ func (s *sampler) handle(t *running, x *libpf.EbpfTrace) {
 			s.drop(&s.stats.Failed)
 			if !s.failed {
 				s.failed = true
-				s.log.Error("reading a sample failed, samples like it are dropped", "pid", s.pid, "reason", fmt.Sprint(r), "stack", string(debug.Stack()))
+				s.log.Error("reading a sample failed, so similar samples are dropped", "pid", s.pid, "reason", fmt.Sprint(r), "stack", string(debug.Stack()))
 			}
 		}
 	}()

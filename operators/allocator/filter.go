@@ -46,7 +46,7 @@ func newFilter(gadgetCtx operators.GadgetContext) (filter, error) {
 		}
 		n, err := strconv.ParseUint(text, 10, 32)
 		if err != nil {
-			return f, fmt.Errorf("parameter %q: %q is not a number", p.key, text)
+			return f, fmt.Errorf("parameter %q: got %q, must be a number", p.key, text)
 		}
 		*p.dest = uint32(n)
 	}

@@ -59,7 +59,7 @@ func TestNewFilter(t *testing.T) {
 	for _, key := range []string{"pid", "uid", "gid"} {
 		for _, text := range []string{"x", "-2", "4294967296", "1,2"} {
 			_, err = newFilter(exampleContext(t, api.ParamValues{key: text}))
-			require.EqualError(t, err, fmt.Sprintf("parameter %q: %q is not a number", key, text))
+			require.EqualError(t, err, fmt.Sprintf("parameter %q: got %q, must be a number", key, text))
 		}
 	}
 	gadgetCtx := exampleContext(t, nil)

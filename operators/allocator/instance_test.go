@@ -27,10 +27,10 @@ func TestParameters(t *testing.T) {
 	}
 	for _, text := range []string{"", "0", "-1", "5%", "1e3", "65536"} {
 		_, err := operator{}.InstantiateDataOperator(exampleContext(t, nil), values(text, "false"))
-		require.EqualError(t, err, fmt.Sprintf(`parameter "max-cost": %q is not a percentage of 1 or more`, text))
+		require.EqualError(t, err, fmt.Sprintf(`parameter "max-cost": got %q, must be a percentage of at least 1`, text))
 	}
 	_, err := operator{}.InstantiateDataOperator(exampleContext(t, nil), values("5", "maybe"))
-	require.EqualError(t, err, `parameter "everywhere": "maybe" is neither true nor false`)
+	require.EqualError(t, err, `parameter "everywhere": got "maybe", must be true or false`)
 	got, err := operator{}.InstantiateDataOperator(exampleContext(t, nil, gadgetcontext.WithIsClient(true)), values("", ""))
 	require.NoError(t, err)
 	require.Nil(t, got, "on a client")

@@ -78,11 +78,11 @@ func (operator) InstantiateDataOperator(gadgetCtx operators.GadgetContext, value
 	}
 	percent, err := strconv.ParseUint(values[ParamMaxCost], 10, 16)
 	if err != nil || percent == 0 {
-		return nil, fmt.Errorf("parameter %q: %q is not a percentage of 1 or more", ParamMaxCost, values[ParamMaxCost])
+		return nil, fmt.Errorf("parameter %q: got %q, must be a percentage of at least 1", ParamMaxCost, values[ParamMaxCost])
 	}
 	everywhere, err := strconv.ParseBool(values[ParamEverywhere])
 	if err != nil {
-		return nil, fmt.Errorf("parameter %q: %q is neither true nor false", ParamEverywhere, values[ParamEverywhere])
+		return nil, fmt.Errorf("parameter %q: got %q, must be true or false", ParamEverywhere, values[ParamEverywhere])
 	}
 	i := &instance{log: gadgetCtx.Logger(), maxCost: float64(percent) / 100, everywhere: everywhere}
 	i.warnings.Warn = func(err error) { i.log.Warnf("%s: %v", Name, err) }

@@ -135,7 +135,7 @@ func TestPeriod(t *testing.T) {
 	require.EqualValues(t, 524288, r.step, "the default")
 	for _, text := range []string{"0", "-1", "4294967296", "1k", "NaN"} {
 		_, err = newRun(t, exampleMetadata, api.ParamValues{"sample-bytes": text})
-		require.EqualError(t, err, fmt.Sprintf(`parameter "sample-bytes": %q is not a number from 1 to 4294967295`, text))
+		require.EqualError(t, err, fmt.Sprintf(`parameter "sample-bytes": got %q, must be a number from 1 to 4294967295`, text))
 	}
 }
 

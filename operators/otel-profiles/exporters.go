@@ -229,7 +229,7 @@ func parseInterval(text string, remote bool) (time.Duration, error) {
 	case remote && d < config.MinInterval:
 		return 0, fmt.Errorf("parameter %q: %q is too short: a daemon requires at least %v", ParamInterval, text, config.MinInterval)
 	case d < minInterval:
-		return 0, fmt.Errorf("parameter %q: %q is too short: at least %v", ParamInterval, text, minInterval)
+		return 0, fmt.Errorf("parameter %q: %q is too short: it must be at least %v", ParamInterval, text, minInterval)
 	case d > config.MaxInterval:
 		return 0, fmt.Errorf("parameter %q: %q is too long: receivers refuse data that is older than an hour", ParamInterval, text)
 	}

@@ -62,7 +62,7 @@ func readAsked(given api.ParamValues) (a asked, err error) {
 	yes := func(key string) (v bool) {
 		if err == nil {
 			if v, err = strconv.ParseBool(values[key]); err != nil {
-				err = fmt.Errorf("parameter %q: %q is neither true nor false", key, values[key])
+				err = fmt.Errorf("parameter %q: got %q, must be true or false", key, values[key])
 			}
 		}
 		return v
@@ -73,7 +73,7 @@ func readAsked(given api.ParamValues) (a asked, err error) {
 	}
 	scale, err := strconv.ParseUint(values[ParamScale], 10, 31)
 	if err != nil {
-		return a, fmt.Errorf("parameter %q: %q is not a number", ParamScale, values[ParamScale])
+		return a, fmt.Errorf("parameter %q: got %q, must be a number", ParamScale, values[ParamScale])
 	}
 	a.settings.Scale = int(scale)
 	a.spans, a.labels = a.settings.Spans, fieldmap.SplitList(values[ParamLabels])

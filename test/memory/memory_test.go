@@ -321,8 +321,8 @@ func TestRefusals(t *testing.T) {
 		want  string
 	}{
 		{"everything", nil, `the run covers the whole machine; .*--pid.*--everywhere`},
-		{"no percentage", []string{"--pid=1", "--max-cost=0"}, `parameter "max-cost": "0" is not a percentage`},
-		{"no step", []string{"--pid=1", "--sample-bytes=0"}, `parameter "sample-bytes": "0" is not a number from 1`},
+		{"no percentage", []string{"--pid=1", "--max-cost=0"}, `parameter "max-cost": got "0", must be a percentage`},
+		{"no step", []string{"--pid=1", "--sample-bytes=0"}, `parameter "sample-bytes": got "0", must be a number from 1`},
 		{"no allocator", []string{"--pid=" + strconv.Itoa(os.Getpid()), "--timeout=2"}, `nothing was recorded: none of the selected processes`},
 	} {
 		t.Run(tc.name, func(t *testing.T) {

@@ -138,7 +138,7 @@ func (f *daemonFlags) serverOptions(socketType string) ([]grpc.ServerOption, err
 		}
 		return nil, nil
 	case f.keyFile == "" || f.certFile == "" || f.clientCAFile == "":
-		return nil, fmt.Errorf("TLS needs --tls-key-file (%q), --tls-cert-file (%q) and --tls-client-ca-file (%q)",
+		return nil, fmt.Errorf("TLS requires all of --tls-key-file (%q), --tls-cert-file (%q) and --tls-client-ca-file (%q)",
 			f.keyFile, f.certFile, f.clientCAFile)
 	}
 

@@ -163,7 +163,7 @@ var table = []setting{
 		func(e *Exporter) *int64 { return &e.Queue.Size }),
 	integer("sending_queue.num_consumers", "10", "2", "The maximum number of requests in flight.", 1, 1000,
 		func(e *Exporter) *int { return &e.Queue.NumConsumers }),
-	text("sending_queue.storage", "", "/var/lib/ig-otel-profiles", "A folder that keeps the queue across restarts. Each exporter needs its own. Stored requests are sent with the endpoint, headers and credentials that are configured at that time. If it is empty, the queue is in memory only.",
+	text("sending_queue.storage", "", "/var/lib/ig-otel-profiles", "A folder that keeps the queue across restarts. Each exporter needs its own. Stored requests are sent with the endpoint, headers and credentials that are configured at that time. Without a folder, the queue is only in memory.",
 		func(e *Exporter) *string { return &e.Queue.Storage }).on(onNetwork),
 	size("sending_queue.storage_size", "1GiB", "256MiB", "The size of the folder, in bytes. When it is full, the workload with the most bytes in it loses its oldest requests.", minRequestSize, maxSize,
 		func(e *Exporter) *int64 { return &e.Queue.StorageSize }).on(onNetwork),

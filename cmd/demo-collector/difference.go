@@ -40,7 +40,7 @@ func writeDifference(w io.Writer, before, after *phase) error {
 		return err
 	}
 	for _, p := range []*phase{before, after} {
-		_, err := fmt.Fprintf(w, "%s: %d requests, %.1f CPU seconds of the Collector according to the kernel, %d samples\n", p.name, p.requests, p.cpu.Seconds(), total(p.samples))
+		_, err := fmt.Fprintf(w, "%s: %d requests, %.1f s of Collector CPU time (kernel), %d samples\n", p.name, p.requests, p.cpu.Seconds(), total(p.samples))
 		if err != nil {
 			return fmt.Errorf("writing the difference: %w", err)
 		}

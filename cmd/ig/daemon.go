@@ -95,7 +95,7 @@ func (f *daemonFlags) serve(ctx context.Context, service *gadgetservice.Service,
 		return err
 	}
 	if err := config.Config.ReadInConfig(); err != nil {
-		log.Warnf("reading the config failed, continuing without it: %v", err)
+		log.Warnf("reading the config: %v; continuing without it", err)
 	}
 
 	manager, err := otelprofiles.NewInstanceManager(runtime)

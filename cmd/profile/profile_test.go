@@ -418,7 +418,7 @@ func TestDiff(t *testing.T) {
 	require.ErrorContains(t, runDiff([]string{before, empty}, &out), "has no samples")
 }
 
-// TestDiffOfRenamedProgram requires that a program that was renamed between two builds has one root in the flame graph.
+// TestDiffOfRenamedProgram requires a single root in the flame graph for a program that was renamed between two builds.
 func TestDiffOfRenamedProgram(t *testing.T) {
 	side := func(program string, names ...string) report.Side {
 		var samples []receiver.Sample

@@ -21,7 +21,7 @@ type exits struct {
 	link link.Link
 }
 
-// exit is an entry in the map.
+// exit describes an exited process. It is a value in exits.m.
 type exit struct {
 	start uint64 // time since boot
 	ended uint64 // exit time, on the clock of samples

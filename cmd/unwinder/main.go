@@ -4,11 +4,11 @@
 // It is a separate program because it reads the files and memory of hostile programs. If it crashes, it is restarted. It exits
 // together with the program that started it.
 //
-// File descriptor 0 delivers the PIDs of processes to read early, four bytes each. When it is closed, the program exits. The log
-// goes to descriptor 2, and the stream of package wire goes to descriptor 3. Descriptor 4, if given, is a file with counters that
-// outlives the process (package wire, Counters). Descriptor 5 is a socket. Through it, the program sends the descriptors of the
-// entry programs for gadgets, and receives requests for more. The descriptors from 6 on are maps that the entry programs share
-// with gadgets (package wire, SharedMaps).
+// File descriptor 0 delivers PIDs, four bytes each. The program reads the files of these processes early. It exits when the
+// descriptor is closed. The log goes to descriptor 2, and the stream of package wire goes to descriptor 3. Descriptor 4, if
+// given, is a file with counters that outlives the process (package wire, Counters). Descriptor 5 is a socket. Through it, the
+// program sends the descriptors of the entry programs for gadgets, and receives requests for more. The descriptors from 6 on are
+// maps that the entry programs share with gadgets (package wire, SharedMaps).
 //
 // With -read, the program reads function names instead. It receives the files through a socket, descriptor 3, and runs
 // unprivileged. Package unwinder starts it (Reader). Package symbols defines the messages (Conn).

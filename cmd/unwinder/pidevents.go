@@ -152,7 +152,7 @@ func parseAvoided(list string) (avoided, error) {
 		pid, err := strconv.ParseUint(left, 10, 32)
 		start, err2 := strconv.ParseUint(right, 10, 64)
 		if err := errors.Join(err, err2); err != nil {
-			return nil, fmt.Errorf("excluded processes %q: write a list of PID:START: %w", text, err)
+			return nil, fmt.Errorf("parsing the excluded processes %q: %w: use a list of PID:START", text, err)
 		}
 		a[uint32(pid)] = start
 	}

@@ -72,7 +72,8 @@ func Options(fd int) string {
 	return fmt.Sprintf("fd=%d,rootmode=40755,user_id=0,group_id=0,allow_other", fd)
 }
 
-// Mount mounts an FS at dir until the end of the test. When it returns, the kernel sends no more requests for polling and closing.
+// Mount mounts an FS at dir until the end of the test. After it returns, the kernel sends no further poll or
+// flush requests.
 func Mount(t testing.TB, dir string, content []byte, ignore func(name string) bool) *FS {
 	t.Helper()
 	var ready atomic.Bool

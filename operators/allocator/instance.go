@@ -134,7 +134,7 @@ func (i *instance) begin(gadgetCtx operators.GadgetContext) error {
 	tables := unwinder.TablesOf(gadgetCtx)
 	i.store, i.release = tables.Acquire(), tables.Release
 	if i.costs, err = i.loaded.costs(i.identify); err != nil {
-		i.log.Warnf("%s: measuring the cost of a probe failed, assuming %v to %v: %v", Name, i.costs.emulated, i.costs.stepped, err)
+		i.log.Warnf("%s: measuring the cost of a probe: %v; using %v to %v", Name, err, i.costs.emulated, i.costs.stepped)
 	}
 	i.log.Infof("%s: a probe adds %v to %v to a call on this machine", Name, i.costs.emulated, i.costs.stepped)
 	i.pacer = &pacer{budget: i.maxCost, each: i.costs.emulated}

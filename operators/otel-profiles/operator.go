@@ -109,7 +109,7 @@ func Register() { operators.RegisterDataOperator(registered) }
 // Registered returns an error if another operator is registered under Name.
 func Registered() error {
 	if op := operators.GetDataOperators()[Name]; op != operators.DataOperator(registered) {
-		return fmt.Errorf("operator %q is %T, not this project's: do not import Inspektor Gadget's pkg/operators/otel-profiles, or call Register after it", Name, op)
+		return fmt.Errorf("operator %q is %T, not this project's: remove the import of Inspektor Gadget's pkg/operators/otel-profiles, or call Register last", Name, op)
 	}
 	return nil
 }

@@ -245,7 +245,7 @@ var table = []setting{
 
 	text("path", "", "profiles.jsonl", "The file to write, or the folder with `format: history`. With `format: pprof`, it is the prefix of several files.",
 		func(e *Exporter) *string { return &e.Path }).on(onFile),
-	enum("format", "otlp-json", "`otlp-json`: one request per line. `otlp-proto`: requests, each preceded by its length in four bytes, big endian. `pprof`: one file per request. `history`: a folder that `profile history` reads.", []string{"otlp-json", "otlp-proto", "pprof", FormatHistory},
+	enum("format", "otlp-json", "`otlp-json`: one request per line. `otlp-proto`: requests, each with a 4-byte big-endian length prefix. `pprof`: one file per request. `history`: a folder that `profile history` reads.", []string{"otlp-json", "otlp-proto", "pprof", FormatHistory},
 		func(e *Exporter) *string { return &e.Format }).on(onFile),
 	duration("retention.max_age", "24h", "72h", "Delete requests that are older than this from a history. `0s` means no limit. It applies only with `format: history`.", 0, noLimit,
 		func(e *Exporter) *time.Duration { return &e.Retention.MaxAge }).on(onFile),

@@ -229,7 +229,9 @@ func TestLinksInTheWayOfAFile(t *testing.T) {
 					require.Equal(t, int64(10), balanced(t, e).Rows.Delivered, logs.String())
 					return
 				}
-				require.Eventually(t, func() bool { return strings.Contains(logs.String(), "symbolic link that another user might have made") }, 20*time.Second, time.Millisecond)
+				require.Eventually(t, func() bool {
+					return strings.Contains(logs.String(), "symbolic link that another user might have created")
+				}, 20*time.Second, time.Millisecond)
 				stop(t, e)
 				if format == "pprof" {
 					list, err := os.ReadDir(target)

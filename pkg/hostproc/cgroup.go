@@ -164,7 +164,7 @@ func (g *groups) walk(epoch uint32) {
 }
 
 // readGroups calls add for each folder in dir, with its inode, and returns the number of entries that it has read. It stops
-// within some hundred entries after most.
+// soon after it has read the number most.
 func readGroups(dir string, most int, add func(name string, id uint64)) int {
 	f, err := os.Open(dir)
 	if err != nil {

@@ -12,8 +12,8 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// Work that does not end must be abandoned, up to a limit, and other work must run. Abandoned work that has ended must make
-// room again.
+// At most two tasks that do not end are abandoned, and other tasks must still run. An abandoned task that ends must make room
+// again.
 func TestLeftBehind(t *testing.T) {
 	r := New(50*time.Millisecond, 2)
 	var pipes [2][2]int

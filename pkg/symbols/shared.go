@@ -17,5 +17,5 @@ func (s *Shared) Acquire() *Store {
 	return s.store.Acquire(func() *Store { return NewStore(s.options()) })
 }
 
-// Release ends a use of the Store. The last Release closes it, see Store.Close.
+// Release ends a use of the Store. The last Release closes it (see Store.Close).
 func (s *Shared) Release() { s.store.Release((*Store).Close) }

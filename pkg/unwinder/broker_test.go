@@ -48,7 +48,7 @@ const (
 	playForeign  // sends a pipe as its entry for kprobes
 	playUnasked  // reports again and again that it has no entries
 	playDenied   // like playRefuse, for tests in which another role runs
-	playStays    // like playEntries and playBlocked; another process has its descriptors, so its end cannot be seen
+	playStays    // like playEntries and playBlocked; another process holds its descriptors, so its exit cannot be detected
 )
 
 func TestMain(m *testing.M) {

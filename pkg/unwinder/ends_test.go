@@ -137,9 +137,9 @@ func TestBlocked(t *testing.T) {
 		role int
 		says string
 	}{
-		"one goroutine waits": {playBlocked, "reading the files of the process %d made no progress"},
-		"all wait":            {playHeld, "reading the files of the process %d made no progress"},
-		"one burns CPU time":  {playSpin, "one read of the files of the process %d took"},
+		"one goroutine waits": {playBlocked, "reading the files of process %d made no progress"},
+		"all wait":            {playHeld, "reading the files of process %d made no progress"},
+		"one burns CPU time":  {playSpin, "reading the files of process %d took"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

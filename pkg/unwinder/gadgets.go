@@ -317,7 +317,7 @@ func (b *Broker) serve(p *process) error {
 			for _, fd := range sent.Descriptors {
 				_ = unix.Close(fd)
 			}
-			return fmt.Errorf("%w: it sent its programs without a request", wire.ErrProtocol)
+			return fmt.Errorf("%w: the unwinder sent programs without a request", wire.ErrProtocol)
 		}
 		entries, err := programs(sent.Descriptors)
 		if err != nil {

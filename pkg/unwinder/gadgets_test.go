@@ -277,7 +277,7 @@ func TestEntriesOfTheNext(t *testing.T) {
 // TestEntriesOfAnotherType checks that a hostile unwinder can send anything, or nothing, in place of its entries.
 func TestEntriesOfAnotherType(t *testing.T) {
 	needEBPF(t)
-	for role, want := range map[int]string{playForeign: "the entry for kprobe programs", playUnasked: "it sent its programs without a request", playGood: ""} {
+	for role, want := range map[int]string{playForeign: "the entry for kprobe programs", playUnasked: "the unwinder sent programs without a request", playGood: ""} {
 		b, l := newTestBroker()
 		b.chainTime = time.Second
 		s, err := b.Subscribe(t.Context(), forGadgets(role))

@@ -158,10 +158,10 @@ func (b *Broker) once(path string, settings Settings, down time.Time) ending {
 			silent := time.Since(heard) > b.silence
 			switch {
 			case blocked > b.unanswered:
-				why = fmt.Sprintf("reading the files of the process %d made no progress for %v: their file system might not respond. Samples of that process are skipped from now on", reading.pid, blocked.Round(b.unanswered/10))
+				why = fmt.Sprintf("reading the files of process %d made no progress for %v: its file system might not respond, so its samples are skipped from now on", reading.pid, blocked.Round(b.unanswered/10))
 				b.leaveAlone(reading.pid)
 			case spent > b.silence:
-				why = fmt.Sprintf("one read of the files of the process %d took %v of CPU time: the files may be malicious. Samples of that process are skipped from now on", reading.pid, spent.Round(b.silence/6))
+				why = fmt.Sprintf("reading the files of process %d took %v of CPU time: the files may be malicious, so its samples are skipped from now on", reading.pid, spent.Round(b.silence/6))
 				b.leaveAlone(reading.pid)
 			case silent:
 				why = fmt.Sprintf("it wrote nothing for %v", b.silence)

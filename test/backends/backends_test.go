@@ -275,7 +275,7 @@ func check(t *testing.T, w way, used time.Duration, all span, middle time.Time, 
 	for _, l := range []string{"k8s_pod_name", "service_name", "host_name"} {
 		require.Contains(t, labels, l)
 	}
-	found["labels"] = "`" + sel + "` and each other label find all samples"
+	found["labels"] = "`" + sel + "` or any other label finds all samples"
 
 	left, right := w.diff(t, w.all, span{all.from, middle}, span{middle, all.until})
 	compared := sum

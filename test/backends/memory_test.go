@@ -182,7 +182,8 @@ func (s told) states(sampleType string) (sums map[time.Time]int64, times []time.
 	return sums, slices.SortedFunc(maps.Keys(sums), time.Time.Compare)
 }
 
-// alone returns the last time that has no other time within a second, because a run's last state can follow another immediately.
+// alone returns the latest of times that is more than a second from each other time. A run's last two states can follow each
+// other immediately.
 func alone(t *testing.T, times []time.Time) time.Time {
 	t.Helper()
 	for i, at := range slices.Backward(times) {

@@ -329,7 +329,7 @@ func cpuTime() time.Duration {
 	return time.Duration(u.Utime.Nano() + u.Stime.Nano())
 }
 
-// run makes op export the rows of one batch window, to one exporter and to another exporter for each of the further settings.
+// run exports the rows of one batch window with op. It uses one exporter, and one more for each element of more.
 func run(t testing.TB, op operators.DataOperator, sh shape, compression string, more ...string) result {
 	c := startCounter(t)
 	igconfig.Config = viper.New()

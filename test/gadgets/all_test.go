@@ -37,7 +37,7 @@ type gadget struct {
 	// others are further types of samples.
 	others []counted
 	check  func(*testing.T, *run)
-	// until ends the run when it is true of the samples.
+	// until ends the run when it returns true for the samples.
 	until func([]receiver.Sample) bool
 }
 

@@ -49,7 +49,7 @@ type plan struct {
 // enoughRounds is a number of rounds that makes the random error of each function's bytes small.
 const enoughRounds = 7000
 
-// watched removes the limit of the probes' cost. Otherwise, values would be extrapolated.
+// watched holds flags that remove the limit on the probes' cost. Otherwise, values would be extrapolated.
 var watched = []string{"--max-cost=1000", "--sample-bytes=4096"}
 
 // source returns the path of a file of testdata.

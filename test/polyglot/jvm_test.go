@@ -27,7 +27,7 @@ func TestFalseJVM(t *testing.T) {
 	said("out of memory", 4*time.Minute)
 	said("as at an earlier exit: samples of that process are skipped", 4*time.Minute)
 	h.start(program, "endless")
-	said("one read of the files of the process", 15*time.Minute) // half a minute of it, on a shared machine
+	said("of CPU time: the files may be malicious", 15*time.Minute) // half a minute of it, on a shared machine
 	_, b := h.finish()
 	require.EqualValues(t, 3, b.Restarts)
 }

@@ -87,7 +87,8 @@ func startRun(t *testing.T, image string, flags ...string) *gadgetRun {
 	return run
 }
 
-// config writes the exporter truth into a folder. It sends each sample with its process to the run's receiver.
+// config writes the exporter truth into a folder. The exporter sends each sample, including its process, to the
+// run's receiver.
 func (r *gadgetRun) config(dir string) string {
 	config := filepath.Join(dir, "config.yaml")
 	require.NoError(r.t, os.WriteFile(config, fmt.Appendf(nil, `

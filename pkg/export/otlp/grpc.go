@@ -207,7 +207,7 @@ func (s *GRPC) current() *grpc.ClientConn {
 }
 
 // answered records whether a send over conn got any response. After maxTimeouts sends without a response, it replaces the
-// connection. Sends in flight on the old connection then fail and are retried.
+// connection. Requests in flight on the old connection then fail and are retried.
 func (s *GRPC) answered(conn *grpc.ClientConn, yes bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

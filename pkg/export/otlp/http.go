@@ -60,7 +60,7 @@ func shownURL(u *url.URL) string {
 func NewHTTP(cfg config.Exporter, a *Auth, warn func(kind, format string, args ...any), userAgent string) (*HTTP, error) {
 	u, err := url.Parse(cfg.URL())
 	if err != nil {
-		return nil, errors.New("endpoint: not a URL") // url.Parse's error quotes the URL, which can contain a secret
+		return nil, errors.New("endpoint: not a valid URL: use a form such as https://host:4318") // url.Parse's error quotes the URL, which can contain a secret
 	}
 	s := &HTTP{
 		url: u, json: cfg.Encoding == "json", layout: cfg.OTLPVersion, compression: cfg.Compression, userAgent: userAgent,

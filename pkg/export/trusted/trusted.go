@@ -18,7 +18,7 @@ import (
 // access. A link is trusted only if only root or this process's user can have created it.
 
 // errLink is the error for a path with an untrusted link.
-var errLink = errors.New("is a symbolic link that another user might have made: name its target")
+var errLink = errors.New("is a symbolic link that another user might have created: use the path of its target")
 
 const maxLinks = 40
 

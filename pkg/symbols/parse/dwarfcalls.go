@@ -94,7 +94,7 @@ func (d *dwarfReader) takeCall(e *dwarf.Entry, parent uint32, names *dwarf.Reade
 	return number
 }
 
-// nameOf returns the number in d.names of the function whose entry is at an offset. ok is false if the function has no name.
+// nameOf returns the index in d.names of the function at offset off. ok is false if the function has no name.
 func (d *dwarfReader) nameOf(off dwarf.Offset, entries *dwarf.Reader) (uint32, bool) {
 	if n, ok := d.nameNumbers[off]; ok {
 		return n, n != symtab.NoCall

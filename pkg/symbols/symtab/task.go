@@ -63,7 +63,7 @@ func (t *Task) Brief() bool { return t.Kind == ReadFact }
 // GoRange is a Go function's number and code size in bytes.
 type GoRange struct{ Number, Size uint32 }
 
-// ErrReader means that the reader exited, and that nothing shows that the file is at fault.
+// ErrReader means that the reader exited. The file is not known to be the cause.
 var ErrReader = errors.New("the file reader exited")
 
 // DebugFiles opens candidates for a file's debug file.

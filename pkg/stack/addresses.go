@@ -10,12 +10,8 @@ import (
 
 // KernelAddresses returns the addresses of the running kernel's symbols, in the order of names. It returns an error if the
 // kernel hides them or lacks a symbol. It takes tens of milliseconds.
-func KernelAddresses(names ...string) (addrs []uint64, err error) {
-	err = readFile("/proc/kallsyms", func(r io.Reader) error {
-		addrs, err = findSymbols(r, names)
-		return err
-	})
-	return addrs, err
+func KernelAddresses(names ...string) ([]uint64, error) {
+	return fromKallsyms(func(r io.Reader) ([]uint64, error) { return findSymbols(r, names) })
 }
 
 // findSymbols finds symbols of the kernel's image, which precede module symbols.
@@ -53,12 +49,8 @@ var changed = regexp.MustCompile(`^(\.(isra|constprop|lto_priv|llvm)\.\d+)+$`)
 
 // KernelFunction returns the compiler's name for a function of the running kernel's image: "f" can be "f" or "f.isra.0". It
 // returns an error if there is no such name, or several, because callers then use different copies.
-func KernelFunction(name string) (found string, err error) {
-	err = readFile("/proc/kallsyms", func(r io.Reader) error {
-		found, err = findFunction(r, name)
-		return err
-	})
-	return found, err
+func KernelFunction(name string) (string, error) {
+	return fromKallsyms(func(r io.Reader) (string, error) { return findFunction(r, name) })
 }
 
 func findFunction(r io.Reader, name string) (string, error) {

@@ -59,12 +59,16 @@ func LoadKernelSymbols() (*KernelSymbols, error) {
 // HostSymbols calls LoadKernelSymbols once per process.
 var HostSymbols = sync.OnceValues(LoadKernelSymbols)
 
-func loadFunctionTable(wanted func(*kernelSymbol) bool) (t *functionTable, err error) {
+func loadFunctionTable(wanted func(*kernelSymbol) bool) (*functionTable, error) {
+	return fromKallsyms(func(r io.Reader) (*functionTable, error) { return readFunctionTable(r, wanted) })
+}
+
+func fromKallsyms[T any](read func(io.Reader) (T, error)) (v T, err error) {
 	err = readFile("/proc/kallsyms", func(r io.Reader) error {
-		t, err = readFunctionTable(r, wanted)
+		v, err = read(r)
 		return err
 	})
-	return t, err
+	return v, err
 }
 
 func readFile(path string, read func(io.Reader) error) error {

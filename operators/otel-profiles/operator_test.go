@@ -21,6 +21,7 @@ import (
 
 	"github.com/ig-otel-profiles/ig-otel-profiles/internal/backends"
 	"github.com/ig-otel-profiles/ig-otel-profiles/internal/gadgettest"
+	"github.com/ig-otel-profiles/ig-otel-profiles/internal/igtest"
 	"github.com/ig-otel-profiles/ig-otel-profiles/internal/receiver"
 	otelprofiles "github.com/ig-otel-profiles/ig-otel-profiles/operators/otel-profiles"
 	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/config"
@@ -50,13 +51,7 @@ func exporter(name, endpoint, more string) string {
 	return fmt.Sprintf("operator:\n  otel-profiles:\n    exporters:\n      %s:\n        exporter: otlp-grpc\n        endpoint: %q\n        insecure: true\n%s", name, endpoint, more)
 }
 
-func startReceiver(t *testing.T) *receiver.Receiver {
-	t.Helper()
-	r, err := receiver.Start(receiver.Options{})
-	require.NoError(t, err)
-	t.Cleanup(func() { require.NoError(t, r.Close()) })
-	return r
-}
+var startReceiver = igtest.Receiver
 
 // leaves returns the sums of the values by leaf function. It checks that every message conforms to the protocol.
 func leaves(t *testing.T, r *receiver.Receiver) map[string]int64 {

@@ -22,6 +22,7 @@ import (
 
 	"github.com/ig-otel-profiles/ig-otel-profiles/internal/backends"
 	"github.com/ig-otel-profiles/ig-otel-profiles/internal/collectortest"
+	"github.com/ig-otel-profiles/ig-otel-profiles/internal/igtest"
 	"github.com/ig-otel-profiles/ig-otel-profiles/internal/otlpcheck"
 	"github.com/ig-otel-profiles/ig-otel-profiles/internal/receiver"
 )
@@ -95,13 +96,7 @@ func resolve(requests []*collectorpb.ExportProfilesServiceRequest) []receiver.Sa
 	return samples
 }
 
-func start(t *testing.T) *receiver.Receiver {
-	t.Helper()
-	r, err := receiver.Start(receiver.Options{})
-	require.NoError(t, err)
-	t.Cleanup(func() { require.NoError(t, r.Close()) })
-	return r
-}
+var start = igtest.Receiver
 
 func TestProcessors(t *testing.T) {
 	backend := start(t)

@@ -143,7 +143,7 @@ func (c *contender) look(t *testing.T, first bool) {
 	var now cost
 	now.user, now.system = usage(t, c.pids...)
 	now.maps, now.kernel = bpf(t, c.pids...)
-	now.bytes, now.samples = c.run.receiver.Stats().Bytes, total(c.run.receiver.Samples())
+	now.bytes, now.samples = c.run.receiver.Stats().Bytes, igtest.Total(c.run.receiver.Samples())
 	for _, pid := range c.pids {
 		now.resident += igtest.Resident(pid)
 	}

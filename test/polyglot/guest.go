@@ -36,14 +36,6 @@ func partsOf(samples []receiver.Sample, l loads.Load) guestParts {
 	return p
 }
 
-func total(samples []receiver.Sample) int64 {
-	sum := int64(0)
-	for _, s := range samples {
-		sum += s.Total()
-	}
-	return sum
-}
-
 // ofProgram reports whether a thread is the program's. Java names its own threads for the garbage collector, compilers and
 // signals, but not the thread that runs main.
 func ofProgram(thread string, l loads.Load) bool { return l.FrameType != "jvm" || thread == "java" }

@@ -6,6 +6,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/ig-otel-profiles/ig-otel-profiles/internal/igtest"
 	"github.com/ig-otel-profiles/ig-otel-profiles/internal/receiver"
 	"github.com/ig-otel-profiles/ig-otel-profiles/test/loads"
 )
@@ -22,7 +23,7 @@ func TestPartsOf(t *testing.T) {
 	}
 	sums := func(l loads.Load) [3]int64 {
 		p := partsOf(samples, l)
-		return [3]int64{total(p.early), total(p.runtime), total(p.rest)}
+		return [3]int64{igtest.Total(p.early), igtest.Total(p.runtime), igtest.Total(p.rest)}
 	}
 	require.Equal(t, [3]int64{3, 44, 80}, sums(loads.Load{FrameType: "jvm"}))
 	require.Equal(t, [3]int64{7, 0, 120}, sums(loads.Load{FrameType: "native"}))

@@ -54,7 +54,7 @@ func (h *hostile) finish() ([]receiver.Sample, ClosingLines) {
 	samples := h.run.stop()
 	require.Empty(h.t, h.run.receiver.Findings())
 	b := readClosingLines(h.t, h.run.log.String())
-	require.NoError(h.t, b.Check(total(samples)))
+	require.NoError(h.t, b.Check(igtest.Total(samples)))
 	h.t.Logf("%d restarts, %.1f s without the unwinder, %d stacks lost when it ended", b.Restarts, b.Away, b.Crashed)
 	for _, s := range h.of(h.good.PID) {
 		for _, f := range s.Stack {

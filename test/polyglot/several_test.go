@@ -37,7 +37,7 @@ func TestSeveralIGs(t *testing.T) {
 		d.metric("ig_otel_profiles_unwinder_memory_bytes", `where="kernel"`)/(1<<20))
 	samples := byHand.stop()
 	t.Logf("%s", byHand.log)
-	require.NoError(t, readClosingLines(t, byHand.log.String()).Check(total(samples)))
+	require.NoError(t, readClosingLines(t, byHand.log.String()).Check(igtest.Total(samples)))
 	require.Equal(t, first, d.unwinderPID(), "the daemon's unwinder has ended with the other")
 	require.Zero(t, d.metric("ig_otel_profiles_unwinder_restarts_total"))
 	since = time.Now()

@@ -97,11 +97,11 @@ func TestSoak(t *testing.T) {
 		require.Equal(t, first, pid, "the unwinder has ended and was restarted")
 		igMemory, memory = append(igMemory, igtest.Resident(r.cmd.Process.Pid)), append(memory, igtest.Resident(pid))
 		if n := len(memory); n%60 == 0 {
-			t.Logf("after %d min: unwinder %d MiB, ig %d MiB, %d samples received", n/12, memory[n-1]>>20, igMemory[n-1]>>20, total(r.receiver.Samples()))
+			t.Logf("after %d min: unwinder %d MiB, ig %d MiB, %d samples received", n/12, memory[n-1]>>20, igMemory[n-1]>>20, igtest.Total(r.receiver.Samples()))
 		}
 	}
 	dropped := r.receiver.Stats().Dropped
-	delivered := total(r.stop())
+	delivered := igtest.Total(r.stop())
 	require.Zero(t, dropped, "the receiver has dropped requests, so the counts cannot be checked")
 	require.Empty(t, r.receiver.Findings())
 	b := readClosingLines(t, r.log.String())
@@ -150,10 +150,10 @@ func TestKills(t *testing.T) {
 	samples := r.stop()
 	b := readClosingLines(t, r.log.String())
 	require.EqualValues(t, *kills, b.Restarts)
-	require.NoError(t, b.Check(total(samples)))
+	require.NoError(t, b.Check(igtest.Total(samples)))
 	t.Logf("%.1f s without the unwinder, %.1f s a kill; %d taken stacks were lost, and %d rows have none", b.Away, b.Away/float64(*kills), b.Crashed, b.Lost)
 	for _, p := range running {
-		require.Positive(t, total(ofProcess(samples)[p.PID]), "no samples of %s", p.Name)
+		require.Positive(t, igtest.Total(ofProcess(samples)[p.PID]), "no samples of %s", p.Name)
 	}
 }
 

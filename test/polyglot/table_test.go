@@ -79,7 +79,7 @@ func profile(t *testing.T, programs []*loads.Program, unwind string) []verdict {
 	verdicts := judgeRun(t, unwind, r, programs)
 	require.Empty(t, r.receiver.Findings(), "rules of the protocol are broken")
 	if unwind == wholeStacks {
-		require.NoError(t, readClosingLines(t, r.log.String()).Check(total(r.receiver.Samples())))
+		require.NoError(t, readClosingLines(t, r.log.String()).Check(igtest.Total(r.receiver.Samples())))
 	}
 	return verdicts
 }
@@ -122,7 +122,7 @@ func judgeRun(t *testing.T, name string, r *gadgetRun, programs []*loads.Program
 		}
 	}
 	samples := r.stop()
-	t.Logf("%s: %d samples of all processes in %.0f s", name, total(samples), time.Since(r.started).Seconds())
+	t.Logf("%s: %d samples of all processes in %.0f s", name, igtest.Total(samples), time.Since(r.started).Seconds())
 	by := ofProcess(samples)
 	var verdicts []verdict
 	for i, p := range all {

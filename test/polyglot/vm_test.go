@@ -15,6 +15,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/ig-otel-profiles/ig-otel-profiles/internal/igtest"
 	"github.com/ig-otel-profiles/ig-otel-profiles/internal/receiver"
 	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/stack"
 	"github.com/ig-otel-profiles/ig-otel-profiles/test/loads"
@@ -119,9 +120,9 @@ func TestVirtualMachine(t *testing.T) {
 		kind := strings.ReplaceAll(c.kind, "-", " ")
 		if c.kind == "not-looked-at" {
 			if len(samples) > 0 || printed[c.id] > 0 {
-				bad(c, "%d samples of a namespace that is not profiled", total(samples))
+				bad(c, "%d samples of a namespace that is not profiled", igtest.Total(samples))
 			}
-			fmt.Fprintf(&table, "| %s | %s | %s | %d | | | | | | | | | nothing, as expected |\n", kind, c.name, c.load, total(samples))
+			fmt.Fprintf(&table, "| %s | %s | %s | %d | | | | | | | | | nothing, as expected |\n", kind, c.name, c.load, igtest.Total(samples))
 			continue
 		}
 		if len(samples) == 0 {
@@ -135,14 +136,14 @@ func TestVirtualMachine(t *testing.T) {
 				}
 			}
 		}
-		if total(samples) != printed[c.id] {
-			bad(c, "%d samples arrived, %d were printed", total(samples), printed[c.id])
+		if igtest.Total(samples) != printed[c.id] {
+			bad(c, "%d samples arrived, %d were printed", igtest.Total(samples), printed[c.id])
 		}
 		j := judgeGuest(t, c)
 		parts := partsOf(samples, j.load)
 		early, v := j.judge(parts.early), j.judge(parts.rest)
-		fmt.Fprintf(&table, "| %s | %s%s | %s | %d | %s | %d | %s | %s | all of them |\n", kind, prefixed(c.pod, "/"), c.name, v.load.What, total(samples),
-			quality(early), total(parts.runtime), quality(v), v.shares())
+		fmt.Fprintf(&table, "| %s | %s%s | %s | %d | %s | %d | %s | %s | all of them |\n", kind, prefixed(c.pod, "/"), c.name, v.load.What, igtest.Total(samples),
+			quality(early), igtest.Total(parts.runtime), quality(v), v.shares())
 		if c.load != "burn" && c.kind == "before" && v.samples < minSamples {
 			bad(c, "%d samples are too few", v.samples)
 		}

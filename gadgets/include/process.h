@@ -22,7 +22,7 @@ GADGET_PARAM(include_host);
 const volatile bool include_children = false;
 GADGET_PARAM(include_children);
 
-/* How many generations of a process's children are found. */
+/* --include-children finds descendants of at most this many generations. */
 #define MOST_GENERATIONS 16
 
 /*

@@ -93,9 +93,9 @@ static __always_inline bool may_have_row(__s64 free, __u32 of_process,
 }
 
 /*
- * Returns the value of the row with the given key, for __sync_fetch_and_add on its members, or NULL
- * if rows is full, or too full for the process. A new row is a copy of fresh, with zero counts. proc
- * is NULL for a row of no process.
+ * Returns the value of the row with the given key, or NULL if rows is full, or too full for the
+ * process. Change the value's members with __sync_fetch_and_add. A new row is a copy of fresh, with
+ * zero counts. proc is NULL for a row of no process.
  */
 static __always_inline void *row_of(void *rows, const struct profiles_process *proc,
 				    const void *key, const void *fresh)

@@ -116,7 +116,7 @@ static __always_inline long take_kernel_frames(void *ctx, deep_frames *frames)
  * function. They are the frames before the first address within [start, end). Their number depends
  * on the kernel and on other tracers. It is 0 if there is no such address, or if both are 0 because
  * the kernel hides them (kernel_symbol.h). It is also 0 for a stack that the kernel cut at its
- * limit: user space removes these frames, and recognizes such a stack by its full entry.
+ * limit. User space recognizes such a stack by its full entry, and removes these frames.
  */
 static __always_inline __u32 tracing_frames(const deep_frames *frames,
 					    __u64 start, __u64 end)

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0 */
-/* The process of a user stack. Inspektor Gadget needs it to name the frames. */
+/* Fills in the process of a user stack, because Inspektor Gadget needs it to name the frames. */
 #ifndef STACK_PROCESS_H
 #define STACK_PROCESS_H
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * profile_alloc: which code allocates memory, and with --live which memory is in use.
+ * profile_alloc shows which code allocates memory and, with --live, which memory is in use.
  *
  * The operator allocator attaches the programs to the allocator functions of the run's processes:
  * see gadget.yaml. Allocations are sampled by their bytes (draw in capture.h). The stack of a sampled

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * profile_cpu: which functions burn CPU time.
+ * profile_cpu shows which functions use CPU time.
  *
  * A timer interrupts every busy CPU --frequency times a second of CPU time and calls
  * ig_profile_cpu. It lets the unwinder take the thread's stack, and sends a row with the stack's

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * profile_lock: which code waits for locks of the kernel and of programs.
+ * profile_lock shows which code waits for locks of the kernel and of programs.
  *
  * The kernel reports the begin and end of a wait for its locks (tracepoints contention_begin and
  * contention_end, since Linux 5.19: see gadget.yaml). Programs wait for locks, and for other
@@ -46,7 +46,7 @@ const volatile char kernel_locks[8] = "auto";
 GADGET_PARAM(kernel_locks);
 
 /*
- * The code of the kernel's sleeping locks, followed by that of the spinning ones. Without the
+ * The code of the kernel's sleeping locks, followed by the code of its spinning locks. Without the
  * frames of the tracing, a stack begins there.
  */
 KERNEL_SYMBOL(__sched_text_start);

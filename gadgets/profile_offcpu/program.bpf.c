@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * profile_offcpu: where threads wait.
+ * profile_offcpu shows where threads wait.
  *
  * At each switch from one thread to another, ig_profile_offcpu remembers when
  * and why a thread leaves the CPU. When it is back and the wait passes the
@@ -10,12 +10,12 @@
  * Only a thread itself can walk its user stack, and a switch runs on the stack of the leaving
  * thread. There are two ways:
  *
- *  - A program runs in the thread that is back and walks both stacks there:
- *    ig_offcpu_back on the tracepoint sched_exit_tp, which Linux 6.15 and later
- *    have, or else ig_offcpu_back_kprobe on the function finish_task_switch.
- *  - Without either, the stacks are walked at the switch and wait in a record of
- *    the thread. They enter the maps of stacks when the thread is back: there
- *    they would be dropped during a long wait.
+ *  - A program runs in the thread that is back, and walks both stacks there. On
+ *    Linux 6.15 and later, this is ig_offcpu_back on the tracepoint sched_exit_tp.
+ *    Otherwise, it is ig_offcpu_back_kprobe on the function finish_task_switch.
+ *  - Without either, the stacks are walked at the switch, and kept in a record of
+ *    the thread. When the thread is back, they are put into the stack maps. These
+ *    maps would drop the stacks during a long wait.
  *
  * back_in_thread selects the way. otel-profiles attaches the programs that the kernel allows, and
  * sets it: see gadget.yaml.

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * profile_pagefault: which code touches memory that is not present yet.
+ * profile_pagefault shows which code touches memory that is not present yet.
  *
  * It counts page faults in programs' own code, and in the kernel when it copies from or to their
  * memory. User space reads and clears the counts every --map-fetch-interval. With --single-events
@@ -18,8 +18,8 @@
 #include <gadget/buffer.h>
 
 /*
- * As in gadget.yaml. New rows arrive while user space reads those of one second, so there must be
- * more than two stacks for each row.
+ * As in gadget.yaml. New rows arrive while user space reads the rows of one second, so there must
+ * be more than two stacks for each row.
  */
 #define ROWS 30720
 #define USER_STACKS 65536

@@ -42,8 +42,8 @@ type result struct {
 	byService bool
 	// log is ig's log.
 	log string
-	// cpu is the CPU time of the chosen processes while the gadget sampled, and below that of descendants that it did not sample. gone
-	// reports that all processes of --pid have exited.
+	// cpu is the CPU time of the chosen processes while the gadget sampled. below is the CPU time of descendants that it did not
+	// sample. gone reports that all processes of --pid have exited.
 	cpu, below time.Duration
 	gone       bool
 	// early reports that ig exited too early.

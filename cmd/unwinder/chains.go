@@ -76,7 +76,7 @@ var unwinders = []struct {
 // record. With a shared record, chains would overwrite each other's stacks.
 type chain struct {
 	kind  wire.ChainKind
-	entry string           // the entry program's name in our object
+	entry string           // the entry program's name in the object of this module
 	typ   ebpf.ProgramType // program type of the copy, which chains of this type share; UnspecifiedProgram: the profiler's own programs
 }
 

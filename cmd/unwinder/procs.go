@@ -39,6 +39,7 @@ type proc struct {
 type known struct {
 	*proc
 	alive uint64 // the last time, since boot, when the process is known to have had the PID
+
 	// These are the times, since boot, when the process and its executable were last read.
 	checked uint64
 	looked  time.Time

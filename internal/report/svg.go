@@ -72,7 +72,7 @@ func flame(samples []receiver.Sample) (root *flameNode, unit string) {
 	return root, unit
 }
 
-// WriteFlameSVG writes a flame graph of samples, which should be of one type, as a picture without a script for documents.
+// WriteFlameSVG writes a flame graph of samples, as an SVG without a script for documents. The samples should have one type.
 // Services are at the top, and functions below them, outermost first. Outside containers, programs come between. A box's amount
 // and share appear when the mouse rests on it.
 func WriteFlameSVG(w io.Writer, title string, samples []receiver.Sample) error {

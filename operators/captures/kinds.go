@@ -120,8 +120,8 @@ func valuesOf(key *btf.Struct, field string) (map[string]uint32, error) {
 func (k *kinds) refines(kind []byte) bool { return order.Uint32(kind) == k.of }
 
 // refine sets the kind to the kind of the innermost function that has one. keep is false if the kind stays unchanged and such
-// rows are not wanted. told is true if a function decided the result.
-func (k *kinds) refine(kind []byte, frames []frame) (keep, told bool) {
+// rows are not wanted. decided is true if a function decided the result.
+func (k *kinds) refine(kind []byte, frames []frame) (keep, decided bool) {
 	for i := range frames[:min(len(frames), kindFrames)] {
 		if n, ok := k.rules.kindOf(frames[i].name); ok {
 			order.PutUint32(kind, n)

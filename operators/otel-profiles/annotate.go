@@ -27,7 +27,7 @@ func checkAnnotations(gadgetCtx operators.GadgetContext, sources map[string]data
 		return fmt.Errorf("getting the gadget's metadata: %w", err)
 	}
 	if len(info.Metadata) == 0 {
-		return nil // without an image, annotations from the gadget and from the flag cannot be told apart
+		return nil // without an image, annotations from the gadget and from the flag cannot be distinguished
 	}
 	image := viper.New()
 	image.SetConfigType("yaml")

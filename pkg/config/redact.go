@@ -37,7 +37,7 @@ func (Secret) Format(f fmt.State, _ rune) { _, _ = io.WriteString(f, hidden) }
 // MarshalText hides the secret from loggers that write JSON.
 func (Secret) MarshalText() ([]byte, error) { return []byte(hidden), nil }
 
-// HideSecrets replaces the secrets in v: those of exporters, and those in addresses of debuginfod servers. Programs like `ig
+// HideSecrets replaces the secrets of exporters in v, and the credentials in addresses of debuginfod servers. Programs like `ig
 // config view` use it to print a config. Load cannot use v afterwards.
 func HideSecrets(v *viper.Viper) {
 	if exporters, ok := v.Get(FileKey).(map[string]any); ok {

@@ -47,8 +47,8 @@ func (e *Exporter) takeOver(found spool.Inventory) {
 	}
 }
 
-// renumber renumbers the messages that were queued before the folder was opened. Their new numbers are higher than those of all
-// files in the folder. Because a message's number is its file's name, the old numbers could overwrite files. renumber also
+// renumber renumbers the messages that were queued before the folder was opened. Their new numbers are higher than the numbers
+// of all files in the folder. Because a message's number is its file's name, the old numbers could overwrite files. renumber also
 // updates the drains that wait for these messages. The caller holds mu.
 func (e *Exporter) renumber(found spool.Inventory) {
 	if found.Last == 0 {

@@ -271,7 +271,7 @@ func (c *compiler) time() {
 		if !isTrue(acc.Annotations()[annTimestamp]) {
 			continue
 		}
-		if acc.Type() == api.Kind_String { // IG formats it from the number that we want
+		if acc.Type() == api.Kind_String { // IG formats this text from a number: use the number
 			for _, r := range raw {
 				if acc.FullName() == targetName(r, "formatters.timestamp.target") {
 					acc = r

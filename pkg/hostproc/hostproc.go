@@ -38,7 +38,7 @@ type Process struct {
 const (
 	maxProcesses   = 32768
 	maxUnits       = 4096
-	maxExecutables = 16 // of one unit
+	maxExecutables = 16 // per unit
 	maxName        = 128
 	maxPath        = 1024
 	maxCgroup      = 16 << 10
@@ -109,7 +109,7 @@ func (r *Resolver) Lookup(p Process) Service {
 	return s
 }
 
-// bound removes the executable if its unit already has many, because each executable becomes a resource.
+// bound removes the executable if its unit already has maxExecutables, because each executable becomes a resource.
 func (r *Resolver) bound(s Service) Service {
 	if s.Path == "" {
 		return s

@@ -85,7 +85,7 @@ func (r *Runner) Do(ctx context.Context, work func(), onTimeout func() (onLateRe
 // Total returns how many goroutines were ever abandoned.
 func (r *Runner) Total() uint64 { return r.total.Load() }
 
-// Await waits up to two seconds for goroutines that were told to end, because a file system can block one of them.
+// Await waits up to two seconds for goroutines that were asked to end, because a file system can block one of them.
 func Await(goroutines *sync.WaitGroup) {
 	ended := make(chan struct{})
 	go func() { goroutines.Wait(); close(ended) }()

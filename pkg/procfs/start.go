@@ -52,10 +52,10 @@ func Stat(proc string, pid uint32, fields ...int) ([]uint64, bool) {
 }
 
 // start returns the start of a process in ticks since boot, given the text of its /proc/PID/stat. It returns false if that
-// field is missing.
+// field is missing or too large.
 func start(stat []byte) (ticks uint64, ok bool) {
 	ticks, ok = field(stat, 22)
-	return ticks, ok && ticks < 1<<40 // bounds it to centuries
+	return ticks, ok && ticks < 1<<40 // more would be centuries
 }
 
 // field returns a number in the text of a /proc/PID/stat. Fields are numbered as in proc_pid_stat(5).

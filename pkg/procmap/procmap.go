@@ -150,9 +150,9 @@ type Resolver struct {
 
 	single map[device]uint64 // used by setStats: the file systems with a single device number, and how long that is valid
 
-	closing  []*os.File       // for closeFiles; under mu
-	disks    *patience.Runner // for files
-	readings *patience.Runner // for processes
+	closing  []*os.File       // closeFiles closes these; guarded by mu
+	disks    *patience.Runner // opens and closes files
+	readings *patience.Runner // reads processes
 
 	mountsMu     sync.Mutex // guards the following fields; never held together with mu
 	avoid        map[device]verdict

@@ -19,8 +19,8 @@ type hostServices struct {
 // namedFactor limits the named services within keepService. It is a multiple of the limit for one window.
 const namedFactor = 4
 
-// fold merges services outside containers into one resource, except those that keep their names. A service that was seen within
-// keepService keeps its name. So a build with a hundred programs does not displace a database. If places are free, the window's
+// fold merges services outside containers into one resource, except services that keep their names. A service that was seen
+// within keepService keeps its name. So a build with a hundred programs does not displace a database. If places are free, the window's
 // largest new services get them. So a finished build does not displace a database. namedFactor limits the named services. fold
 // adds up samples that become equal.
 func (h *hostServices) fold(v *view, w *window, cfg *Config, stride int, end uint64) {

@@ -11,11 +11,11 @@ type pendingSample struct {
 	key        uint64
 	sample     uint32
 	later      Later
-	head, tail []uint32 // locations before and after those of later
+	head, tail []uint32 // locations before and after the frames of later
 
 	resolved uint32 // the resulting sample
 	all      bool   // later has no further names
-	fate     Fate   // of the stack; Whole keeps that of key
+	fate     Fate   // of the stack; Whole keeps the fate in key
 }
 
 // costPending is a pending sample's memory, including its entries in the two windows, but without the parts of its stack.

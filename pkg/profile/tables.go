@@ -308,8 +308,8 @@ func (g *generation) isLocation(id uint32, f *Frame, mapping, frameType uint32) 
 		fn.start == f.start() && g.strings[l.name] == f.Name && g.strings[fn.file] == f.File
 }
 
-// caller interns f, which follows the location of in a stack. Usually, f also followed it the last time. In that case, a
-// comparison is enough.
+// caller interns f, which follows the location of in a stack. Usually, f is the frame that followed it the
+// last time. In that case, a comparison is enough.
 func (g *generation) caller(of uint32, f *Frame, mapping, frameType uint32) uint32 {
 	if id := g.callers[of]; id != 0 && g.isLocation(id, f, mapping, frameType) {
 		return id

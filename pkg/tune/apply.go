@@ -39,7 +39,7 @@ func Apply(gadgetCtx operators.GadgetContext, m Machine) error {
 // can have
 //
 //	tracepoint  the tracepoint of a raw_tp program, or
-//	kprobe      the function of a kprobe, used if the tracepoints are missing; each thread switch must call it,
+//	kprobe      the function of a kprobe, used if the tracepoints are missing; each thread switch must call the function,
 //	param       a parameter that becomes "true" with the program; the user can prevent that with a value other than "auto" and "true",
 //	spares      the size of a map that is then unused, and gets one entry.
 //

@@ -114,7 +114,7 @@ func findAllocator(ctx context.Context, r io.ReaderAt, size int64) (found []allo
 			}
 		}
 	}
-	// One function can have several names. If one name is that of a throwing function, the function throws.
+	// One function can have several names. If one name belongs to a throwing function, the function throws.
 	slices.SortFunc(found, func(a, b allocators.Function) int {
 		return cmp.Or(cmp.Compare(a.Offset, b.Offset), -cmp.Compare(a.Program/allocators.Throws, b.Program/allocators.Throws), cmp.Compare(a.Program, b.Program))
 	})

@@ -8,7 +8,7 @@ import (
 )
 
 const (
-	// mostInstructions limits the number of instructions to follow, including those of functions to which a function jumps.
+	// mostInstructions limits the number of instructions to follow. It includes functions to which a function jumps.
 	mostInstructions = 4096
 	// mostRelocations limits the number of relocations to read from a file.
 	mostRelocations = 1 << 20

@@ -89,7 +89,7 @@ func stubsX86(code []byte, addr, entry uint64) []stub {
 	return stubs
 }
 
-// stubsARM reads adrp x16, page; ldr x17, [x16, #offset]; ...; br x17, possibly after bti c.
+// stubsARM finds sequences of adrp x16, page; ldr x17, [x16, #offset]; ...; br x17. The instruction bti c can precede them.
 func stubsARM(code []byte, addr uint64) []stub {
 	word := func(i int) uint32 {
 		if i < 0 || i+4 > len(code) {

@@ -76,7 +76,7 @@ func addCut(t *symtab.Table, f *elfFile) {
 	t.Cut = t.Cut || t.Golang == nil && len(t.Layers) > 0 && f.sectionNamed(".debug_info") != nil
 }
 
-// readLines reads the lines of code after base. It uses the file's debug information or, if there is none, that of its debug
+// readLines reads the lines of code after base. If the file has no debug information, it uses the file's debug
 // file.
 func readLines(ctx context.Context, r io.ReaderAt, size int64, o symtab.Reading, debug symtab.DebugFiles, base uint64) (*symtab.Table, error) {
 	f, err := openELF(newReader(ctx, r, size, o))

@@ -14,7 +14,7 @@ type Table struct {
 	Inlined bool       // Symbol.Callers are requested
 	// Wanted is the file's build ID if its debug file was fetched, or is missing and can be fetched. Otherwise, it is "".
 	Wanted string
-	// Read is the offset up to which a perf map was read. Edges is a hash of the edges of this part.
+	// Read is the offset up to which a perf map was read. Edges is a hash of the first and the last bytes of this part.
 	Read  int64
 	Edges uint64
 	// Fact is the answer to Task.Fact in JSON.
@@ -53,7 +53,7 @@ func (t *Table) Base() uint64 {
 	return base
 }
 
-// WithDebug returns a table with the symbols of a fetched debug file before those of t.
+// WithDebug returns a table in which the symbols of a fetched debug file precede the symbols of t.
 func (t *Table) WithDebug(debug *Table) *Table {
 	return &Table{
 		Golang: t.Golang, Inlined: t.Inlined, Wanted: t.Wanted, Cut: debug.Cut,

@@ -179,8 +179,8 @@ type Unwound struct {
 type Language struct {
 	// Frames counts samples with at least one frame of the language.
 	Frames uint64
-	// Expected counts samples of processes whose executable is a known interpreter of the language. Missing counts those of
-	// Expected without a frame of the language.
+	// Expected counts samples of processes whose executable is a known interpreter of the language. Missing counts the samples
+	// in Expected that have no frame of the language.
 	Expected, Missing uint64
 }
 

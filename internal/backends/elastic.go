@@ -25,7 +25,7 @@ var (
 	elasticFrameType  = rule("elastic-frame-type", "every frame has a profile.frame.type, or the profile is refused", elasticSerializer)
 	elasticTimestamps = rule("elastic-timestamps", "a sample has timestamps: without them it is not shown", elasticSerializer)
 	elasticHTLHash    = rule("elastic-htlhash", "a process.executable.build_id.htlhash has 32 hexadecimal digits", elasticSerializer)
-	elasticService    = rule("elastic-service", "a sample has a service.name of its own: the resource's is not shown", elasticSerializer)
+	elasticService    = rule("elastic-service", "a sample has a service.name of its own: the resource's service.name is not shown", elasticSerializer)
 	elasticHost       = rule("elastic-host", "a resource has a host.id: hosts without it are merged", elasticSerializer)
 )
 

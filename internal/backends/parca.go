@@ -20,8 +20,8 @@ const (
 var (
 	parcaString    = rule("parca-string", "an attribute is a string: other types are dropped silently", parcaNormalizer)
 	parcaCollision = rule("parca-collision", "no two attributes of a sample with different values have the same name in letters, digits and '_'", parcaNormalizer)
-	parcaScope     = rule("parca-scope", "the scope has a name, which becomes the profile's", parcaNormalizer)
-	parcaFunction  = rule("parca-function", "a line's function is also the previous entry of the table, which Parca reads", parcaEncode)
+	parcaScope     = rule("parca-scope", "the scope has a name, which becomes the profile's name", parcaNormalizer)
+	parcaFunction  = rule("parca-function", "the table entry before a line's function is the same function, because Parca reads that entry", parcaEncode)
 )
 
 var notInLabel = regexp.MustCompile(`[^a-zA-Z0-9_]`)

@@ -45,7 +45,7 @@ var (
 	pyroscopeName         = rule("pyroscope-name", "the profile's name is a metric name: that is the period type if the period is not 0, or else the attribute __name__ of samples", pyroscopeConvert)
 	pyroscopeValues       = rule("pyroscope-values", "a sample has one value, or timestamps without values", pyroscopeConvert)
 	pyroscopeService      = rule("pyroscope-service", "a resource has a service.name; without it everything is unknown_service", pyroscopeHandler)
-	pyroscopeLabels       = rule("pyroscope-labels", "a series has at most 30 labels, of which Pyroscope adds 4", pyroscopeLimits)
+	pyroscopeLabels       = rule("pyroscope-labels", "a series has at most 30 labels, including 4 that Pyroscope adds", pyroscopeLimits)
 	pyroscopeLabelName    = rule("pyroscope-label-name", "an attribute's key, with '.' read as '_', is a label name of at most 1024 bytes", pyroscopeValidate)
 	pyroscopeDots         = rule("pyroscope-dots", "an attribute's key has no '.', except service.name: 2.x keeps the '.', and no query or page can select it", "grafana/pyroscope pull request 5038")
 	pyroscopeLabelValue   = rule("pyroscope-label-value", "an attribute's value is UTF-8 of at most 2048 bytes", pyroscopeValidate)

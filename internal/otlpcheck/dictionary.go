@@ -148,7 +148,7 @@ func (c *checker) keyValues(path string, list []*commonpb.KeyValue, plain bool) 
 			c.fail(p, RuleAttribute, "it has no key")
 		}
 		if j, dup := seen[key]; dup {
-			c.fail(p, RuleUniqueKey, "%q is at %d, too", key, j)
+			c.fail(p, RuleUniqueKey, "%q is also the key at position %d", key, j)
 		}
 		seen[key] = i
 		c.anyValue(p+".value", kv.GetValue(), plain)
@@ -169,7 +169,7 @@ func (c *checker) attributes(path string, indices []int32) {
 		}
 		key := c.str(c.dict.AttributeTable[a].GetKeyStrindex())
 		if j, dup := seen[key]; dup {
-			c.fail(p, RuleUniqueKey, "%q is at %d, too", key, j)
+			c.fail(p, RuleUniqueKey, "%q is also the key at position %d", key, j)
 		}
 		seen[key] = i
 	}

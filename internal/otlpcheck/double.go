@@ -24,7 +24,7 @@ func single(req *collectorpb.ExportProfilesServiceRequest) error {
 	}
 	for i := 1; i < len(table); i += 2 {
 		if !proto.Equal(table[i], table[i+1]) {
-			return &Violation{Path: at("dictionary.function_table", i), Rule: RuleDoubled, Detail: "the next one is another"}
+			return &Violation{Path: at("dictionary.function_table", i), Rule: RuleDoubled, Detail: "the next element is not identical"}
 		}
 		table[(i+1)/2] = table[i]
 	}

@@ -18,12 +18,12 @@ func unnamed(req *collectorpb.ExportProfilesServiceRequest) error {
 	d := dictionary.Of(req)
 	for p := range dictionary.Profiles(req) {
 		if p.GetPeriod() != 0 {
-			return &Violation{Path: "profile.period", Rule: RuleNamed, Detail: "there is one"}
+			return &Violation{Path: "profile.period", Rule: RuleNamed, Detail: "the profile has a period"}
 		}
 		p.Period = 1
 		for _, s := range p.GetSamples() {
 			if d.Attributes(s.GetAttributeIndices())["__name__"] == "" {
-				return &Violation{Path: "profile.samples", Rule: RuleNamed, Detail: "one has no name"}
+				return &Violation{Path: "profile.samples", Rule: RuleNamed, Detail: "a sample has no name"}
 			}
 		}
 	}

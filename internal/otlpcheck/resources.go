@@ -66,7 +66,7 @@ func (c *checker) profile(path string, p *profilespb.Profile) {
 	if len(id) != 16 || allZero(id) {
 		c.fail(path+".profile_id", RuleProfileID, "%x", id)
 	} else if other, dup := c.profileIDs[string(id)]; dup {
-		c.fail(path+".profile_id", RuleProfileID, "%x is that of %s", id, other)
+		c.fail(path+".profile_id", RuleProfileID, "%x is also the ID of %s", id, other)
 	}
 	c.profileIDs[string(id)] = path
 	if n := len(p.GetSamples()); n == 0 {

@@ -45,7 +45,7 @@ type config struct {
 func (c config) check() error {
 	switch {
 	case len(c.chains) == 0:
-		return errors.New("no chains for gadgets")
+		return errors.New("flag -chains is empty: list at least one kind of program")
 	case c.scale < 0 || c.scale > 8:
 		return fmt.Errorf("map scale %d: must be 0 to 8", c.scale)
 	}

@@ -55,7 +55,7 @@ func (i *instance) summarize() {
 	if i.live != nil {
 		i.live.mu.Lock()
 		defer i.live.mu.Unlock()
-		i.log.Infof("%s: allocations in use: %d without a stack at the last read, %d removed because no stack arrived, %d removed with their processes, %d without room in the gadget's map, %d without room in the operator's table",
+		i.log.Infof("%s: allocations in use: %d had no stack at the last read; removed: %d whose stack did not arrive, %d of processes that exited or called execve; not recorded: %d without room in the gadget's map, %d without room in the operator's table",
 			Name, i.live.unknown, i.live.removed, i.live.gone, c.full, i.live.refused)
 	}
 }

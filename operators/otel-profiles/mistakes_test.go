@@ -88,7 +88,7 @@ func TestSameValueAsTheImages(t *testing.T) {
 		before := leaves(t, r)["leaf"]
 		log := run(params[otelprofiles.ParamExporter], same)
 		for key := range params {
-			require.Contains(t, log, "To use this value, set it with a trailing space: --"+key+"='… '")
+			require.Contains(t, log, "To use this value, set the flag yourself, with a space after the value: --"+key+"='… '")
 		}
 		require.Equal(t, before, leaves(t, r)["leaf"])
 		log = run(params[otelprofiles.ParamExporter]+" ", withSpace)

@@ -330,7 +330,7 @@ func withoutImageDefaults(gadgetCtx operators.GadgetContext, values api.ParamVal
 				// The image does not know the receiver's limits.
 				may = fmt.Sprintf("an image may set 1s to 1h: %v", err)
 			}
-			gadgetCtx.Logger().Warnf("%s: the gadget's image sets parameter %q to %q in paramDefaults: ignored, because %s. To use this value, set it with a trailing space: --%s='… '",
+			gadgetCtx.Logger().Warnf("%s: the gadget's image sets parameter %q to %q in paramDefaults: ignored, because %s. To use this value, set the flag yourself, with a space after the value: --%s='… '",
 				Name, k, def, may, k)
 			delete(out, k)
 		}

@@ -137,7 +137,7 @@ func newPipeline(inst *instance, ds datasource.DataSource, plan *fieldmap.Plan, 
 	}
 	switch maxAge := cfg.Queue.MaxAge; {
 	case inst.interval >= maxAge && inst.interval > 0:
-		inst.log.Warnf("%s: --%s is %s, and exporter %q drops rows that are older than %s (sending_queue.max_age): it sends every %s (batch.interval) instead; raise sending_queue.max_age or shorten the interval",
+		inst.log.Warnf("%s: --%s is %s, but exporter %q drops rows that are older than %s (sending_queue.max_age). It sends every %s (batch.interval) instead: raise sending_queue.max_age, or shorten the interval",
 			Name, ParamInterval, inst.interval, cfg.Name, maxAge, p.interval)
 	case inst.interval > 0:
 		p.interval = inst.interval

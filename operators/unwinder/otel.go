@@ -127,7 +127,7 @@ func (i *otelInstance) prepare(gadgetCtx operators.GadgetContext) error {
 		}
 	}
 	if flags := tune.CollectStacks(gadgetCtx, false, true); len(flags) > 0 {
-		i.log.Infof("%s: --%s collects stacks, as with %s", OtelName, tune.OtelFlag, strings.Join(flags, " and "))
+		i.log.Infof("%s: --%s collects stacks, as if you had set %s", OtelName, tune.OtelFlag, strings.Join(flags, " and "))
 	}
 	gadgetCtx.SetVar(symbolizer.OtelGenericParamsMapName, ids)
 	return nil

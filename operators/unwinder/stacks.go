@@ -136,7 +136,7 @@ func (s *Stacks) subscribe(gadgetCtx operators.GadgetContext, ds datasource.Data
 		}
 	}
 	if len(chains) == 0 {
-		return errors.New("the gadget's programs do not call the unwinder: use UNWIND_FROM_… of gadgets/include/unwind.h, and rebuild its image")
+		return errors.New("the gadget's programs do not call the unwinder: define UNWIND_FROM_… as in gadgets/include/unwind.h, and rebuild the gadget's image")
 	}
 	settings.Chains = strings.Join(chains, ",")
 	var err error

@@ -40,7 +40,7 @@ func (e *Exporter) takeOver(found spool.Inventory) {
 		e.log.warnf("unreadable", "%d files in the storage folder %s cannot be read now and are kept for the next start: check the disk: %v", found.Unreadable, e.store.Dir, found.ReadErr)
 	}
 	if found.Unknown > 0 {
-		e.log.warnf("unknown format", "%d files in the storage folder %s have an unknown format and are kept for the version that wrote them: remove them if you will not run that version again; the last one: %v", found.Unknown, e.store.Dir, found.UnknownErr)
+		e.log.warnf("unknown format", "%d files in the storage folder %s have an unknown format and are kept, because a newer version may have written them. Remove them if you no longer use that version. The last error: %v", found.Unknown, e.store.Dir, found.UnknownErr)
 	}
 	if n := len(found.Messages); n > 0 {
 		e.log.infof("recovered", "loaded %d messages with %d rows from the storage folder %s", n, rows, e.store.Dir)

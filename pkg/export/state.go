@@ -87,7 +87,7 @@ func (e *Exporter) warnFull(r Reason) {
 		key, bound = "storage_size", e.cfg.Queue.StorageSize
 	}
 	e.log.warnf(string(r), "dropped: the queue is full (sending_queue.%s is %d bytes): "+
-		"the receiver is down or too slow; raise sending_queue.%s or lower the volume", key, bound, key)
+		"the receiver is down or too slow; raise sending_queue.%s, or send less with the setting sampling", key, bound, key)
 }
 
 // notify wakes the goroutine that receives from c.

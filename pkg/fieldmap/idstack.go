@@ -122,7 +122,7 @@ func (c *compiler) userByID(raw datasource.FieldAccessor) (stackField, error) {
 		missing = "stack_id"
 	}
 	if missing != "" {
-		return f, fmt.Errorf("data source %q: the user stack %q has no member %q of the right type: its members are those of struct gadget_user_stack", c.ds.Name(), raw.FullName(), missing)
+		return f, fmt.Errorf("data source %q: the user stack %q has no member %q of the right type: use the members of struct gadget_user_stack", c.ds.Name(), raw.FullName(), missing)
 	}
 	if err := c.checkMap(raw, ebpftypes.UserStackMapName); err != nil {
 		return f, err

@@ -51,7 +51,7 @@ func TestInspektorGadgetsWhole(t *testing.T) {
 	r, err := export(t, options{image: image, until: enough, flags: []string{"--collect-otel-stack", "--symbolizers=otel-ebpf-profiler"}})
 	require.NoError(t, err)
 	require.Empty(t, r.findings)
-	require.Contains(t, string(r.log), "otel-stacks: --collect-otel-stack collects stacks, as with --collect-ustack")
+	require.Contains(t, string(r.log), "otel-stacks: --collect-otel-stack collects stacks, as if you had set --collect-ustack")
 	require.Regexp(t, `otel-stacks: \d+ rows with whole stacks`, string(r.log))
 	for comm, text := range whole {
 		var all, named float64

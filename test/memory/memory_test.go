@@ -101,7 +101,7 @@ func TestExec(t *testing.T) {
 		return !slices.ContainsFunc(rcv.Samples()[before:], func(s receiver.Sample) bool { return own(s) && s.Total() > 0 })
 	}, time.Minute, time.Millisecond, "the replaced program has memory in use")
 	ig.Stop()
-	require.Regexp(t, `64 removed with their processes`, ig.Log.String())
+	require.Regexp(t, `64 of processes that exited or called execve`, ig.Log.String())
 }
 
 // requireEntry requires that stacks reach the program's entry. Until the unwinder knows a new file, a few stacks are cut or

@@ -84,7 +84,7 @@ func (d diagnosis) asPlainText() string {
 
 // asTLS explains how to write an endpoint for TLS.
 func (d diagnosis) asTLS() string {
-	const authority = ", and set tls.ca_file if you have your own authority"
+	const authority = ", and set tls.ca_file if you have your own certificate authority"
 	if d.written.Scheme != "" || !d.grpc {
 		return "write https:// instead of http:// in the endpoint" + d.where() + authority
 	}

@@ -106,7 +106,7 @@ func (r *Reader) Next() (Event, error) {
 			r.bad = "more bytes than fields"
 		}
 		if r.bad != "" {
-			return Event{}, fmt.Errorf("%w: a message of kind %d with %s", ErrProtocol, r.buf[0], r.bad)
+			return Event{}, fmt.Errorf("%w: invalid message of kind %d: %s", ErrProtocol, r.buf[0], r.bad)
 		}
 		if done {
 			return ev, nil

@@ -83,7 +83,7 @@ func run(ctx context.Context, args []string) error {
 	if os.Geteuid() != 0 {
 		return errNotRoot
 	}
-	ctx, cancel := context.WithTimeoutCause(ctx, timeout, fmt.Errorf("not finished after %s", timeout))
+	ctx, cancel := context.WithTimeoutCause(ctx, timeout, fmt.Errorf("the demo did not finish within %s", timeout))
 	defer cancel()
 	if err := demo(ctx, opts, os.Stdout); err != nil {
 		return errors.Join(err, context.Cause(ctx))

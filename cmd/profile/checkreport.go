@@ -31,7 +31,7 @@ func (c checked) head() []string {
 		return fmt.Sprintf("%.1f points (%.0f %%) for a share of %.0f %%", 100*d, 100*d/share, 100*share)
 	}
 	return append(lines,
-		fmt.Sprintf("%s tested. In 9 of 10 cases, the test detects an increase of %s, or of %s", plural(int64(v.Tested), "share"), found(reference), found(reference/10)))
+		fmt.Sprintf("the check tested %s. In 9 of 10 cases, it detects an increase of %s, or of %s", plural(int64(v.Tested), "share"), found(reference), found(reference/10)))
 }
 
 // conclusion returns the last line of the output.

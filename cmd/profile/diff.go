@@ -160,7 +160,7 @@ func workHint(kind receiver.Type, sides [2]report.Side, given bool) string {
 	if low := min(amounts[0], amounts[1]); low > 0 && max(amounts[0], amounts[1])/low < 1+unlike {
 		return ""
 	}
-	return "the sums differ: if the program did more or less work than before, set the amounts of work, such as served requests, with --work BEFORE,AFTER"
+	return "the sums differ: if the amounts of work differ, too, set them with --work BEFORE,AFTER, for example as served requests"
 }
 
 // oneRoot gives both sides the same program name if exactly one program was renamed, for example from shop-1.2 to shop-1.3.

@@ -154,7 +154,7 @@ func parseProfile(args []string) (options, error) {
 	var o options
 	flags := newFlags("profile", usage)
 	pids := flags.String("pid", "", "sample the process with this `PID`, or several PIDs, separated by commas")
-	children := flags.Bool("children", false, "with --pid, also sample child processes; with several processes, or a gadget's image, only those that exist at the start")
+	children := flags.Bool("children", false, "with --pid, also sample child processes; with several processes, or a gadget's image, only child processes that exist at the start")
 	flags.StringVar(&o.target.comm, "comm", "", "sample the programs, or threads, with this `name`")
 	flags.StringVar(&o.target.container, "container", "", "sample the container with this `name`")
 	flags.StringVar(&o.gadget, "gadget", "", "the gadget: alloc, cpu, lock, offcpu, pagefault, or a gadget's `image`; by default cpu")

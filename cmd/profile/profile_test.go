@@ -400,11 +400,11 @@ func TestDiff(t *testing.T) {
 	here, err := os.ReadDir(".")
 	require.NoError(t, err)
 	require.Empty(t, here)
-	require.NotContains(t, out.String(), "set the amounts of work", "it was said")
+	require.NotContains(t, out.String(), "the sums differ", "it was said")
 
 	out.Reset()
 	require.NoError(t, runDiff([]string{before, after, "-o", "none"}, &out))
-	require.Contains(t, out.String(), "set the amounts of work, such as served requests, with --work BEFORE,AFTER")
+	require.Contains(t, out.String(), "the sums differ: if the amounts of work differ, too, set them with --work BEFORE,AFTER")
 	require.NotContains(t, out.String(), "drawn")
 
 	out.Reset()
@@ -733,7 +733,7 @@ func TestTableWithoutPage(t *testing.T) {
 func TestProgress(t *testing.T) {
 	at := func(seconds int64) time.Time { return time.Unix(100+seconds, 0) }
 	require.Equal(t, "starting the gadget", progress(at(2), at(0), time.Time{}, 10*time.Second))
-	require.Equal(t, "starting the gadget for more than 20 s: the kernel is checking its programs", progress(at(28), at(0), time.Time{}, 10*time.Second))
+	require.Equal(t, "still starting the gadget after 20 s: the kernel is checking its programs", progress(at(28), at(0), time.Time{}, 10*time.Second))
 	require.Equal(t, "2 of 10 s", progress(at(22), at(0), at(20), 10*time.Second))
 	require.Equal(t, "stopping the gadget", progress(at(31), at(0), at(20), 10*time.Second))
 	log := newLog()

@@ -183,7 +183,7 @@ func (r *result) remarks(samples []receiver.Sample) []string {
 	}
 	if plain/user >= 0.5 && !whole {
 		if program := r.interpreter(); program != "" {
-			lines = append(lines, fmt.Sprintf("%s is an interpreter: %s shows its own functions, not those of the program that it runs%s", report.Shown(program, 64), r.gadget.name, r.instead()))
+			lines = append(lines, fmt.Sprintf("%s is an interpreter: %s shows its own functions, not the functions of the program that it runs%s", report.Shown(program, 64), r.gadget.name, r.instead()))
 		}
 	}
 	if lone/user >= remarkable && !whole {

@@ -230,7 +230,7 @@ func progress(now, started, began time.Time, look time.Duration) string {
 	switch {
 	case began.IsZero():
 		if tens := int(now.Sub(started).Seconds()) / 10 * 10; tens > 0 {
-			return fmt.Sprintf("starting the gadget for more than %d s: the kernel is checking its programs", tens)
+			return fmt.Sprintf("still starting the gadget after %d s: the kernel is checking its programs", tens)
 		}
 		return "starting the gadget"
 	case now.Sub(began) < look:
@@ -276,9 +276,9 @@ func (r *result) nothing() error {
 	case waits:
 		why = "a wait counts when it ends, and none has ended in this time: sample for longer"
 	case t.all():
-		why = "was every CPU idle?"
+		why = "every CPU may have been idle: sample for longer"
 	default:
-		why = "the gadget recorded no events from it in this time"
+		why = "the gadget recorded no events from it: sample for longer, or while it is busy"
 	}
 	err := fmt.Errorf("no sample of %s: %s", t, why)
 	if said := warnings(r.log, t.container != ""); said != "" {

@@ -45,10 +45,10 @@ struct unwind_slot {
 };
 
 /*
- * Inspektor Gadget's own gadgets know nothing of slots: they call an entry of their
- * own, which numbers their events itself, and leaves the ID, or 0, where its headers
- * read it. The number is the time, in units of 1024 ns since boot, so that an ID that
- * was left for another event is found out. ig owns this map, too. The results are by enum unwind_result.
+ * Inspektor Gadget's own gadgets do not use slots. They call an entry of their own. It
+ * numbers their events, and leaves the ID, or 0, where Inspektor Gadget's headers read it.
+ * The number is the time since boot in units of 1024 ns. So an ID that was left for another
+ * event is recognized. ig owns this map, too. The results are by enum unwind_result.
  */
 struct unwind_otel {
 	unsigned long long second; /* since boot, that taken counts in */

@@ -18,6 +18,7 @@ import (
 	"github.com/dustin/go-humanize"
 	"github.com/spf13/pflag"
 	collectorpb "go.opentelemetry.io/proto/otlp/collector/profiles/v1development"
+	"golang.org/x/sync/errgroup"
 
 	"github.com/ig-otel-profiles/ig-otel-profiles/internal/receiver"
 	"github.com/ig-otel-profiles/ig-otel-profiles/internal/report"
@@ -215,31 +216,33 @@ func (p *past) report(out io.Writer, o options, info runInfo, a history.Answer) 
 		return err
 	}
 	fmt.Fprintf(out, "%s to %s, %s\n", shownTime(a.Summary.Start), shownTime(a.Summary.End), strings.Join(p.counted(a.Summary), ", "))
+	// A long range has many samples, so the files are written at the same time.
+	var files errgroup.Group
+	files.Go(func() error {
+		return receiver.WritePprof(o.dir, []*collectorpb.ExportProfilesServiceRequest{a.Request}, o.fold())
+	})
+	files.Go(func() error {
+		return create(filepath.Join(o.dir, samplesFile), func(w io.Writer) error { return receiver.WriteJSONLine(w, a.Request) })
+	})
 	types, byType := byWeight(receiver.Resolve(a.Request))
+	for i, t := range types {
+		files.Go(func() error {
+			page := pageOf(t, byType[t], info, o.interpreters)
+			page.Step, page.From = a.Step, a.From
+			return writePage(filepath.Join(o.dir, pageName(i)), page)
+		})
+	}
 	r := &result{opts: o, run: info, byService: true}
+	var err error
 	for _, t := range types {
-		if err := r.table(out, t, byType[t]); err != nil {
-			return err
-		}
-		if p.service == "" {
+		if err = errors.Join(err, r.table(out, t, byType[t])); err == nil && p.service == "" {
 			services(out, t, byType[t], o.rows)
 		}
 	}
 	for _, line := range notes(a) {
 		fmt.Fprintln(out, "note:", line)
 	}
-	for i, t := range types {
-		page := pageOf(t, byType[t], info, o.interpreters)
-		page.Step, page.From = a.Step, a.From
-		if err := writePage(filepath.Join(o.dir, pageName(i)), page); err != nil {
-			return err
-		}
-	}
-	err := create(filepath.Join(o.dir, samplesFile), func(w io.Writer) error { return receiver.WriteJSONLine(w, a.Request) })
-	if err == nil {
-		err = receiver.WritePprof(o.dir, []*collectorpb.ExportProfilesServiceRequest{a.Request}, o.fold())
-	}
-	if err = errors.Join(err, info.write(o.dir)); err != nil {
+	if err = errors.Join(err, files.Wait(), info.write(o.dir)); err != nil {
 		return fmt.Errorf("writing the answer: %w", err)
 	}
 	fmt.Fprintf(out, "\nwritten to %s; show it:    %s open %s\n", o.dir, os.Args[0], o.dir)

@@ -50,7 +50,8 @@ type data struct {
 	// Nodes are frames as [parent, name, kind, file, 1 for an interpreter's own, most frequent place]. A parent comes before its
 	// children. The outermost frames have the parent -1.
 	Nodes [][6]int `json:"nodes"`
-	// Samples are [service, thread, node, node of the program's own function or -1 for none, value of each side].
+	// Samples are [service, thread, node, node of the program's own function, value of each side]. With Own, the own function's
+	// node is -1 if there is none. Without Own, it equals the node.
 	Samples [][]int64 `json:"samples"`
 	// Period is the value of one sample, or 0 if the samples do not come from a timer.
 	Period float64 `json:"period"`
@@ -121,12 +122,13 @@ type builder struct {
 	// start is the start of the first time step, and step is the length of each step. Without a timeline, step is 0.
 	start time.Time
 	step  time.Duration
+	own   bool // the table shows the program's own functions
 }
 
 func newData(p Page) data {
 	b := &builder{
 		services: newIndex(), threads: newIndex(), names: newIndex(), kinds: newIndex(), files: newIndex(),
-		known: map[nodeKey]int{}, walks: map[walkKey]*walk{}, values: map[sampleKey]*[2]int64{},
+		known: map[nodeKey]int{}, walks: map[walkKey]*walk{}, values: map[sampleKey]*[2]int64{}, own: p.Own,
 	}
 	d := data{Title: p.Title, Subtitle: p.Subtitle, Unit: p.Unit, Scale: 1, Sides: []string{"all"}, Own: p.Own, Folded: !p.Interpreters}
 	if len(p.Sides) == 2 {
@@ -245,8 +247,10 @@ func (b *builder) walk(from int, stack []receiver.Frame) *walk {
 	w := &walk{stack: stack, node: from, own: from}
 	b.walks[k], b.walked = w, append(b.walked, w)
 	hidden := report.Interpreter(stack)
-	own, found := report.Own(stack)
-	w.found = found
+	own := 0
+	if b.own {
+		own, w.found = report.Own(stack)
+	}
 	for i := len(stack) - 1; i >= max(0, len(stack)-maxDepth); i-- {
 		f := stack[i]
 		kind := f.Type

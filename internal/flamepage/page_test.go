@@ -38,7 +38,7 @@ func shop() []receiver.Sample {
 }
 
 func TestData(t *testing.T) {
-	d := newData(Page{Title: "t", Sides: []Side{{Samples: shop()}}})
+	d := newData(Page{Title: "t", Own: true, Sides: []Side{{Samples: shop()}}})
 	require.Equal(t, "s", d.Unit)
 	require.EqualValues(t, 1e6, d.Scale)
 	require.Equal(t, []string{"all"}, d.Sides)
@@ -53,7 +53,7 @@ func TestData(t *testing.T) {
 	}, nodes)
 	require.Equal(t, [][]int64{{0, 0, 3, 2, 30_000}, {0, 0, 2, 2, 60_000}, {0, 1, 6, 5, 10_000}}, d.Samples, "samples of one stack are added up")
 
-	d = newData(Page{Unit: "ms per request", Sides: []Side{{Samples: shop()[:1], Scale: 10}, {Samples: shop()[1:2], Scale: 0.5}}})
+	d = newData(Page{Unit: "ms per request", Own: true, Sides: []Side{{Samples: shop()[:1], Scale: 10}, {Samples: shop()[1:2], Scale: 0.5}}})
 	require.Equal(t, "ms per request", d.Unit)
 	require.Equal(t, []string{"before", "after"}, d.Sides)
 	require.Equal(t, [][]int64{{0, 0, 3, 2, 300_000, 0}, {0, 0, 2, 2, 0, 10_000}}, d.Samples)

@@ -47,14 +47,15 @@ func WritePprof(dir string, requests []*collectorpb.ExportProfilesServiceRequest
 // fold returns a request without the locations that have only hidden frames. hide selects these frames. The request itself is
 // unchanged.
 func fold(req *collectorpb.ExportProfilesServiceRequest, hide func([]Frame) []bool) *collectorpb.ExportProfilesServiceRequest {
-	d := dictionary.Of(req)
+	d := newResolver(dictionary.Of(req))
 	stacks := slices.Clone(d.GetStackTable())
 	some := false
+	var list []Frame
+	var of []int // the location of each frame
 	for i, s := range stacks {
-		var list []Frame
-		var of []int // the location of each frame
+		list, of = list[:0], of[:0]
 		for at, l := range s.GetLocationIndices() {
-			for _, f := range frames(d, dictionary.At(d.GetLocationTable(), l)) {
+			for _, f := range d.frames(l) {
 				list, of = append(list, f), append(of, at)
 			}
 		}

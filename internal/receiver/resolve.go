@@ -114,7 +114,7 @@ func (s Sample) Seconds() (float64, bool) {
 // attributes can refer to the string table, as in the output of the Collector's file exporter. Samples share parts, so callers
 // must not change them.
 func Resolve(req *collectorpb.ExportProfilesServiceRequest) []Sample {
-	d := resolver{dictionary.Of(req), map[int32][]Frame{}, map[string]map[string]string{}}
+	d := newResolver(dictionary.Of(req))
 	n := 0
 	for p := range dictionary.Profiles(req) {
 		n += len(p.GetSamples())
@@ -136,18 +136,24 @@ func Resolve(req *collectorpb.ExportProfilesServiceRequest) []Sample {
 	return samples
 }
 
-// resolver caches the stacks and attribute sets that it has resolved.
+// resolver caches the locations, stacks and attribute sets that it has resolved.
 type resolver struct {
 	dictionary.Dictionary
-	stacks map[int32][]Frame
-	sets   map[string]map[string]string
+	locations, stacks map[int32][]Frame
+	sets              map[string]map[string]string
+}
+
+func newResolver(d dictionary.Dictionary) resolver {
+	return resolver{d, map[int32][]Frame{}, map[int32][]Frame{}, map[string]map[string]string{}}
 }
 
 func (d resolver) stack(i int32) []Frame {
 	list, known := d.stacks[i]
 	if !known {
-		for _, l := range dictionary.At(d.GetStackTable(), i).GetLocationIndices() {
-			list = append(list, frames(d.Dictionary, dictionary.At(d.GetLocationTable(), l))...)
+		locations := dictionary.At(d.GetStackTable(), i).GetLocationIndices()
+		list = make([]Frame, 0, len(locations))
+		for _, l := range locations {
+			list = append(list, d.frames(l)...)
 		}
 		d.stacks[i] = list
 	}
@@ -195,16 +201,25 @@ func (d resolver) sample(resource map[string]string, p dictionary.Profile, s *pr
 // buildIDPrefix is the prefix of the attributes that identify a file. gnu comes before go and htlhash.
 const buildIDPrefix = "process.executable.build_id."
 
+// frames returns the frames of a location, the innermost first.
+func (d resolver) frames(location int32) []Frame {
+	list, known := d.locations[location]
+	if !known {
+		list = frames(d.Dictionary, dictionary.At(d.GetLocationTable(), location))
+		d.locations[location] = list
+	}
+	return list
+}
+
 func frames(d dictionary.Dictionary, l *profilespb.Location) []Frame {
 	m := dictionary.At(d.GetMappingTable(), l.GetMappingIndex())
 	base := Frame{
-		Type:    d.Attributes(l.GetAttributeIndices())["profile.frame.type"],
+		Type:    d.Attribute(l.GetAttributeIndices(), "profile.frame.type"),
 		Mapping: d.Str(m.GetFilenameStrindex()),
 		Address: l.GetAddress(),
 	}
-	attrs := d.Attributes(m.GetAttributeIndices())
 	for _, kind := range []string{"gnu", "go", "htlhash"} {
-		if id := attrs[buildIDPrefix+kind]; id != "" {
+		if id := d.Attribute(m.GetAttributeIndices(), buildIDPrefix+kind); id != "" {
 			base.BuildID = id
 			break
 		}

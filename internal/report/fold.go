@@ -37,19 +37,27 @@ func Interpreted(stack []receiver.Frame) bool {
 	return slices.ContainsFunc(stack, func(f receiver.Frame) bool { return slices.Contains(interpreted, f.Type) && !stub(f) })
 }
 
-// Fold returns the samples without the frames of Interpreter. Samples that lose frames are copied. Samples that shared a stack
+// Fold returns the samples without the frames of Interpreter. If any sample loses frames, all samples are copied. Samples that shared a stack
 // share its copy.
 func Fold(samples []receiver.Sample) []receiver.Sample {
-	samples = slices.Clone(samples)
+	out := samples
 	known := map[receiver.Stack][]receiver.Frame{}
 	for i, s := range samples {
 		k := receiver.StackOf(s.Stack)
-		if _, ok := known[k]; !ok {
-			known[k] = folded(s.Stack)
+		stack, ok := known[k]
+		if !ok {
+			stack = folded(s.Stack)
+			known[k] = stack
 		}
-		samples[i].Stack = known[k]
+		if len(stack) == len(s.Stack) {
+			continue
+		}
+		if &out[0] == &samples[0] { // most profiles have no such frames, and need no copy
+			out = slices.Clone(samples)
+		}
+		out[i].Stack = stack
 	}
-	return samples
+	return out
 }
 
 func folded(stack []receiver.Frame) []receiver.Frame {

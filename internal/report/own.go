@@ -83,13 +83,18 @@ func foreign(f receiver.Frame) bool {
 	name := strings.TrimLeft(f.Name, "_")
 	plain, _ := qualified(name)
 	// Not every gadget recognizes Go functions.
-	return IsInterpreter(f.Mapping) || hasPrefix(f.Name, "runtime.", "internal/", "sync.(", "syscall.Syscall") || f.Name == "_start" || slices.Contains(waiting, name) || allocating.MatchString(plain) || standardNative(f.Name) ||
+	return IsInterpreter(f.Mapping) || hasPrefix(f.Name, "runtime.", "internal/", "sync.(", "syscall.Syscall") || f.Name == "_start" || slices.Contains(waiting, name) || allocates(plain) || standardNative(f.Name) ||
 		hasPrefix(f.Name, "_PyEval", "Py", "_Py", "__libc_", "__GI_")
 }
 
 // allocating matches functions of allocators that are linked into a program, and wrappers with names that many programs use. A
 // wrapper with another name counts as one of the program's own functions.
 var allocating = regexp.MustCompile(`^(do_)?(x2?n?|xi|[ezp]|g_(try_)?|ck_|safe_|je_|mi_|ngx_|rjem_|tc_|bfd_|sqlite3_)?([cmpvz]|re)alloc(0|x|array)?$|^(aligned_alloc|(posix_)?memalign|[xe]?(mem|strn?)dup|g_(mem|strn?)dup2?)$`)
+
+// allocates reports whether allocating matches a name. The search for substrings avoids the slow expression for most names.
+func allocates(name string) bool {
+	return (strings.Contains(name, "alloc") || strings.Contains(name, "memalign") || strings.Contains(name, "dup")) && allocating.MatchString(name)
+}
 
 // standardNative reports whether a function belongs to the standard library of C++ or Rust. Programs contain compiled parts of
 // these libraries.

@@ -5,6 +5,7 @@ import (
 	"encoding/hex"
 	"fmt"
 	"iter"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -99,6 +100,16 @@ func (d Dictionary) Text(v *commonpb.AnyValue) string {
 			list = append(list, d.Key(kv)+"="+d.Text(kv.GetValue()))
 		}
 		return "{" + strings.Join(list, ",") + "}"
+	}
+	return ""
+}
+
+// Attribute returns the value of a key in the entries of the attribute table. It returns "" without this key.
+func (d Dictionary) Attribute(indices []int32, key string) string {
+	for _, i := range slices.Backward(indices) {
+		if a := At(d.GetAttributeTable(), i); d.Str(a.GetKeyStrindex()) == key {
+			return d.Text(a.GetValue())
+		}
 	}
 	return ""
 }

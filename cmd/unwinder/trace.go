@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"runtime"
 	"slices"
 	"strings"
 	"time"
@@ -26,9 +27,6 @@ const (
 	clockInterval   = 3 * time.Minute
 	// drainTime is longer than the profiler's poll interval.
 	drainTime = 300 * time.Millisecond
-	// eventRoom determines the size of the kernel's stack buffer, in samples per second and CPU. Each sample gets 25 KiB. A stack
-	// takes 1 KiB on average.
-	eventRoom = 20
 )
 
 type config struct {
@@ -150,6 +148,15 @@ func start(ctx context.Context, c config, s *sampler, logger *slog.Logger) (*run
 	return r, nil
 }
 
+// bufferShare returns each CPU's share of the kernel's stack buffer, in the unit of tracer.Config.SamplesPerSecond: the profiler
+// multiplies it by the number of CPUs and by 25 KiB, and rounds up to a power of two. A stack takes 1 KiB on average, and all
+// stacks are read four times a second. One goroutine handles about 10,000 stacks a second, which is 2.5 MiB for each read. So a
+// buffer of more than 8 MiB would not prevent losses.
+func bufferShare(cpus int) int {
+	const small, most = 20, 320 // 320 * 25 KiB is nearly 8 MiB
+	return min(small, max(1, most/cpus))
+}
+
 // newTracer loads the profiler's own programs.
 func newTracer(ctx context.Context, c config, languages interpreterconfig.Config, s *sampler) (*tracer.Tracer, error) {
 	return tracer.NewTracer(ctx, &tracer.Config{
@@ -158,7 +165,7 @@ func newTracer(ctx context.Context, c config, languages interpreterconfig.Config
 		Intervals:          times.New(time.Second, monitorInterval, time.Minute),
 		InterpretersConfig: languages,
 		FilterIdleFrames:   true,
-		SamplesPerSecond:   eventRoom,
+		SamplesPerSecond:   bufferShare(runtime.NumCPU()),
 		MapScaleFactor:     c.scale,
 		KernelVersionCheck: true,
 		// Sample all of the time.

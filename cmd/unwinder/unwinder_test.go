@@ -18,6 +18,7 @@ import (
 	"go.opentelemetry.io/ebpf-profiler/process"
 	"go.opentelemetry.io/ebpf-profiler/reporter"
 	"go.opentelemetry.io/ebpf-profiler/reporter/samples"
+	"go.opentelemetry.io/ebpf-profiler/support"
 	"golang.org/x/sys/unix"
 
 	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/unwinder"
@@ -441,6 +442,16 @@ func TestSeenFiles(t *testing.T) {
 		s.add(id("app", strings.Repeat("x", i%7)+"-"+time.Duration(i).String()), seenFile{})
 		if len(s.m) > maxFiles {
 			t.Fatalf("%d files", len(s.m))
+		}
+	}
+}
+
+// The profiler makes the buffer of all CPUs, and rounds its size up. On a machine with many CPUs, it stays at 8 MiB.
+func TestBufferShare(t *testing.T) {
+	for cpus, want := range map[int]int{1: 500 << 10, 2: 1 << 20, 16: 8 << 20, 17: 8 << 20, 64: 8 << 20, 320: 8 << 20, 512: 13 << 20} {
+		size := bufferShare(cpus) * cpus * support.Sizeof_Trace
+		if size > want || size <= want*9/10 {
+			t.Errorf("%d CPUs: %d bytes, not up to %d", cpus, size, want)
 		}
 	}
 }

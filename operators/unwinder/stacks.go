@@ -99,6 +99,7 @@ func (s *Stacks) choose(gadgetCtx operators.GadgetContext, prepare func() error)
 	}
 	if err == nil {
 		s.goes(unwindWhole)
+		tune.UnwindsAll(gadgetCtx)
 		return nil
 	}
 	s.leave()

@@ -6,6 +6,7 @@ import (
 	"strings"
 
 	"github.com/cilium/ebpf"
+	"github.com/inspektor-gadget/inspektor-gadget/pkg/operators"
 
 	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/stack"
 )
@@ -31,9 +32,16 @@ func Entries(def, perCPU, cpus int, entry, memory uint64) int {
 
 const maxEntries = "_max_entries"
 
+const wholeVar = "otel-profiles/whole-stacks"
+
+// UnwindsAll records that a run has its user stacks from the unwinder. Only a few stacks, with a limited rate, are then in the
+// gadget's map. Call it before Apply.
+func UnwindsAll(gadgetCtx operators.GadgetContext) { gadgetCtx.SetVar(wholeVar, true) }
+
 // sizeMaps sets the parameters for map sizes. A gadget's metadata can state how many entries a map needs per CPU (percpu in the
-// parameter's entry). An LRU map gets at least lruReserve.
-func (p parameters) sizeMaps(spec func(name string) *ebpf.MapSpec, m Machine) {
+// parameter's entry). An LRU map gets at least lruReserve. If the run has its user stacks from the unwinder, whole and
+// wholepercpu replace the default and percpu.
+func (p parameters) sizeMaps(spec func(name string) *ebpf.MapSpec, m Machine, whole bool) {
 	for variable := range p.metadata.GetStringMap("params.ebpf") {
 		name, ok := strings.CutSuffix(variable, maxEntries)
 		if !ok || !p.isDefault(variable) {
@@ -45,10 +53,15 @@ func (p parameters) sizeMaps(spec func(name string) *ebpf.MapSpec, m Machine) {
 			continue
 		}
 		perCPU, _ := strconv.Atoi(p.entry(variable, "percpu"))
+		least := def
+		if n, err := strconv.Atoi(p.entry(variable, "whole")); whole && err == nil {
+			least = n
+			perCPU, _ = strconv.Atoi(p.entry(variable, "wholepercpu"))
+		}
 		if s.Type == ebpf.LRUHash {
 			perCPU = max(perCPU, lruReserve)
 		}
-		if n := Entries(def, perCPU, m.CPUs, uint64(s.KeySize+s.ValueSize), m.Memory); n > def {
+		if n := Entries(least, perCPU, m.CPUs, uint64(s.KeySize+s.ValueSize), m.Memory); n != def {
 			p.set(variable, strconv.Itoa(n))
 		}
 	}

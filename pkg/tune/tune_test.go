@@ -57,7 +57,7 @@ params:
     exit: {key: use-exit, defaultValue: auto}
     format_stacks: {key: format-stacks, defaultValue: auto}
     left_max_entries: {key: left, defaultValue: "4096", perCPU: 512}
-    stacks_max_entries: {key: stacks, defaultValue: "16384"}
+    stacks_max_entries: {key: stacks, defaultValue: "16384", whole: "8192", wholePerCPU: 300}
     rows_max_entries: {key: rows, defaultValue: "16384"}
     elsewhere_max_entries: {defaultValue: "16384"}
     include_host: {key: include-host, defaultValue: "false"}
@@ -168,6 +168,25 @@ func TestApplyTracepoint(t *testing.T) {
 	values = api.ParamValues{"left": "9000"}
 	require.NoError(t, Apply(instantiate(t, values), machine(true)))
 	require.Equal(t, "9000", values["left"], "what a user asks for stays")
+}
+
+// With whole stacks, a map can be smaller than its default, and also grows.
+func TestApplyWholeStacks(t *testing.T) {
+	for cpus, want := range map[int]string{2: "8192", 128: "38400"} {
+		values := api.ParamValues{"stacks": "16384", "rows": "16384"}
+		gadgetCtx, m := instantiate(t, values), machine(true)
+		m.CPUs = cpus
+		UnwindsAll(gadgetCtx)
+		require.NoError(t, Apply(gadgetCtx, m))
+		require.Equal(t, want, values["stacks"])
+		require.Equal(t, "16384", values["rows"], "this map has no other size for whole stacks")
+
+		values = api.ParamValues{"stacks": "9000"}
+		gadgetCtx = instantiate(t, values)
+		UnwindsAll(gadgetCtx)
+		require.NoError(t, Apply(gadgetCtx, m))
+		require.Equal(t, "9000", values["stacks"], "what a user asks for stays")
+	}
 }
 
 // TestApplyTogether checks that programs that depend on each other are attached together, or not at all. They are attached to

@@ -63,12 +63,7 @@ var stateNames = [NumStates]string{
 }
 
 // String returns a short description.
-func (s State) String() string {
-	if s < NumStates {
-		return stateNames[s]
-	}
-	return "unknown"
-}
+func (s State) String() string { return stateNames[s] }
 
 // FileOnly reports whether only the file is known.
 func (s State) FileOnly() bool { return s >= Unread && s <= Unreadable }

@@ -66,18 +66,7 @@ const (
 	Generated
 	// Unreadable means that File only has a Path. The file could not be opened, or its file system might not answer.
 	Unreadable
-	numStates
 )
-
-var stateNames = [numStates]string{"pending", "known", "process gone", "not code", "generated code", "file unreadable"}
-
-// String returns a short name in plain words.
-func (s State) String() string {
-	if s < numStates {
-		return stateNames[s]
-	}
-	return "unknown"
-}
 
 // Place describes the origin of the code at an address in a process.
 type Place struct {

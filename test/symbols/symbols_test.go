@@ -143,12 +143,12 @@ func compare(t *testing.T, path string, table *symtab.Table, all, unsized []trut
 			named++
 			if !slices.Contains(want, got.Name) && !isUnsized(got, addr, want, all, unsized) {
 				if wrong++; wrong < 10 {
-					t.Errorf("%#x of %s is %s (%s), nm has %v", addr, path, got.Name, got.Source, want)
+					t.Errorf("%#x of %s is %s (source %d), nm has %v", addr, path, got.Name, got.Source, want)
 				}
 			}
 		case len(want) > 0:
 			if missing++; missing < 10 {
-				t.Errorf("%#x of %s has no name (%s), nm has %v", addr, path, state, want)
+				t.Errorf("%#x of %s has no name (state %d), nm has %v", addr, path, state, want)
 			}
 		}
 	}

@@ -83,16 +83,6 @@ const (
 	numSources
 )
 
-var sourceNames = [numSources]string{"none", "symtab", "pclntab", "debug file", "gnu_debugdata", "dynsym", "plt", "perf map", "dwarf"}
-
-// String returns a short description.
-func (s Source) String() string {
-	if s < numSources {
-		return sourceNames[s]
-	}
-	return "unknown"
-}
-
 // State is the result of a lookup. It says that there is a name, or why there is none.
 type State uint8
 
@@ -123,16 +113,6 @@ const (
 	// NumStates is the number of states.
 	NumStates
 )
-
-var stateNames = [NumStates]string{"not read yet", "being read", "named", "outside any symbol", "no symbols", "unreadable", "gone", "not ELF", "too large", "malformed", "too much to read"}
-
-// String returns a short description.
-func (s State) String() string {
-	if s < NumStates {
-		return stateNames[s]
-	}
-	return "unknown"
-}
 
 // Final reports whether another request returns the same State as long as the Store keeps the file. A possibly temporary failure
 // stays at least half a minute.

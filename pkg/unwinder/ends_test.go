@@ -57,7 +57,7 @@ func TestHung(t *testing.T) {
 // hang makes so many unwinders hang that no other is started.
 func hang(t *testing.T, b *Broker) (hung []*process) {
 	for range maxHung {
-		p := &process{cmd: exec.Command("/bin/sleep", "1000"), ended: make(chan struct{})}
+		p := &process{child: &child{cmd: exec.Command("/bin/sleep", "1000"), ended: make(chan struct{})}}
 		require.NoError(t, p.cmd.Start())
 		go func() {
 			_ = p.cmd.Wait()

@@ -70,13 +70,3 @@ func (b *Broker) stall() (stalled bool, fatal error) {
 	}
 	return true, nil
 }
-
-// gone reports whether the unwinder has ended.
-func (p *process) gone() bool {
-	select {
-	case <-p.ended:
-		return true
-	default:
-		return false
-	}
-}

@@ -4,17 +4,13 @@ import (
 	"bytes"
 	"cmp"
 	"encoding/binary"
-	"errors"
 	"fmt"
 	"io"
 	"os"
-	"os/exec"
-	"runtime"
 	"strconv"
 	"strings"
 	"sync"
 	"sync/atomic"
-	"syscall"
 	"time"
 
 	"github.com/cilium/ebpf"
@@ -39,24 +35,20 @@ const (
 
 // process is one run of the unwinder.
 type process struct {
-	cmd      *exec.Cmd
+	*child
 	settings Settings // of its start
 	stdin    io.WriteCloser
 	out      *os.File // the stream
 	counters *os.File
 	entries  *os.File // the socket for its entry programs; nil if it sends none
-	log      *logWriter
-	bound    uint64 // the memory limit in bytes
+	bound    uint64   // the memory limit in bytes
 
 	questions atomic.Int64 // the number of requests for chains
 	givenUp   atomic.Bool  // it was killed and did not exit
-
-	ended chan struct{} // closed when it has exited
-	err   error         // the result of Wait; valid once ended is closed
 }
 
-// launch starts the unwinder with a memory limit of bound bytes. The kernel kills the unwinder when this process exits. shared
-// contains the wire.SharedMaps. It is empty for settings without chains.
+// launch starts the unwinder with a memory limit of bound bytes. shared contains the wire.SharedMaps. It is empty for settings
+// without chains.
 func launch(path string, s Settings, a avoid, bound uint64, shared []*ebpf.Map, log func(line string)) (*process, error) {
 	counters, err := newCounters()
 	if err != nil {
@@ -69,10 +61,10 @@ func launch(path string, s Settings, a avoid, bound uint64, shared []*ebpf.Map, 
 	}
 	// A smaller pipe also works, because the unwinder aggregates samples for longer while the reader is late.
 	_, _ = unix.FcntlInt(w.Fd(), unix.F_SETPIPE_SZ, pipeSize)
-	p := &process{settings: s, out: r, counters: counters, log: &logWriter{line: log}, bound: bound, ended: make(chan struct{})}
-	p.cmd = exec.Command(path,
+	p := &process{settings: s, out: r, counters: counters, bound: bound}
+	p.child = newChild(path, bound, log,
 		"-languages", s.Languages, "-map-scale", strconv.Itoa(s.Scale), "-spans="+strconv.FormatBool(s.Spans), "-labels", s.Labels, "-leave-alone", a.String())
-	var passed []*os.File // inherited by the unwinder only
+	passed := []*os.File{w} // inherited by the unwinder only
 	defer func() {
 		for _, f := range passed {
 			f.Close()
@@ -81,7 +73,6 @@ func launch(path string, s Settings, a avoid, bound uint64, shared []*ebpf.Map, 
 	if len(shared) > 0 {
 		var theirs *os.File
 		if p.entries, theirs, err = entriesSocket(); err != nil {
-			w.Close()
 			p.close()
 			return nil, err
 		}
@@ -89,7 +80,6 @@ func launch(path string, s Settings, a avoid, bound uint64, shared []*ebpf.Map, 
 		for i, m := range shared {
 			fd, err := unix.FcntlInt(uintptr(m.FD()), unix.F_DUPFD_CLOEXEC, 0)
 			if err != nil {
-				w.Close()
 				p.close()
 				return nil, fmt.Errorf("sending the map %s: %w", wire.SharedMaps[i], err)
 			}
@@ -97,40 +87,15 @@ func launch(path string, s Settings, a avoid, bound uint64, shared []*ebpf.Map, 
 		}
 		p.cmd.Args = append(p.cmd.Args, "-chains", s.Chains)
 	}
-	p.cmd.Env = []string{"GOMEMLIMIT=" + strconv.FormatUint(p.bound/4*3, 10), "GOTRACEBACK=single"}
-	p.cmd.Dir = "/"
-	p.cmd.ExtraFiles = append([]*os.File{w, counters}, passed...)
-	p.cmd.Stderr = p.log
-	p.cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
-	stdin, err := p.cmd.StdinPipe()
-	if err != nil {
-		w.Close()
+	p.cmd.ExtraFiles = append([]*os.File{w, counters}, passed[1:]...)
+	if p.stdin, err = p.cmd.StdinPipe(); err != nil {
 		p.close()
 		return nil, fmt.Errorf("creating a pipe: %w", err)
 	}
-	p.stdin = stdin
-
-	started := make(chan error)
-	go func() {
-		// Pdeathsig fires when the thread that called Start exits. So this thread stays until the unwinder has exited.
-		runtime.LockOSThread()
-		_ = unix.Prctl(unix.PR_SET_TIMERSLACK, uintptr(timerSlack), 0, 0, 0)
-		err := p.cmd.Start()
-		w.Close()
-		started <- err
-		if err != nil {
-			return
-		}
-		p.err = p.cmd.Wait()
-		close(p.ended)
-	}()
-	if err := <-started; err != nil {
+	if err := p.start(timerSlack); err != nil {
 		p.close()
-		return nil, fmt.Errorf("starting %s: %w", path, err)
+		return nil, err
 	}
-	// If memory is short, the kernel should kill the unwinder before any other process. In Kubernetes, this process has nearly
-	// the same score.
-	_ = os.WriteFile(fmt.Sprintf("/proc/%d/oom_score_adj", p.cmd.Process.Pid), []byte("1000"), 0)
 	return p, nil
 }
 
@@ -232,31 +197,6 @@ func (p *process) close() {
 	if p.entries != nil {
 		_ = p.entries.Close()
 	}
-}
-
-// reason returns why the unwinder exited. Call it after the exit.
-func (p *process) reason() string {
-	select {
-	case <-p.ended:
-	default:
-		return "a file system blocks the process, so it cannot exit"
-	}
-	return reasonOf(p.err, p.log)
-}
-
-// reasonOf describes the end of a run, given the error of Wait.
-func reasonOf(err error, log *logWriter) string {
-	var exit *exec.ExitError
-	last := log.last()
-	switch {
-	case err == nil:
-		return "it exited with status 0" + last
-	case errors.As(err, &exit):
-		if st, ok := exit.Sys().(syscall.WaitStatus); ok && st.Signaled() {
-			return "it was killed by the signal " + unix.SignalName(st.Signal()) + last
-		}
-	}
-	return err.Error() + last
 }
 
 // maxLine limits a line of the unwinder's log.

@@ -5,12 +5,9 @@ import (
 	"errors"
 	"fmt"
 	"os"
-	"os/exec"
-	"runtime"
 	"slices"
 	"strconv"
 	"sync"
-	"syscall"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -65,13 +62,10 @@ type runs struct {
 
 // readerRun is one run of the process.
 type readerRun struct {
-	cmd   *exec.Cmd
+	*child
 	conn  *symtab.Conn
 	began time.Time
-	log   *logWriter
 	used  time.Duration // the CPU time that answers reported
-	ended chan struct{}
-	err   error // the result of Wait; valid once ended is closed
 }
 
 // NewReader returns a Reader that logs to log. It calls ended, if not nil, each time that its process exits unexpectedly.
@@ -270,7 +264,7 @@ func (r *runs) start() error {
 	return nil
 }
 
-// launchReader starts the process with a memory limit in bytes. The kernel kills it when this process ends.
+// launchReader starts the process with a memory limit in bytes.
 func launchReader(path string, memory uint64, log func(line string)) (*readerRun, error) {
 	fds, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
 	if err != nil {
@@ -282,40 +276,13 @@ func launchReader(path string, memory uint64, log func(line string)) (*readerRun
 	if err != nil {
 		return nil, err
 	}
-	run := &readerRun{conn: conn, began: time.Now(), log: &logWriter{line: log}, ended: make(chan struct{})}
-	run.cmd = exec.Command(path, "-read", "-memory", strconv.FormatUint(memory, 10))
-	run.cmd.Env = []string{"GOMEMLIMIT=" + strconv.FormatUint(memory/4*3, 10), "GOTRACEBACK=single"}
-	run.cmd.Dir = "/"
+	run := &readerRun{child: newChild(path, memory, log, "-read", "-memory", strconv.FormatUint(memory, 10)), conn: conn, began: time.Now()}
 	run.cmd.ExtraFiles = []*os.File{theirs}
-	run.cmd.Stderr = run.log
-	run.cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
-	started := make(chan error)
-	go func() {
-		runtime.LockOSThread() // see launch
-		err := run.cmd.Start()
-		started <- err
-		if err != nil {
-			return
-		}
-		run.err = run.cmd.Wait()
-		close(run.ended)
-	}()
-	if err := <-started; err != nil {
+	if err := run.start(0); err != nil {
 		conn.Close()
-		return nil, fmt.Errorf("starting %s: %w", path, err)
+		return nil, err
 	}
-	_ = os.WriteFile(fmt.Sprintf("/proc/%d/oom_score_adj", run.cmd.Process.Pid), []byte("1000"), 0)
 	return run, nil
-}
-
-// gone reports whether the process has exited.
-func (r *readerRun) gone() bool {
-	select {
-	case <-r.ended:
-		return true
-	default:
-		return false
-	}
 }
 
 // unaccounted returns the CPU time that no answer has reported. Call it after the process was killed.
@@ -324,12 +291,4 @@ func (r *readerRun) unaccounted() time.Duration {
 		return 0 // it is blocked and uses none
 	}
 	return max(0, r.cmd.ProcessState.UserTime()+r.cmd.ProcessState.SystemTime()-r.used)
-}
-
-// reason returns why the process exited. Call it after the process was killed.
-func (r *readerRun) reason() string {
-	if !r.gone() {
-		return "a file system blocks the process, so it cannot exit"
-	}
-	return reasonOf(r.err, r.log)
 }

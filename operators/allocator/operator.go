@@ -22,7 +22,6 @@ import (
 
 	"github.com/inspektor-gadget/inspektor-gadget/pkg/gadget-service/api"
 	"github.com/inspektor-gadget/inspektor-gadget/pkg/operators"
-	"github.com/inspektor-gadget/inspektor-gadget/pkg/params"
 
 	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/tune"
 )
@@ -40,21 +39,12 @@ const (
 // It also runs after the operator captures, which must start reading before the first events.
 const operatorPriority = 100
 
-type operator struct{}
+type operator struct{ tune.Plain }
 
-func init() { operators.RegisterDataOperator(operator{}) }
+func init() { operators.RegisterDataOperator(operator{operatorPriority}) }
 
 // Name implements operators.DataOperator.
 func (operator) Name() string { return Name }
-
-// Init implements operators.DataOperator.
-func (operator) Init(*params.Params) error { return nil }
-
-// GlobalParams implements operators.DataOperator: there are none.
-func (operator) GlobalParams() api.Params { return nil }
-
-// Priority implements operators.DataOperator.
-func (operator) Priority() int { return operatorPriority }
 
 // InstanceParams implements operators.DataOperator. Inspektor Gadget shows the parameters only for gadgets that use the operator.
 func (operator) InstanceParams() api.Params {

@@ -24,7 +24,6 @@ import (
 
 	"github.com/inspektor-gadget/inspektor-gadget/pkg/gadget-service/api"
 	"github.com/inspektor-gadget/inspektor-gadget/pkg/operators"
-	"github.com/inspektor-gadget/inspektor-gadget/pkg/params"
 
 	"github.com/ig-otel-profiles/ig-otel-profiles/operators/unwinder"
 	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/refcount"
@@ -42,25 +41,19 @@ const ControlVar = "captures.control"
 // use the captures.
 const operatorPriority = -200
 
-type operator struct{ code refcount.Value[*code] }
+type operator struct {
+	tune.Plain
+	code refcount.Value[*code]
+}
 
-func init() { operators.RegisterDataOperator(&operator{}) }
+func init() { operators.RegisterDataOperator(&operator{Plain: operatorPriority}) }
 
 // Name implements operators.DataOperator.
 func (*operator) Name() string { return Name }
 
-// Init implements operators.DataOperator.
-func (*operator) Init(*params.Params) error { return nil }
-
-// GlobalParams implements operators.DataOperator: there are none.
-func (*operator) GlobalParams() api.Params { return nil }
-
 // InstanceParams implements operators.DataOperator. Inspektor Gadget shows the parameters only for gadgets whose metadata
 // contains the section.
 func (*operator) InstanceParams() api.Params { return api.Params{unwinder.UnwindParam()} }
-
-// Priority implements operators.DataOperator.
-func (*operator) Priority() int { return operatorPriority }
 
 // InstantiateDataOperator implements operators.DataOperator. It returns nil on a client, and for gadgets that do not use the
 // operator.

@@ -5,13 +5,12 @@
 package unwinder
 
 import (
-	"github.com/inspektor-gadget/inspektor-gadget/pkg/gadget-service/api"
 	"github.com/inspektor-gadget/inspektor-gadget/pkg/operators"
-	"github.com/inspektor-gadget/inspektor-gadget/pkg/params"
 	"github.com/inspektor-gadget/inspektor-gadget/pkg/symbolizer"
 	log "github.com/sirupsen/logrus"
 
 	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/refcount"
+	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/tune"
 	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/unwinder"
 )
 
@@ -21,6 +20,7 @@ const operatorPriority = -100
 
 // operator is shared by all runs.
 type operator struct {
+	tune.Plain
 	broker *unwinder.Broker
 	names  refcount.Value[*names]
 	report reporter
@@ -28,17 +28,8 @@ type operator struct {
 }
 
 func init() {
-	shared = &operator{broker: unwinder.New(log.StandardLogger())}
+	shared = &operator{Plain: operatorPriority, broker: unwinder.New(log.StandardLogger())}
 	operators.RegisterDataOperator(unwindOperator{shared})
 	operators.RegisterDataOperator(otelOperator{shared})
 	symbolizer.RegisterResolver(otelResolver{shared})
 }
-
-// Priority implements operators.DataOperator.
-func (*operator) Priority() int { return operatorPriority }
-
-// Init implements operators.DataOperator.
-func (*operator) Init(*params.Params) error { return nil }
-
-// GlobalParams implements operators.DataOperator: there are none.
-func (*operator) GlobalParams() api.Params { return nil }

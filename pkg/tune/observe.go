@@ -67,16 +67,25 @@ func (u userStacks) InstantiateDataOperator(gadgetCtx operators.GadgetContext, v
 	return u.DataOperator.InstantiateDataOperator(withPace(gadgetCtx), values)
 }
 
+// Plain is the part of an operator that needs neither global parameters nor initialization. Its value is the operator's priority.
+type Plain int
+
+// Priority implements operators.DataOperator.
+func (p Plain) Priority() int { return int(p) }
+
+// Init implements operators.DataOperator.
+func (Plain) Init(*params.Params) error { return nil }
+
+// GlobalParams implements operators.DataOperator.
+func (Plain) GlobalParams() api.Params { return nil }
+
 // output registers under the name of Inspektor Gadget's operator that prints rows. So it receives that operator's parameter
 // --output, on the client and on the server. The real operator still prints, because commands add it directly and not from the
 // registry.
-type output struct{}
+type output struct{ Plain }
 
 func (output) Name() string               { return "cli" }
-func (output) Init(*params.Params) error  { return nil }
-func (output) GlobalParams() api.Params   { return nil }
 func (output) InstanceParams() api.Params { return nil }
-func (output) Priority() int              { return 0 }
 
 // InstantiateDataOperator implements operators.DataOperator. It never returns an instance.
 func (output) InstantiateDataOperator(gadgetCtx operators.GadgetContext, values api.ParamValues) (operators.DataOperatorInstance, error) {

@@ -47,6 +47,12 @@ type fileKey struct {
 	version [16]byte
 }
 
+// is reports whether this is the key's file.
+func (k *fileKey) is(st *unix.Stat_t) bool {
+	dev := uint64(st.Dev) //nolint:unconvert // types differ by architecture
+	return st.Ino == k.inode && k.dev.is(dev) && (k.stat == 0 || k.stat == dev)
+}
+
 // setStat completes a key through the mapped file's link in map_files, without a call into the file system. It reports whether
 // dev equals the device number from stat, as on most file systems.
 func (k *fileKey) setStat(dir procfs.Dir, link string) (same bool) {

@@ -145,7 +145,7 @@ func (r *Resolver) openMapped(dir procfs.Dir, key *fileKey, h holder, on *openin
 		unix.Close(path)
 		return nil, nil, errAvoided
 	}
-	return reopen(path, key)
+	return reopen(path, key.path, key.is)
 }
 
 // mapLink returns the name of a mapping's link in its process's /proc directory.
@@ -156,16 +156,21 @@ func (r *Resolver) openIn(dir procfs.Dir, key *fileKey, on *opening) (*os.File, 
 	if r.avoided(dir, key.dev) {
 		return nil, nil, errAvoided
 	}
+	return r.openInRoot(dir, key.path, key.is, on)
+}
+
+// openInRoot opens name below the root of the process whose /proc directory is dir. See reopen.
+func (r *Resolver) openInRoot(dir procfs.Dir, name string, wanted func(*unix.Stat_t) bool, on *opening) (*os.File, *unix.Stat_t, error) {
 	root, err := unix.Openat(int(dir), "root", unix.O_PATH|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
 	if err != nil {
 		return nil, nil, fmt.Errorf("opening the root of a process: %w", err)
 	}
 	defer unix.Close(root)
-	path, err := r.openBelow(dir, root, readMounts(dir), key.path, on)
+	path, err := r.openBelow(dir, root, readMounts(dir), name, on)
 	if err != nil {
 		return nil, nil, err
 	}
-	return reopen(path, key)
+	return reopen(path, name, wanted)
 }
 
 // openByPath opens key's path in the host's root.
@@ -184,7 +189,7 @@ func (r *Resolver) openByPath(key *fileKey, on *opening) (*os.File, *unix.Stat_t
 	if err != nil {
 		return nil, nil, err
 	}
-	return reopen(path, key)
+	return reopen(path, key.path, key.is)
 }
 
 // openBelow opens name below root with O_PATH. root is the root of the process whose /proc directory is dir, and mounts are the
@@ -215,18 +220,17 @@ func (r *Resolver) openBelow(dir procfs.Dir, root int, mounts []mount, name stri
 	return path, nil
 }
 
-// reopen opens the target of the O_PATH descriptor path for reading, if the target is key's regular file. It closes path. The
+// reopen opens the target of the O_PATH descriptor path for reading, if the target is a wanted regular file. It closes path. The
 // check comes first, because opening a device without O_PATH can have side effects.
-func reopen(path int, key *fileKey) (*os.File, *unix.Stat_t, error) {
+func reopen(path int, name string, wanted func(*unix.Stat_t) bool) (*os.File, *unix.Stat_t, error) {
 	defer unix.Close(path)
 	var st unix.Stat_t
 	if err := unix.Fstat(path, &st); err != nil {
-		return nil, nil, fmt.Errorf("inspecting the mapped file: %w", err)
+		return nil, nil, fmt.Errorf("inspecting %s: %w", name, err)
 	}
-	dev := uint64(st.Dev) //nolint:unconvert // types differ by architecture
-	if st.Mode&unix.S_IFMT != unix.S_IFREG || st.Ino != key.inode || !key.dev.is(dev) || key.stat != 0 && key.stat != dev {
+	if st.Mode&unix.S_IFMT != unix.S_IFREG || !wanted(&st) {
 		return nil, nil, errOther
 	}
-	f, err := procfs.Reopen(path, key.path)
+	f, err := procfs.Reopen(path, name)
 	return f, &st, err
 }

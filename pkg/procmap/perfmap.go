@@ -2,7 +2,6 @@ package procmap
 
 import (
 	"bytes"
-	"fmt"
 	"os"
 	"strconv"
 
@@ -70,26 +69,7 @@ func (r *Resolver) openPerfMap(h holder, on *opening) (*os.File, *unix.Stat_t, e
 	if !ok {
 		return nil, nil, errOther
 	}
-	root, err := unix.Openat(int(dir), "root", unix.O_PATH|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
-	if err != nil {
-		return nil, nil, fmt.Errorf("opening the root of a process: %w", err)
-	}
-	defer unix.Close(root)
-	name := "/tmp/perf-" + number + ".map"
-	path, err := r.openBelow(dir, root, readMounts(dir), name, on)
-	if err != nil {
-		return nil, nil, err
-	}
-	defer unix.Close(path)
-	var st unix.Stat_t
-	if err := unix.Fstat(path, &st); err != nil {
-		return nil, nil, fmt.Errorf("inspecting a perf map: %w", err)
-	}
-	if st.Mode&unix.S_IFMT != unix.S_IFREG || st.Uid != uid && st.Uid != 0 {
-		return nil, nil, errOther
-	}
-	f, err := procfs.Reopen(path, name)
-	return f, &st, err
+	return r.openInRoot(dir, "/tmp/perf-"+number+".map", func(st *unix.Stat_t) bool { return st.Uid == uid || st.Uid == 0 }, on)
 }
 
 // parseStatus returns the effective user from /proc/PID/status, and the process's PID in its own PID namespace.

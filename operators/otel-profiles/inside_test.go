@@ -147,7 +147,7 @@ func fill(t *testing.T, g *gadgettest.Gadget, inst *instance) (most int64) {
 		require.NoError(t, g.Source.EmitAndRelease(p))
 		sum := int64(0)
 		for _, p := range inst.pipelines {
-			sum += p.agg.Usage().Bytes
+			sum += p.agg.Usage()
 		}
 		most = max(most, sum)
 	}

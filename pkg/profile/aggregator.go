@@ -448,14 +448,9 @@ func (w *window) reset(stride int) {
 	w.dropEvents()
 }
 
-// Usage describes an Aggregator's memory.
-type Usage struct {
-	Bytes int64 // the estimated size of dictionary and window
-}
-
-// Usage returns the memory that the Aggregator uses now.
-func (a *Aggregator) Usage() Usage {
+// Usage returns the estimated size of dictionary and window in bytes.
+func (a *Aggregator) Usage() int64 {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	return Usage{Bytes: a.used()}
+	return a.used()
 }

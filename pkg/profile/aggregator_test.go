@@ -256,9 +256,9 @@ func TestAskAgain(t *testing.T) {
 	known := profile.Sample{Stack: []profile.Frame{{Name: "f", Address: 0x01, Mapping: profile.Mapping{File: "/f", HTLHash: strings.Repeat("0a", 16)}}}}
 	put(t, a, 1, 1, bare, 0, 1)
 	require.Equal(t, profile.Added, a.Add(1, []int64{2}, 0), "known until the window ends")
-	before := a.Usage().Bytes
+	before := a.Usage()
 	require.Equal(t, []string{"svc-1 samples: f [3]"}, folded(decode(t, a.Flush(start, end, profile.Limits{}))))
-	require.Less(t, a.Usage().Bytes, before)
+	require.Less(t, a.Usage(), before)
 	require.Equal(t, profile.NeedSample, a.Add(1, []int64{1}, 0))
 	put(t, a, 1, 1, known, 0, 4)
 	req := decode(t, a.Flush(end, end+1, profile.Limits{}))
@@ -429,7 +429,7 @@ func TestResourceIsSetAgain(t *testing.T) {
 	var before int64
 	for n := range 5 {
 		a.SetResource(1, profile.Resource{Attributes: attribute, Rest: attribute})
-		if bytes := a.Usage().Bytes; n > 0 {
+		if bytes := a.Usage(); n > 0 {
 			require.Equal(t, before, bytes)
 		} else {
 			before = bytes

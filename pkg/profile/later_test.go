@@ -143,10 +143,10 @@ func TestLaterRoom(t *testing.T) {
 		}
 		require.Equal(t, map[string]int64{"x": 500}, flushed(t, a))
 		if window == 2 {
-			bytes = a.Usage().Bytes
+			bytes = a.Usage()
 		}
 	}
-	require.LessOrEqual(t, a.Usage().Bytes, bytes)
+	require.LessOrEqual(t, a.Usage(), bytes)
 }
 
 // TestLaterMeanwhile checks that rows that arrive while stacks are resolved are neither lost nor counted twice.

@@ -26,7 +26,7 @@ func TestBounds(t *testing.T) {
 	}
 	require.True(t, a.NearFull())
 	require.Positive(t, statuses[profile.Full]+statuses[profile.ResourceFull])
-	require.LessOrEqual(t, a.Usage().Bytes, cfg.MaxBytes+4096)
+	require.LessOrEqual(t, a.Usage(), cfg.MaxBytes+4096)
 	rows := int64(0)
 	f := a.Flush(start, end, profile.Limits{})
 	for _, m := range f.Messages {
@@ -34,7 +34,7 @@ func TestBounds(t *testing.T) {
 	}
 	require.Equal(t, taken, rows)
 	require.False(t, a.NearFull())
-	require.Less(t, a.Usage().Bytes, cfg.MaxBytes/10, "the dictionary starts anew")
+	require.Less(t, a.Usage(), cfg.MaxBytes/10, "the dictionary starts anew")
 
 	t.Run("one resource cannot take it all", func(t *testing.T) {
 		a := newAggregator(t, cfg)
@@ -54,7 +54,7 @@ func TestBounds(t *testing.T) {
 			}
 		}
 		require.Positive(t, full)
-		require.LessOrEqual(t, a.Usage().Bytes, cfg.MaxBytes+4096)
+		require.LessOrEqual(t, a.Usage(), cfg.MaxBytes+4096)
 	})
 }
 
@@ -70,10 +70,10 @@ func TestNothingGrows(t *testing.T) {
 		}
 		decode(t, a.Flush(start+uint64(w), end+uint64(w), profile.Limits{}))
 		if w == 120 {
-			worst = a.Usage().Bytes + 3_000_000
+			worst = a.Usage() + 3_000_000
 		}
 		if w > 120 {
-			require.Less(t, a.Usage().Bytes, worst)
+			require.Less(t, a.Usage(), worst)
 		}
 	}
 }
@@ -99,7 +99,7 @@ func TestUsageCoversTheHeap(t *testing.T) {
 		messages += int64(cap(m.Body))
 	}
 	encoded := heap() - before - messages
-	usage := a.Usage().Bytes
+	usage := a.Usage()
 	t.Logf("%d stacks: %d bytes each by estimate, %d in the heap, %d after encoding", n, usage/n, added/n, encoded/n)
 	require.LessOrEqual(t, added, usage)
 	require.LessOrEqual(t, encoded, usage+usage/2)

@@ -125,7 +125,6 @@ func (s *Store) finish(e *entry, t *symtab.Table, err error, took, cost time.Dur
 	if t == nil || !t.Cut {
 		e.began = e.read.Add(-took)
 	}
-	s.stats.Read++
 	if t = t.Within(s.room()); t != nil && t.Bytes() > s.room() {
 		t, err = nil, fmt.Errorf("%w: a table of %d bytes", symtab.ErrTooLarge, t.Bytes())
 	}

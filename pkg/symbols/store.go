@@ -132,13 +132,13 @@ type Store struct {
 
 // Stats holds counters since the Store was created, and the Store's current content.
 type Stats struct {
-	Files, Bytes    int64                   // held now
-	Read, Forgotten uint64                  // files; each read counts
-	Failed          [symtab.NumStates]int64 // reads of files without a table, by State
-	Fetched         uint64                  // debug files that Options.Fetch found
-	Stuck           uint64                  // files whose reading was abandoned
-	Lost            uint64                  // files that were not read because Options.Reader was missing or exited
-	NotFetched      uint64                  // debug files that were not found or were useless
+	Files, Bytes int64                   // held now
+	Forgotten    uint64                  // files
+	Failed       [symtab.NumStates]int64 // reads of files without a table, by State
+	Fetched      uint64                  // debug files that Options.Fetch found
+	Stuck        uint64                  // files whose reading was abandoned
+	Lost         uint64                  // files that were not read because Options.Reader was missing or exited
+	NotFetched   uint64                  // debug files that were not found or were useless
 	// Last is the error of the last file that could not be read, or nil. Files without symbols do not count.
 	Last error
 }

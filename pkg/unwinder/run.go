@@ -223,7 +223,6 @@ func (r *run) take(ev wire.Event) {
 		r.last = time.Now()
 		b.mu.Lock()
 		b.totals.Starts++
-		b.totals.StartTime = time.Duration(min(ev.Ready.StartMillis, 1<<30)) * time.Millisecond
 		if !r.ready && !r.down.IsZero() {
 			b.totals.Away += time.Since(r.down)
 		}

@@ -18,9 +18,8 @@ type Totals struct {
 	Away     time.Duration
 	// Memory is the unwinder's resident memory in bytes.
 	Memory uint64
-	// Starts counts the starts of the unwinder's eBPF programs. StartTime is the duration of the last one.
-	Starts    uint64
-	StartTime time.Duration
+	// Starts counts the starts of the unwinder's eBPF programs.
+	Starts uint64
 }
 
 // Totals returns the counters.

@@ -38,7 +38,7 @@ func runPGO(args []string, out io.Writer) error {
 	if flags.NArg() == 0 {
 		return errors.New("pgo takes at least one input: profile pgo -o default.pgo INPUT…")
 	}
-	m := newPGOMerger()
+	m := &pgoMerger{builds: map[pgoBuildKey]*pgoBuild{}}
 	for _, name := range flags.Args() {
 		files, _, err := inputs(name)
 		if err != nil {
@@ -92,8 +92,6 @@ type pgoBuild struct {
 	parts        []*pprof.Profile
 	unmerged     int // samples of all parts except the first
 }
-
-func newPGOMerger() *pgoMerger { return &pgoMerger{builds: map[pgoBuildKey]*pgoBuild{}} }
 
 // read adds the profiles of a file.
 func (m *pgoMerger) read(file string) error {

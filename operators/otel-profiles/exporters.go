@@ -37,8 +37,6 @@ type shared struct {
 	ended     bool
 }
 
-func newExporters() *exporters { return &exporters{} }
-
 // acquire returns the running exporter with these settings, or starts one. The caller must release it. An exporter with the
 // same name but other settings continues to run for its users. acquire does no I/O, see shared.Opened.
 func (e *exporters) acquire(cfg config.Exporter) (*shared, error) {
@@ -50,7 +48,7 @@ func (e *exporters) acquire(cfg config.Exporter) (*shared, error) {
 			return s, nil
 		}
 	}
-	exp, err := export.New(cfg, export.Options{Logger: log.WithField("operator", Name), Observer: observe(cfg.Name), Patient: true})
+	exp, err := export.New(cfg, export.Options{Logger: log.WithField("operator", Name), Observer: observer{cfg.Name}, Patient: true})
 	if err != nil {
 		return nil, fmt.Errorf("starting exporter %q: %w", cfg.Name, err)
 	}

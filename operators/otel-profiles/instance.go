@@ -187,7 +187,7 @@ func (i *instance) export(gadgetCtx operators.GadgetContext, set *config.Set, ds
 	}
 	i.pipelines = append(i.pipelines, src.pipes...)
 	for _, p := range src.pipes {
-		i.log.Infof("%s: exporting data source %q to %q (%s) every %v", Name, ds.Name(), p.exp.cfg.Name, p.exp.Destination(), p.interval)
+		i.log.Infof("%s: exporting data source %q to %q (%s) every %v", Name, ds.Name(), p.exp.cfg.Name, p.exp.cfg.Destination(), p.interval)
 	}
 	return faults, nil
 }

@@ -103,8 +103,6 @@ var theInstruments = sync.OnceValue(func() *instruments {
 // observer records metrics for individual requests.
 type observer struct{ exporter string }
 
-func observe(exporter string) export.Observer { return observer{exporter} }
-
 // Request implements export.Observer.
 func (o observer) Request(d time.Duration, bytes int, ok bool) {
 	if h := theInstruments().duration; h != nil {

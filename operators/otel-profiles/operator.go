@@ -98,7 +98,7 @@ func init() {
 
 // New returns an operator that has not been initialized.
 func New() *Operator {
-	o := &Operator{exporters: newExporters(), live: map[*instance]struct{}{}}
+	o := &Operator{exporters: &exporters{}, live: map[*instance]struct{}{}}
 	o.names = newNamers(o.nameSettings)
 	return o
 }
@@ -278,7 +278,9 @@ func (o *Operator) InstantiateDataOperator(gadgetCtx operators.GadgetContext, va
 	if gadgetCtx.IsClient() {
 		return nil, nil
 	}
-	present(gadgetCtx)
+	for _, ds := range gadgetCtx.GetDataSources() {
+		fieldmap.Present(ds)
+	}
 	gadgetCtx.SetVar(fieldmap.TablesVar, o.names.tables)
 	values = withoutImageDefaults(gadgetCtx, values)
 	if gadgetCtx.IsRemoteCall() {

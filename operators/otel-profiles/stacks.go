@@ -9,13 +9,6 @@ import (
 	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/tune"
 )
 
-// present configures how columns and JSON show stacks.
-func present(gadgetCtx operators.GadgetContext) {
-	for _, ds := range gadgetCtx.GetDataSources() {
-		fieldmap.Present(ds)
-	}
-}
-
 // collectStacks makes a gadget collect stacks for the export, unless all exporters leave this choice to the gadget's flags.
 func (i *instance) collectStacks(gadgetCtx operators.GadgetContext) {
 	var kernel, user bool

@@ -90,9 +90,3 @@ func (e *Exporter) newSender(userAgent string) (sender, error) {
 	}
 	return file.New(e.cfg, func(err error) { e.log.warnf("file", "%v", err) })
 }
-
-// Name is the exporter's name in the settings.
-func (e *Exporter) Name() string { return e.cfg.Name }
-
-// Destination returns the exporter's target, without secrets.
-func (e *Exporter) Destination() string { return e.cfg.Destination() }

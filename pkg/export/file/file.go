@@ -46,7 +46,7 @@ func New(cfg config.Exporter, warn func(error)) (*Sender, error) {
 	s := &Sender{encode: Encoder(cfg.Format, cfg.OTLPVersion)}
 	switch cfg.Format {
 	case "pprof":
-		s.out = newNumberedFiles(cfg.Path, cfg.Rotation, warn)
+		s.out = &numberedFiles{path: cfg.Path, limit: cfg.Rotation, problem: warn}
 	case "otlp-proto":
 		s.out = newAppendFile(cfg.Path, cfg.Rotation, protoEnd, warn)
 	default:

@@ -24,9 +24,9 @@ const stampPattern = `\d{8}T\d{6}\.\d{9}Z`
 
 // numberedFiles writes each record to its own file, named <base>-<time>-<number>.pb.gz. The methods are safe for concurrent use.
 type numberedFiles struct {
-	path    string
+	path    string // an existing folder for the files, or otherwise the prefix of their paths
 	limit   config.Rotation
-	problem func(error)
+	problem func(error) // called with errors that do not prevent a write
 
 	mu        sync.Mutex
 	seq       uint64
@@ -42,12 +42,6 @@ const (
 	pprofSuffix = ".pb.gz"
 	unfinished  = ".tmp" // suffix of a file that is being written
 )
-
-// newNumberedFiles returns a numberedFiles for path. path is an existing folder for the files, or otherwise the prefix of their
-// paths. problem is called with errors that do not prevent a write.
-func newNumberedFiles(path string, limit config.Rotation, problem func(error)) *numberedFiles {
-	return &numberedFiles{path: path, limit: limit, problem: problem}
-}
 
 func (n *numberedFiles) open() error {
 	n.mu.Lock()

@@ -26,8 +26,6 @@ type encoder struct {
 	stks []uint32
 }
 
-func newEncoder() *encoder { return &encoder{to: newInterned()} }
-
 // row is a sample with the segment's indices.
 type row struct {
 	stack, set, link uint32

@@ -179,7 +179,7 @@ func (w *Writer) begin() error {
 	if err != nil {
 		return err
 	}
-	w.seg = &segment{file: f, seq: w.next, began: w.clock.running(), enc: newEncoder()}
+	w.seg = &segment{file: f, seq: w.next, began: w.clock.running(), enc: &encoder{to: newInterned()}}
 	w.next++
 	return nil
 }

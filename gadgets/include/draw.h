@@ -37,12 +37,6 @@ struct {
 	__type(value, struct draw_state);
 } draw_states SEC(".maps");
 
-struct drawn {
-	__u64 value; /* the value that the event represents; 0: not sampled */
-	__u64 events; /* the number of events that it represents */
-	bool over_budget; /* the event gets no stack */
-};
-
 /* The second and its budget are divided into this number of parts. */
 #define DRAW_PARTS 8
 #define DRAW_SECOND 1000000000ull

@@ -5,6 +5,13 @@
 #include <vmlinux.h>
 #include <bpf/bpf_helpers.h>
 
+/* A sampled event. */
+struct drawn {
+	__u64 value; /* the value that the event represents; 0: not sampled */
+	__u64 events; /* the number of events that it represents */
+	bool over_budget; /* the event gets no stack */
+};
+
 /*
  * Returns how many events of amount a sampled event with this weight represents. The remainder is
  * rounded up with a probability in proportion to its size, so that sums are right on average. An

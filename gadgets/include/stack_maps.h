@@ -236,21 +236,6 @@ user_stack_form(struct gadget_user_stack *raw, struct profiles_user_stack *by_id
 	return stacks_by_id ? (struct gadget_user_stack *)by_id : raw;
 }
 
-/* Leaves a row without stacks: the unwinder has them, or they are missing. Returns 0 as the ID. */
-static __always_inline __u32 put_no_stacks(struct gadget_user_stack *raw,
-					   struct profiles_user_stack *by_id,
-					   gadget_kernel_stack *kernel_raw,
-					   profiles_kernel_stack *kernel_by_id)
-{
-	struct row_stacks *stacks = row_stacks_here();
-
-	if (stacks)
-		stacks->found_user.fresh = 0;
-	user_stack_form(raw, by_id);
-	put_kernel_stack(no_kernel_stack_id(), kernel_raw, kernel_by_id);
-	return 0;
-}
-
 /*
  * Walks the user stack of the current thread and puts its ID, which it returns,
  * into a row. keep_stacks keeps it.

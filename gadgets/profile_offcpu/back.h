@@ -17,29 +17,6 @@
 KERNEL_SYMBOL(__sched_text_start);
 KERNEL_SYMBOL(__sched_text_end);
 
-/*
- * Takes the stacks of a thread that is back and already runs, into the row in scratch.
- */
-static __always_inline void stacks_of_current(void *ctx,
-					      struct scratch_row *scratch)
-{
-	scratch->key.user_stack_key =
-		put_user_stack(ctx, &scratch->value.user_stack_raw,
-			       &scratch->value.user_stack_id);
-	put_kernel_stack(kernel_stack_id_from(ctx, __sched_text_start,
-					      __sched_text_end),
-			 &scratch->key.kern_stack_raw,
-			 &scratch->key.kern_stack_id);
-}
-
-/* The row in scratch has no stacks: the unwinder has them, or they are missing. */
-static __always_inline void no_stacks(struct scratch_row *scratch)
-{
-	scratch->key.user_stack_key = put_no_stacks(
-		&scratch->value.user_stack_raw, &scratch->value.user_stack_id,
-		&scratch->key.kern_stack_raw, &scratch->key.kern_stack_id);
-}
-
 /* Takes the stacks of a thread that is about to run: those with which it left, if any. */
 struct stacks_of_next {
 	struct left_stacks *left;

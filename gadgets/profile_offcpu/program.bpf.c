@@ -36,7 +36,6 @@
 
 #include "../include/draw.h"
 #include "../include/process.h"
-#include "../include/rows.h"
 #include "../include/stack_maps.h"
 #include "absence.h"
 #include "back.h"
@@ -68,7 +67,7 @@ static __always_inline void leave(void *ctx, bool preempt, __u32 state,
 	struct scratch_row *scratch;
 	struct absence *there, absence = {};
 	struct profiles_process proc = {};
-	__u32 zero = 0, tid = task->pid;
+	__u32 tid = task->pid;
 
 	/* Thread 0 is the idle thread. */
 	if (!tid || (task->flags & PF_KTHREAD && !include_kernel_threads))
@@ -96,42 +95,10 @@ static __always_inline void leave(void *ctx, bool preempt, __u32 state,
 	if (there) {
 		*there = absence;
 	} else if (bpf_map_update_elem(&absences, &tid, &absence, BPF_ANY)) {
-		scratch = bpf_map_lookup_elem(&scratch_rows, &zero);
+		scratch = scratch_row_here();
 		if (scratch)
-			scratch->unseen.switches++;
+			scratch->unseen.events++;
 	}
-}
-
-/*
- * Hands the wait in scratch to the unwinder. Only a program in the thread can do that. Returns
- * false if frame pointers must be used.
- */
-static __always_inline bool unwind_wait(void *ctx, const enum unwind_chain chain,
-					struct scratch_row *scratch,
-					const struct drawn *drawn)
-{
-	struct unwound_row *row;
-	enum unwind_result result = UNWIND_OVER_BUDGET;
-	__u64 id = 0;
-
-	if (!drawn->over_budget)
-		result = unwind(ctx, chain, &id);
-	if (result == UNWIND_DONE) {
-		row = bpf_ringbuf_reserve(&unwound, sizeof(*row), 0);
-		if (row) {
-			no_stacks(scratch);
-			row->id = id;
-			row->key = scratch->key;
-			row->value = scratch->value;
-			row->value.off_cpu_raw = drawn->value;
-			row->value.switches = drawn->events;
-			submit_unwound(row);
-		} else {
-			result = UNWIND_NO_ROOM;
-		}
-	}
-	count_unwind(result, drawn->value);
-	return result == UNWIND_DONE;
 }
 
 /*
@@ -146,7 +113,7 @@ static __always_inline void come_back(void *ctx, struct task_struct *task,
 	struct left_stacks *left = NULL;
 	struct scratch_row *scratch;
 	struct absence *absence = NULL;
-	__u32 zero = 0, tid = task->pid;
+	__u32 tid = task->pid;
 	__u64 now, time;
 
 	if (!back_in_thread)
@@ -164,15 +131,13 @@ static __always_inline void come_back(void *ctx, struct task_struct *task,
 	    (max_duration_us && time > max_duration_us * 1000))
 		return;
 
-	scratch = bpf_map_lookup_elem(&scratch_rows, &zero);
+	scratch = scratch_row_here();
 	if (!scratch)
 		return;
 	fill_process_from(task, &scratch->key.proc);
 	scratch->key.reason_raw = absence->reason;
 	scratch->key.call_raw = absence->call;
 	scratch->key.unwound_id = 0;
-	scratch->value.off_cpu_raw = 0;
-	scratch->value.switches = 0;
 	drawn.value = time;
 	drawn.events = 1;
 	drawn.over_budget = false;
@@ -182,31 +147,26 @@ static __always_inline void come_back(void *ctx, struct task_struct *task,
 		scratch->key.call_raw = call_of(task, absence->reason);
 		if (unwind_on) {
 			drawn = draw(time, now, unwind_step, unwind_budget);
-			if (!drawn.value || unwind_is_over() ||
-			    unwind_wait(ctx, chain, scratch, &drawn))
+			if (!drawn.value ||
+			    unwind_row(ctx, chain, scratch, &drawn))
 				return;
-			scratch->key.unwound_id = UNWIND_FELL_BACK;
 		}
 		if (drawn.over_budget)
-			no_stacks(scratch);
+			put_no_stacks(scratch);
 		else
-			stacks_of_current(ctx, scratch);
+			put_stacks(ctx, scratch,
+				   kernel_stack_id_from(ctx, __sched_text_start,
+							__sched_text_end));
 	} else {
 		of_next = stacks_of_next(task, left, scratch);
 	}
-	if (!add(scratch, &scratch->key.proc, drawn.value, drawn.events)) {
-		scratch->homeless.time += drawn.value;
-		scratch->homeless.switches += drawn.events;
+	if (!add_event(scratch, &drawn))
 		return;
-	}
 	if (ctx)
 		keep_stacks();
 	else
 		keep_stacks_of_next(&of_next);
-	if (scratch->homeless.switches)
-		add_homeless(scratch, &scratch->homeless, true);
-	if (scratch->unseen.switches)
-		add_homeless(scratch, &scratch->unseen, false);
+	add_homeless_waits(scratch);
 }
 
 /* Runs for prev, on its stack, with interrupts off. */

@@ -27,7 +27,6 @@
 
 #include "../include/draw.h"
 #include "../include/process.h"
-#include "../include/rows.h"
 #include "../include/stack_maps.h"
 #include "../include/unwind.h"
 
@@ -46,7 +45,7 @@ enum page_fault_access {
 };
 
 /* The identity of a row. */
-struct fault_key {
+struct row_key {
 	struct profiles_process proc;
 	gadget_kernel_stack kern_stack_raw;
 	profiles_kernel_stack kern_stack_id;
@@ -57,19 +56,20 @@ struct fault_key {
 	profiles_stack unwound_id;
 };
 
-struct fault_value {
+struct row_value {
 	__u64 faults;
 	/* From the row's first fault. */
 	struct gadget_user_stack user_stack_raw;
 	struct profiles_user_stack user_stack_id;
 };
 
-struct {
-	__uint(type, BPF_MAP_TYPE_HASH);
-	__uint(max_entries, 0); /* rows_max_entries */
-	__type(key, struct fault_key);
-	__type(value, struct fault_value);
-} rows SEC(".maps");
+static __always_inline void add_counts(struct row_value *row,
+				       const struct drawn *event)
+{
+	__sync_fetch_and_add(&row->faults, event->events);
+}
+
+#include "../include/stack_rows.h"
 
 GADGET_MAPITER(pagefaults, rows);
 
@@ -87,27 +87,6 @@ struct page_fault {
 
 GADGET_TRACER_MAP(events, BUFFER_SIZE);
 GADGET_TRACER(pagefault_events, events, page_fault);
-
-/* Per CPU: memory for a new row, and faults without room. */
-struct scratch_row {
-	struct fault_key key;
-	struct fault_value value;
-	__u64 homeless;
-};
-
-/* A row whose frames come from the unwinder, see unwind.h. */
-struct unwound_row {
-	__u64 id;
-	struct fault_key key;
-	struct fault_value value;
-};
-
-struct {
-	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
-	__uint(max_entries, 1);
-	__type(key, __u32);
-	__type(value, struct scratch_row);
-} scratch_rows SEC(".maps");
 
 static __always_inline enum page_fault_access access_of(unsigned long code)
 {
@@ -156,102 +135,31 @@ static __always_inline void send(void *ctx, unsigned long address,
 	gadget_submit_buf(ctx, &events, event, sizeof(*event));
 }
 
-/*
- * As soon as there is room, a row without process and stack gets the faults without room, so the sum
- * of all rows stays right.
- */
-static __always_inline void add_homeless(struct scratch_row *scratch)
-{
-	struct fault_value *row;
-
-	__builtin_memset(&scratch->key, 0, sizeof(scratch->key));
-	__builtin_memset(&scratch->value, 0, sizeof(scratch->value));
-	name_row(&scratch->key.proc, "[rows full]");
-	row = row_of(&rows, NULL, &scratch->key, &scratch->value);
-	if (row) {
-		__sync_fetch_and_add(&row->faults, scratch->homeless);
-		scratch->homeless = 0;
-	}
-}
-
-/* The row in scratch has no stacks: the unwinder has them, or they are missing. */
-static __always_inline void no_stacks(struct scratch_row *scratch)
-{
-	scratch->key.user_stack_key = put_no_stacks(
-		&scratch->value.user_stack_raw, &scratch->value.user_stack_id,
-		&scratch->key.kern_stack_raw, &scratch->key.kern_stack_id);
-}
-
-/*
- * Hands the fault in scratch to the unwinder. Returns false if frame pointers must be used.
- */
-static __always_inline bool unwind_fault(void *ctx, struct scratch_row *scratch,
-					 const struct drawn *drawn)
-{
-	struct unwound_row *row;
-	enum unwind_result result = UNWIND_OVER_BUDGET;
-	__u64 id = 0;
-
-	if (!drawn->over_budget)
-		result = unwind(ctx, UNWIND_RAW_TP, &id);
-	if (result == UNWIND_DONE) {
-		row = bpf_ringbuf_reserve(&unwound, sizeof(*row), 0);
-		if (row) {
-			no_stacks(scratch);
-			row->id = id;
-			row->key = scratch->key;
-			row->value = scratch->value;
-			row->value.faults = drawn->events;
-			submit_unwound(row);
-		} else {
-			result = UNWIND_NO_ROOM;
-		}
-	}
-	count_unwind(result, drawn->value);
-	return result == UNWIND_DONE;
-}
-
 static __always_inline void count(void *ctx, unsigned long code,
 				  __u64 kernel_ip, const struct profiles_process *proc)
 {
 	struct drawn drawn = { .value = 1, .events = 1 };
-	struct scratch_row *scratch;
-	struct fault_value *row;
-	__u32 zero = 0;
+	struct scratch_row *scratch = scratch_row_here();
 
-	scratch = bpf_map_lookup_elem(&scratch_rows, &zero);
 	if (!scratch)
 		return;
 	scratch->key.proc = *proc;
 	scratch->key.access_raw = access_of(code);
 	scratch->key.unwound_id = 0;
-	scratch->value.faults = 0;
 	if (unwind_on) {
 		drawn = draw(1, bpf_ktime_get_ns(), unwind_step, unwind_budget);
-		if (!drawn.value || unwind_is_over() ||
-		    unwind_fault(ctx, scratch, &drawn))
+		if (!drawn.value ||
+		    unwind_row(ctx, UNWIND_RAW_TP, scratch, &drawn))
 			return;
-		scratch->key.unwound_id = UNWIND_FELL_BACK;
 	}
-	if (drawn.over_budget) {
-		no_stacks(scratch);
-	} else {
-		scratch->key.user_stack_key =
-			put_user_stack(ctx, &scratch->value.user_stack_raw,
-				       &scratch->value.user_stack_id);
-		put_kernel_stack(stack_from(ctx, kernel_ip),
-				 &scratch->key.kern_stack_raw,
-				 &scratch->key.kern_stack_id);
-	}
-	row = row_of(&rows, proc, &scratch->key, &scratch->value);
-	if (!row) {
-		scratch->homeless += drawn.events;
+	if (drawn.over_budget)
+		put_no_stacks(scratch);
+	else
+		put_stacks(ctx, scratch, stack_from(ctx, kernel_ip));
+	if (!add_event(scratch, &drawn))
 		return;
-	}
-	__sync_fetch_and_add(&row->faults, drawn.events);
 	keep_stacks();
-	if (scratch->homeless)
-		add_homeless(scratch);
+	add_all_homeless(scratch);
 }
 
 static __always_inline void fault(void *ctx, unsigned long address,

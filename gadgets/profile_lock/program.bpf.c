@@ -86,7 +86,6 @@ static __always_inline void count_wait(void *ctx, const enum unwind_chain chain,
 	__u64 delay = bpf_ktime_get_ns() - since, weight, contentions, stack_id;
 	struct profiles_process proc = {};
 	struct lock_capture *capture;
-	struct row_stacks *stacks;
 	struct lock_cpu *cpu;
 
 	count_event();
@@ -131,10 +130,7 @@ static __always_inline void count_wait(void *ctx, const enum unwind_chain chain,
 			       no_kernel_stack_id(),
 			 &capture->key.kern_stack_raw,
 			 &capture->key.kern_stack_id);
-	stacks = row_stacks_here();
-	if (in_kernel && stacks)
-		keep_frames(&ig_kstack, &stacks->found_kernel,
-			    without_frames(&stacks->kernel, stacks->kernel_skip));
+	keep_stacks();
 	put_capture_stack(ctx, 0, capture);
 	submit_unwound(capture);
 	end_work(cpu);

@@ -53,12 +53,7 @@ func moduleVersion(folder, module string) string {
 // time that the program has used.
 func burn(t *testing.T, program, config, exporters string, atLeast time.Duration) time.Duration {
 	t.Helper()
-	ig := igtest.Built(t, igtest.Bin, "ig")
-	igtest.Output(t, ig, "image", "import", igtest.Built(t, igtest.Gadgets, "profile_cpu.tar"))
-	args := append([]string{"--config", writeFile(t, "config.yaml", config), "run", "profile_cpu:" + tag()}, igrun.GadgetFlags()...)
-	args = append(args, fmt.Sprintf("--frequency=%d", frequency), "--comm="+filepath.Base(program), "--otel-profiles-exporter="+exporters,
-		"--otel-profiles-interval=2s", "--output=none")
-	cmd := igrun.Command(t.Context(), ig, args...)
+	cmd := gadgetCommand(t, "profile_cpu", config, exporters, fmt.Sprintf("--frequency=%d", frequency), "--comm="+filepath.Base(program))
 	said := &igtest.Buffer{}
 	cmd.Stdout, cmd.Stderr = said, said
 	require.NoError(t, cmd.Start())
@@ -92,20 +87,26 @@ func burn(t *testing.T, program, config, exporters string, atLeast time.Duration
 // sample profiles the whole machine with the gadget for some seconds, and returns ig's log.
 func sample(t *testing.T, config string) string {
 	t.Helper()
-	ig := igtest.Built(t, igtest.Bin, "ig")
-	igtest.Output(t, ig, "image", "import", igtest.Built(t, igtest.Gadgets, "profile_cpu.tar"))
-	args := append([]string{"--config", writeFile(t, "config.yaml", config), "run", "profile_cpu:" + tag()}, igrun.GadgetFlags()...)
-	args = append(args, "--otel-profiles-exporter=zstd", "--otel-profiles-interval=1s", "--timeout=4", "--output=none")
-	out, err := igrun.Command(t.Context(), ig, args...).CombinedOutput()
-	require.NoError(t, err, "%s", out)
-	return string(out)
+	said, _ := sampled(t, "profile_cpu", config, "zstd", "--otel-profiles-interval=1s", "--timeout=4")
+	return said
 }
 
-func tag() string {
-	if v := os.Getenv("GADGET_TAG"); v != "" {
-		return v
-	}
-	return "dev"
+// gadgetCommand returns an ig command that runs a gadget with exporters of a configuration.
+func gadgetCommand(t *testing.T, gadget, config, exporters string, flags ...string) *exec.Cmd {
+	t.Helper()
+	args := append([]string{"--config", writeFile(t, "config.yaml", config), "run", igtest.Import(t, gadget)}, igrun.GadgetFlags()...)
+	args = append(args, "--otel-profiles-exporter="+exporters, "--otel-profiles-interval=2s", "--output=none")
+	return igrun.Command(t.Context(), igtest.Built(t, igtest.Bin, "ig"), append(args, flags...)...)
+}
+
+// sampled runs a gadget to its end. It returns ig's log, and a time that contains all samples.
+func sampled(t *testing.T, gadget, config, exporters string, flags ...string) (said string, in span) {
+	t.Helper()
+	cmd := gadgetCommand(t, gadget, config, exporters, flags...)
+	begin := time.Now().Add(-time.Second)
+	out, err := cmd.CombinedOutput()
+	require.NoError(t, err, "%s", out)
+	return string(out), span{begin, time.Now().Add(2 * time.Second)}
 }
 
 // asked reports whether a backend takes part. By default, all do. BACKENDS is a comma-separated list of backends.

@@ -16,7 +16,6 @@ import (
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/credentials/insecure"
 
-	"github.com/ig-otel-profiles/ig-otel-profiles/internal/igrun"
 	"github.com/ig-otel-profiles/ig-otel-profiles/internal/igtest"
 	"github.com/ig-otel-profiles/ig-otel-profiles/internal/receiver"
 )
@@ -77,17 +76,9 @@ func passOn(t *testing.T, addr string) *receiver.Receiver {
 func everything(t *testing.T, s server, gadget string, flags []string) {
 	between := passOn(t, s.addr())
 	config := "operator:\n  otel-profiles:\n    exporters:\n" + exporter(t, s.name(), s.name(), "server", between.Addr()) + patient
-	ig := igtest.Built(t, igtest.Bin, "ig")
-	igtest.Output(t, ig, "image", "import", igtest.Built(t, igtest.Gadgets, gadget+".tar"))
-	args := append(igrun.Prefix(), ig, "--config", writeFile(t, "config.yaml", config), "run", gadget+":"+tag())
-	args = append(args, igrun.GadgetFlags()...)
-	args = append(args, "--otel-profiles-exporter=server", "--otel-profiles-interval=2s", "--output=none", "--timeout=10")
-	begin := time.Now().Add(-time.Second)
-	said, err := exec.CommandContext(t.Context(), args[0], append(args[1:], flags...)...).CombinedOutput()
-	require.NoError(t, err, "%s", said)
-	require.Contains(t, string(said), " 0 dropped", "%s", said)
-	require.NotContains(t, string(said), "refused", "%s", said)
-	all := span{begin, time.Now().Add(2 * time.Second)}
+	said, all := sampled(t, gadget, config, "server", append([]string{"--timeout=10"}, flags...)...)
+	require.Contains(t, said, " 0 dropped", "%s", said)
+	require.NotContains(t, said, "refused", "%s", said)
 
 	var sent int64
 	samples := between.Samples()

@@ -12,7 +12,6 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/ig-otel-profiles/ig-otel-profiles/internal/igrun"
 	"github.com/ig-otel-profiles/ig-otel-profiles/internal/igtest"
 	"github.com/ig-otel-profiles/ig-otel-profiles/internal/receiver"
 )
@@ -53,15 +52,8 @@ func TestLanguages(t *testing.T) {
 			_ = p.Wait() // killed
 		})
 	}
-	begin := time.Now().Add(-time.Second)
-	ig := igtest.Built(t, igtest.Bin, "ig")
-	igtest.Output(t, ig, "image", "import", igtest.Built(t, igtest.Gadgets, "profile_cpu.tar"))
-	args := append([]string{"--config", writeFile(t, "config.yaml", config), "run", "profile_cpu:" + tag()}, igrun.GadgetFlags()...)
-	args = append(args, fmt.Sprintf("--frequency=%d", frequency), "--otel-profiles-exporter=pyroscope,counting", "--otel-profiles-interval=2s", "--output=none", "--timeout=12")
-	said, err := igrun.Command(t.Context(), ig, args...).CombinedOutput()
-	require.NoError(t, err, "%s", said)
-	require.Contains(t, string(said), " 0 dropped")
-	all := span{begin, time.Now().Add(2 * time.Second)}
+	said, all := sampled(t, "profile_cpu", config, "pyroscope,counting", fmt.Sprintf("--frequency=%d", frequency), "--timeout=12")
+	require.Contains(t, said, " 0 dropped")
 
 	sent := map[string]int64{} // in nanoseconds, by service
 	for _, s := range counting.Samples() {

@@ -23,7 +23,6 @@ import (
 	"gopkg.in/yaml.v3"
 
 	"github.com/ig-otel-profiles/ig-otel-profiles/internal/collectortest"
-	"github.com/ig-otel-profiles/ig-otel-profiles/internal/igrun"
 	"github.com/ig-otel-profiles/ig-otel-profiles/internal/igtest"
 	"github.com/ig-otel-profiles/ig-otel-profiles/internal/receiver"
 )
@@ -94,10 +93,7 @@ func (w watch) run(t *testing.T, config string, servers map[string]told, program
 		_ = p.Wait() // the program was killed or has exited
 	}()
 
-	args := append([]string{"--config", writeFile(t, "config.yaml", config), "run", igtest.Import(t, w.gadget)}, igrun.GadgetFlags()...)
-	args = append(args, "--pid="+strconv.Itoa(p.Process.Pid), "--otel-profiles-exporter="+strings.Join(slices.Sorted(maps.Keys(servers)), ","),
-		"--otel-profiles-interval=2s", "--output=none")
-	cmd := igrun.Command(t.Context(), igtest.Built(t, igtest.Bin, "ig"), append(args, w.flags...)...)
+	cmd := gadgetCommand(t, w.gadget, config, strings.Join(slices.Sorted(maps.Keys(servers)), ","), append([]string{"--pid=" + strconv.Itoa(p.Process.Pid)}, w.flags...)...)
 	said := &igtest.Buffer{}
 	cmd.Stdout, cmd.Stderr = said, said
 	require.NoError(t, cmd.Start())

@@ -15,7 +15,6 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/ig-otel-profiles/ig-otel-profiles/internal/igrun"
 	"github.com/ig-otel-profiles/ig-otel-profiles/internal/igtest"
 )
 
@@ -38,14 +37,7 @@ func TestServiceOfTraces(t *testing.T) {
 	p := startPyroscope(t)
 	between := passOn(t, p.addr())
 	config := "operator:\n  otel-profiles:\n    exporters:\n" + exporter(t, p.name(), p.name(), "server", between.Addr()) + patient
-	args := append(igrun.Prefix(), igtest.Built(t, igtest.Bin, "ig"), "--config", writeFile(t, "config.yaml", config), "run", igtest.Import(t, "profile_cpu"))
-	args = append(args, igrun.GadgetFlags()...)
-	args = append(args, "--otel-profiles-exporter=server", "--otel-profiles-interval=2s", "--output=none", "--timeout=20",
-		"--comm=traced", "--spans", "--unwind=whole", "--frequency=99")
-	begin := time.Now().Add(-time.Second)
-	said, err := exec.CommandContext(t.Context(), args[0], args[1:]...).CombinedOutput()
-	require.NoError(t, err, "%s", said)
-	in := span{begin, time.Now().Add(2 * time.Second)}
+	said, in := sampled(t, "profile_cpu", config, "server", "--timeout=20", "--comm=traced", "--spans", "--unwind=whole", "--frequency=99")
 
 	require.NoError(t, stdin.Close())
 	bySpan := map[string]string{} // the service of each span

@@ -248,6 +248,13 @@ func sum(t *testing.T, s *Subscription) (n uint64) {
 	}
 }
 
+func subscribe(t *testing.T, b *Broker, s Settings) *Subscription {
+	t.Helper()
+	sub, err := b.Subscribe(t.Context(), s)
+	require.NoError(t, err)
+	return sub
+}
+
 // receive reads until at least n samples have arrived.
 func receive(t *testing.T, s *Subscription, n uint64) (got uint64) {
 	t.Helper()
@@ -266,8 +273,7 @@ func receive(t *testing.T, s *Subscription, n uint64) (got uint64) {
 // TestNothingIsLost checks that all samples arrive that the unwinder took before it exited, and that the counters agree.
 func TestNothingIsLost(t *testing.T) {
 	b, _ := newTestBroker()
-	s, err := b.Subscribe(t.Context(), ask(playGood))
-	require.NoError(t, err)
+	s := subscribe(t, b, ask(playGood))
 	got := receive(t, s, 10)
 	s.Close()
 	got += sum(t, s)
@@ -282,8 +288,7 @@ func TestNothingIsLost(t *testing.T) {
 // TestTimerSlack checks that only the unwinder's timers can be late, and not the timers of the process that starts it.
 func TestTimerSlack(t *testing.T) {
 	b, _ := newTestBroker()
-	s, err := b.Subscribe(t.Context(), ask(playGood))
-	require.NoError(t, err)
+	s := subscribe(t, b, ask(playGood))
 	defer s.Close()
 	batch := <-s.C
 	assert.Equal(t, uint64(timerSlack), batch.Unwound[0].Proc.Start)
@@ -297,18 +302,15 @@ func TestTimerSlack(t *testing.T) {
 // TestShared checks that a second subscriber shares the unwinder, and that a later subscriber starts it again.
 func TestShared(t *testing.T) {
 	b, _ := newTestBroker()
-	one, err := b.Subscribe(t.Context(), ask(playGood))
-	require.NoError(t, err)
-	two, err := b.Subscribe(t.Context(), ask(playGood))
-	require.NoError(t, err)
+	one := subscribe(t, b, ask(playGood))
+	two := subscribe(t, b, ask(playGood))
 	receive(t, one, 5)
 	receive(t, two, 5)
 	one.Close()
 	receive(t, two, 5)
 	two.Close()
 	assert.Equal(t, uint64(1), b.Totals().Starts)
-	three, err := b.Subscribe(t.Context(), ask(playGood))
-	require.NoError(t, err)
+	three := subscribe(t, b, ask(playGood))
 	receive(t, three, 5)
 	three.Close()
 	assert.Equal(t, uint64(2), b.Totals().Starts)
@@ -318,12 +320,10 @@ func TestShared(t *testing.T) {
 // TestMoreIsAskedFor checks that a subscriber gets additional settings, and that this does not count as a restart.
 func TestMoreIsAskedFor(t *testing.T) {
 	b, _ := newTestBroker()
-	one, err := b.Subscribe(t.Context(), ask(playGood))
-	require.NoError(t, err)
+	one := subscribe(t, b, ask(playGood))
 	defer one.Close()
 	receive(t, one, 1)
-	two, err := b.Subscribe(t.Context(), ask(playLanguage))
-	require.NoError(t, err)
+	two := subscribe(t, b, ask(playLanguage))
 	defer two.Close()
 	limit := time.After(time.Minute)
 	for role := uint64(0); role != playLanguage; {
@@ -349,12 +349,10 @@ func TestRefused(t *testing.T) {
 // TestRefusedLater checks that the log tells running subscribers when the unwinder can no longer work.
 func TestRefusedLater(t *testing.T) {
 	b, l := newTestBroker()
-	one, err := b.Subscribe(t.Context(), ask(playGood))
-	require.NoError(t, err)
+	one := subscribe(t, b, ask(playGood))
 	defer one.Close()
 	receive(t, one, 1)
-	two, err := b.Subscribe(t.Context(), ask(playRefuse))
-	require.NoError(t, err)
+	two := subscribe(t, b, ask(playRefuse))
 	defer two.Close()
 	require.Eventually(t, func() bool { return strings.Contains(l.String(), "no longer get whole stacks") }, time.Minute, 10*time.Millisecond)
 	assert.Contains(t, l.String(), "2 running gadgets no longer get whole stacks: whole stacks are not available on this machine: the unwinder needs CAP_BPF")
@@ -385,8 +383,7 @@ func TestSubscribeGivesUp(t *testing.T) {
 	_, err := b.Subscribe(ctx, ask(playMute))
 	require.ErrorIs(t, err, context.Canceled)
 	<-running
-	s, err := b.Subscribe(t.Context(), ask(playGood))
-	require.NoError(t, err)
+	s := subscribe(t, b, ask(playGood))
 	receive(t, s, 1)
 	s.Close()
 }
@@ -418,10 +415,8 @@ func TestQueuedBytes(t *testing.T) {
 func TestOverrun(t *testing.T) {
 	b, _ := newTestBroker()
 	b.flushBurst = 1 << 30
-	slow, err := b.Subscribe(t.Context(), ask(playFlood))
-	require.NoError(t, err)
-	quick, err := b.Subscribe(t.Context(), ask(playFlood))
-	require.NoError(t, err)
+	slow := subscribe(t, b, ask(playFlood))
+	quick := subscribe(t, b, ask(playFlood))
 	receive(t, quick, 1000)
 	quick.Close()
 	slow.Close()

@@ -35,8 +35,7 @@ func TestDoesNotLoad(t *testing.T) {
 func TestHung(t *testing.T) {
 	b, l := newTestBroker()
 	b.hungInterval = 10 * time.Millisecond
-	s, err := b.Subscribe(t.Context(), ask(playCrash))
-	require.NoError(t, err)
+	s := subscribe(t, b, ask(playCrash))
 	defer s.Close()
 	receive(t, s, 3)
 	hung := hang(t, b)
@@ -44,7 +43,7 @@ func TestHung(t *testing.T) {
 		return strings.Contains(l.String(), "warning: gadgets no longer get whole stacks: 3 unwinders are blocked")
 	}, time.Minute, 10*time.Millisecond)
 	sum(t, s)
-	_, err = b.Subscribe(t.Context(), ask(playCrash))
+	_, err := b.Subscribe(t.Context(), ask(playCrash))
 	require.ErrorContains(t, err, "3 unwinders are blocked")
 	starts := b.Totals().Starts
 	time.Sleep(4 * b.hungInterval)
@@ -98,8 +97,7 @@ func TestRestarts(t *testing.T) {
 			t.Parallel()
 			b, l := newTestBroker()
 			b.silence, b.flushBurst = 300*time.Millisecond, 300
-			s, err := b.Subscribe(t.Context(), ask(c.role))
-			require.NoError(t, err)
+			s := subscribe(t, b, ask(c.role))
 			// On a busy machine, a run can also end because its start takes longer than silence.
 			require.Eventually(t, func() bool {
 				said := l.String()
@@ -122,8 +120,7 @@ func TestDeaf(t *testing.T) {
 	t.Parallel()
 	b, _ := newTestBroker()
 	b.endTime = 200 * time.Millisecond
-	s, err := b.Subscribe(t.Context(), ask(playDeaf))
-	require.NoError(t, err)
+	s := subscribe(t, b, ask(playDeaf))
 	receive(t, s, 3)
 	s.Close()
 	assert.Zero(t, b.Totals().Restarts)
@@ -145,8 +142,7 @@ func TestBlocked(t *testing.T) {
 			t.Parallel()
 			b, l := newTestBroker()
 			b.silence, b.unanswered = time.Second, 500*time.Millisecond
-			s, err := b.Subscribe(t.Context(), ask(c.role))
-			require.NoError(t, err)
+			s := subscribe(t, b, ask(c.role))
 			receive(t, s, 3)
 			s.Close()
 			// On a busy machine, a run can also end because its start takes longer than silence.
@@ -160,8 +156,7 @@ func TestBlocked(t *testing.T) {
 // TestCulprit checks that a process is avoided after the unwinder exited twice on it.
 func TestCulprit(t *testing.T) {
 	b, l := newTestBroker()
-	s, err := b.Subscribe(t.Context(), ask(playCulprit))
-	require.NoError(t, err)
+	s := subscribe(t, b, ask(playCulprit))
 	receive(t, s, 5)
 	s.Close()
 	require.EqualValues(t, 2, b.Totals().Restarts, l.String())
@@ -171,8 +166,7 @@ func TestCulprit(t *testing.T) {
 // TestInnocent checks that a process loses nothing if a person kills the unwinder once while it reads that process's files.
 func TestInnocent(t *testing.T) {
 	b, l := newTestBroker()
-	s, err := b.Subscribe(t.Context(), ask(playReading))
-	require.NoError(t, err)
+	s := subscribe(t, b, ask(playReading))
 	defer s.Close()
 	first := (<-s.C).Unwound[0].Proc.PID
 	require.NoError(t, unix.Kill(int(first), unix.SIGKILL))

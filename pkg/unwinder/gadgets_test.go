@@ -104,8 +104,7 @@ func TestKilledIsNotCalled(t *testing.T) {
 			entry := array(t) // the broker uses it until s.Close returns
 			b, _ := newTestBroker()
 			b.unanswered, b.endTime, b.firstBackoff = unanswered, time.Hour, time.Hour
-			s, err := b.Subscribe(t.Context(), forGadgets(playStays))
-			require.NoError(t, err)
+			s := subscribe(t, b, forGadgets(playStays))
 			stays := int((<-s.C).Unwound[0].Proc.PID)
 			t.Cleanup(func() {
 				_ = unix.Kill(stays, unix.SIGKILL)
@@ -130,16 +129,14 @@ func TestKilledIsNotCalled(t *testing.T) {
 func TestEntriesAreServed(t *testing.T) {
 	needEBPF(t)
 	b, _ := newTestBroker()
-	s, err := b.Subscribe(t.Context(), forGadgets(playEntries))
-	require.NoError(t, err)
+	s := subscribe(t, b, forGadgets(playEntries))
 	require.Equal(t, uint32(1), s.Run())
 	entry := array(t)
 	require.NoError(t, s.Serve(wire.ChainRawTracepoint, entry))
 	require.Eventually(t, func() bool { return inArray(entry) != 0 }, time.Minute, time.Millisecond)
 	first := inArray(entry)
 
-	other, err := b.Subscribe(t.Context(), forGadgets(playEntries))
-	require.NoError(t, err)
+	other := subscribe(t, b, forGadgets(playEntries))
 	require.Equal(t, uint32(2), other.Run())
 	for _, sub := range []*Subscription{s, other} {
 		batch := <-sub.C
@@ -173,14 +170,12 @@ func TestLaterEntries(t *testing.T) {
 	b, l := newTestBroker()
 	settings := forGadgets(playEntries)
 	settings.Chains = "perf"
-	s, err := b.Subscribe(t.Context(), settings)
-	require.NoError(t, err)
+	s := subscribe(t, b, settings)
 	defer s.Close()
 	child := (<-s.C).Unwound[0].Proc.PID
 	for _, chains := range []string{"perf", "kprobe", "otel_perf", "otel_kprobe,otel_perf", "perf,raw_tp", "raw_tp"} {
 		settings.Chains = chains
-		later, err := b.Subscribe(t.Context(), settings)
-		require.NoError(t, err)
+		later := subscribe(t, b, settings)
 		require.Equal(t, strings.HasPrefix(chains, "otel"), later.Run() == wire.OtelRun, chains)
 		kinds, err := wire.ParseChains(chains)
 		require.NoError(t, err)
@@ -195,7 +190,7 @@ func TestLaterEntries(t *testing.T) {
 	// Each request for a chain that the kernel refuses returns an error.
 	for range wire.ChainKinds + 2 {
 		settings.Chains = "tracepoint"
-		_, err = b.Subscribe(t.Context(), settings)
+		_, err := b.Subscribe(t.Context(), settings)
 		require.EqualError(t, err, "the kernel refused the unwinder's programs for tracepoint: invalid argument")
 	}
 	require.Equal(t, child, (<-s.C).Unwound[0].Proc.PID)
@@ -223,8 +218,7 @@ func running(t *testing.T, role int) (*Broker, Settings, *Subscription) {
 	b, _ := newTestBroker()
 	b.chainTime = 30 * time.Second
 	settings := forGadgets(role)
-	s, err := b.Subscribe(t.Context(), settings)
-	require.NoError(t, err)
+	s := subscribe(t, b, settings)
 	t.Cleanup(s.Close)
 	return b, settings, s
 }
@@ -238,8 +232,7 @@ func TestRefusedForNow(t *testing.T) {
 	_, err := b.Subscribe(t.Context(), settings)
 	require.ErrorContains(t, err, "the kernel refused the unwinder's programs for tracepoint: invalid argument")
 	require.Zero(t, inArray(without))
-	later, err := b.Subscribe(t.Context(), settings)
-	require.NoError(t, err)
+	later := subscribe(t, b, settings)
 	defer later.Close()
 	require.NotZero(t, inArray(without))
 	require.EqualValues(t, 1, b.Totals().Starts)
@@ -264,13 +257,12 @@ func TestEntriesOfTheNext(t *testing.T) {
 	require.NotZero(t, first)
 
 	settings.Scale++
-	later, err := b.Subscribe(t.Context(), settings)
-	require.NoError(t, err)
+	later := subscribe(t, b, settings)
 	defer later.Close()
 	require.NotZero(t, inArray(entry))
 	require.NotEqual(t, first, inArray(entry))
 
-	_, err = b.Subscribe(t.Context(), forGadgets(playDenied))
+	_, err := b.Subscribe(t.Context(), forGadgets(playDenied))
 	require.ErrorContains(t, err, "the unwinder needs CAP_BPF")
 }
 

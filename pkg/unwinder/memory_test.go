@@ -100,8 +100,7 @@ func TestHungry(t *testing.T) {
 	b, l := newTestBroker()
 	b.meterInterval = 10 * time.Millisecond
 	b.memoryBound = func() uint64 { return memoryLeast }
-	s, err := b.Subscribe(t.Context(), ask(playHungry))
-	require.NoError(t, err)
+	s := subscribe(t, b, ask(playHungry))
 	require.Eventually(t, func() bool { return b.Totals().Restarts >= 1 }, time.Minute, 10*time.Millisecond)
 	s.Close()
 	assert.Contains(t, l.String(), "MiB of memory; the limit is 128 MiB")

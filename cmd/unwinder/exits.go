@@ -199,10 +199,6 @@ func (e *exits) close() {
 	if e.link != nil {
 		e.link.Close()
 	}
-	if e.prog != nil {
-		e.prog.Close()
-	}
-	if e.m != nil {
-		e.m.Close()
-	}
+	e.prog.Close() // Close of nil does nothing
+	e.m.Close()
 }

@@ -30,10 +30,8 @@ func load(m *ebpf.Map) (loaded, error) {
 
 func (l *loaded) close() {
 	for i, p := range l {
-		if p != nil {
-			_ = p.Close()
-			l[i] = nil
-		}
+		_ = p.Close() // Close of nil does nothing
+		l[i] = nil
 	}
 }
 

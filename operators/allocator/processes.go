@@ -237,9 +237,7 @@ func (f *finder) file(at *procmap.File) *file {
 		ended := at.Stuck()
 		return func() {
 			ended()
-			if got.open != nil {
-				got.open.Close()
-			}
+			got.open.Close() // Close of nil does nothing
 		}
 	})
 	if err != nil { // do not use got, because the read can still be running
@@ -251,9 +249,7 @@ func (f *finder) file(at *procmap.File) *file {
 	}
 	switch {
 	case errors.Is(got.err, symtab.ErrReader): // the file is not the cause
-		if got.open != nil {
-			got.open.Close()
-		}
+		got.open.Close()
 		return nil
 	case errors.Is(got.err, errTooLarge):
 		f.warn(fmt.Errorf("%q gets no probes: %w", at.Path, got.err))

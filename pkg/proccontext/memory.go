@@ -80,11 +80,8 @@ func openProcess(proc string, pid uint32, inode uint64) (_ *process, err error) 
 
 func (p *process) close() {
 	p.dir.Close()
-	for _, f := range []*os.File{p.memory, p.pagemap} {
-		if f != nil {
-			f.Close()
-		}
-	}
+	p.memory.Close() // Close of nil does nothing
+	p.pagemap.Close()
 }
 
 // find returns the start addresses of the mappings that are named like a context. It returns at least one address, or an error.

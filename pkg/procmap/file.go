@@ -249,9 +249,7 @@ func (r *Resolver) readFile(ctx context.Context, f *file) time.Duration {
 	}, func() func() {
 		dev := r.markStuck(&f.opening)
 		return func() {
-			if work.opened != nil {
-				work.opened.Close()
-			}
+			work.opened.Close() // Close of nil does nothing
 			r.unmarkStuck(dev)
 		}
 	})

@@ -194,9 +194,7 @@ func (p *process) close() {
 	}
 	_ = p.out.Close()
 	_ = p.counters.Close()
-	if p.entries != nil {
-		_ = p.entries.Close()
-	}
+	_ = p.entries.Close() // Close of nil does nothing
 }
 
 // maxLine limits a line of the unwinder's log.

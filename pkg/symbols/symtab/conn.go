@@ -128,9 +128,7 @@ func (c *Conn) receive() ([]byte, *os.File, error) {
 			return b, f, nil
 		}
 	}
-	if f != nil {
-		f.Close()
-	}
+	f.Close() // Close of nil does nothing
 	return nil, nil, err
 }
 

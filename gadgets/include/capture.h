@@ -33,6 +33,7 @@
 #include <gadget/macros.h>
 
 #include "drawn_events.h"
+#include "per_cpu.h"
 #include "stack_maps.h"
 #include "unwind.h"
 
@@ -71,18 +72,11 @@ struct capture_counts {
 	__u64 full; /* for the gadget's own use: entries without room elsewhere */
 };
 
-struct {
-	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
-	__uint(max_entries, 1);
-	__type(key, __u32);
-	__type(value, struct capture_counts);
-} capture_counts SEC(".maps");
+PER_CPU(struct capture_counts, capture_counts)
 
 static __always_inline void count_event(void)
 {
-	__u32 zero = 0;
-	struct capture_counts *counts =
-		bpf_map_lookup_elem(&capture_counts, &zero);
+	struct capture_counts *counts = capture_counts_here();
 
 	if (counts)
 		counts->events++;
@@ -90,9 +84,7 @@ static __always_inline void count_event(void)
 
 static __always_inline void count_lost(__u64 weight, __u64 events)
 {
-	__u32 zero = 0;
-	struct capture_counts *counts =
-		bpf_map_lookup_elem(&capture_counts, &zero);
+	struct capture_counts *counts = capture_counts_here();
 
 	if (!counts)
 		return;
@@ -103,9 +95,7 @@ static __always_inline void count_lost(__u64 weight, __u64 events)
 
 static __always_inline void count_full(void)
 {
-	__u32 zero = 0;
-	struct capture_counts *counts =
-		bpf_map_lookup_elem(&capture_counts, &zero);
+	struct capture_counts *counts = capture_counts_here();
 
 	if (counts)
 		counts->full++;
@@ -183,18 +173,12 @@ struct capture_cpu {
 	__u32 busy;
 };
 
-struct {
-	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
-	__uint(max_entries, 1);
-	__type(key, __u32);
-	__type(value, struct capture_cpu);
-} capture_cpus SEC(".maps");
+PER_CPU(struct capture_cpu, capture_cpus)
 
 static __always_inline bool within_budget(void)
 {
 	__u64 second = bpf_ktime_get_ns() / 1000000000;
-	__u32 zero = 0;
-	struct capture_cpu *cpu = bpf_map_lookup_elem(&capture_cpus, &zero);
+	struct capture_cpu *cpu = capture_cpus_here();
 
 	if (!cpu)
 		return false;
@@ -278,8 +262,8 @@ put_user_stack_of_capture(void *ctx, __u64 flags, __u64 stack_id,
 {
 	struct gadget_user_stack *ustack = user_stack_form(raw, by_id);
 	bool user = fill_process_of(bpf_get_current_task_btf(), ustack);
-	__u32 zero = 0, id = no_stack_id(&ig_ustack);
-	struct capture_cpu *cpu = bpf_map_lookup_elem(&capture_cpus, &zero);
+	__u32 id = no_stack_id(&ig_ustack);
+	struct capture_cpu *cpu = capture_cpus_here();
 
 	*unwound_id = stack_id;
 	if (user && cpu && stack_id <= UNWIND_FELL_BACK && has_user_stack()) {

@@ -18,6 +18,7 @@
 #include <bpf/bpf_helpers.h>
 
 #include "drawn_events.h"
+#include "per_cpu.h"
 
 struct draw_state {
 	__u64 second; /* the number of this second */
@@ -30,12 +31,7 @@ struct draw_state {
 	__u32 raised; /* how often the step was doubled in this second */
 };
 
-struct {
-	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
-	__uint(max_entries, 1);
-	__type(key, __u32);
-	__type(value, struct draw_state);
-} draw_states SEC(".maps");
+PER_CPU(struct draw_state, draw_states)
 
 /* The second and its budget are divided into this number of parts. */
 #define DRAW_PARTS 8
@@ -72,11 +68,9 @@ static __always_inline struct drawn draw(__u64 value, __u64 now, __u64 least,
 					 __u32 budget)
 {
 	struct drawn drawn = {};
-	struct draw_state *state;
-	__u32 zero = 0;
+	struct draw_state *state = draw_states_here();
 	__u64 size, used, over, second = now / DRAW_SECOND;
 
-	state = bpf_map_lookup_elem(&draw_states, &zero);
 	if (!state || !value)
 		return drawn;
 	if (second != state->second) {

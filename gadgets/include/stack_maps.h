@@ -25,6 +25,7 @@
 #include <gadget/types.h>
 #include <gadget/macros.h>
 
+#include "per_cpu.h"
 #include "stack_ids.h"
 #include "stack_process.h"
 
@@ -90,12 +91,7 @@ struct row_stacks {
 	struct found_stack found_kernel;
 };
 
-struct {
-	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
-	__uint(max_entries, 1);
-	__type(key, __u32);
-	__type(value, struct row_stacks);
-} row_stacks SEC(".maps");
+PER_CPU(struct row_stacks, row_stacks)
 
 /*
  * Walks the user stack of the current thread. The kernel cannot walk another thread's.
@@ -134,13 +130,6 @@ static __always_inline const stack_frames *
 without_frames(const deep_frames *frames, __u32 skip)
 {
 	return (const void *)&(*frames)[skip % TRACING_DEPTH];
-}
-
-static __always_inline struct row_stacks *row_stacks_here(void)
-{
-	__u32 zero = 0;
-
-	return bpf_map_lookup_elem(&row_stacks, &zero);
 }
 
 /*

@@ -16,6 +16,7 @@
 #include <bpf/bpf_helpers.h>
 
 #include "drawn_events.h"
+#include "per_cpu.h"
 #include "rows.h"
 #include "stack_maps.h"
 #include "unwind.h"
@@ -35,19 +36,7 @@ struct scratch_row {
 	struct drawn unseen; /* for the gadget's own use: it had no room elsewhere */
 };
 
-struct {
-	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
-	__uint(max_entries, 1);
-	__type(key, __u32);
-	__type(value, struct scratch_row);
-} scratch_rows SEC(".maps");
-
-static __always_inline struct scratch_row *scratch_row_here(void)
-{
-	__u32 zero = 0;
-
-	return bpf_map_lookup_elem(&scratch_rows, &zero);
-}
+PER_CPU(struct scratch_row, scratch_rows)
 
 /* A row whose frames come from the unwinder, see unwind.h. */
 struct unwound_row {

@@ -65,7 +65,7 @@ int ig_profile_cpu(struct bpf_perf_event_data *ctx)
 	if (!tid && !include_idle)
 		return 0;
 
-	scratch = scratch_row_here();
+	scratch = scratch_rows_here();
 	if (!scratch)
 		return 0;
 

@@ -59,7 +59,7 @@ KERNEL_SYMBOL(__lock_text_end);
  */
 static __always_inline struct lock_cpu *begin_work(void)
 {
-	struct lock_cpu *cpu = this_cpu();
+	struct lock_cpu *cpu = cpus_here();
 
 	if (!cpu || cpu->busy)
 		return NULL;

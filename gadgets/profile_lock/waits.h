@@ -8,6 +8,7 @@
 #include <gadget/macros.h>
 
 #include "../include/capture.h"
+#include "../include/per_cpu.h"
 
 /* A wait for a lock of the kernel. */
 struct kernel_wait {
@@ -54,19 +55,7 @@ struct lock_cpu {
 	__u32 busy;
 };
 
-struct {
-	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
-	__uint(max_entries, 1);
-	__type(key, __u32);
-	__type(value, struct lock_cpu);
-} cpus SEC(".maps");
-
-static __always_inline struct lock_cpu *this_cpu(void)
-{
-	__u32 zero = 0;
-
-	return bpf_map_lookup_elem(&cpus, &zero);
-}
+PER_CPU(struct lock_cpu, cpus)
 
 static __always_inline struct lock_thread *this_thread(void)
 {
@@ -85,7 +74,7 @@ static __always_inline struct lock_thread *this_thread(void)
 
 static __always_inline void begin_spin(__u64 lock, __u32 flags)
 {
-	struct lock_cpu *cpu = this_cpu();
+	struct lock_cpu *cpu = cpus_here();
 	__u32 level;
 
 	if (!cpu)
@@ -104,7 +93,7 @@ static __always_inline void begin_spin(__u64 lock, __u32 flags)
 /* Takes the innermost wait for a lock off this CPU. */
 static __always_inline bool end_spin(__u64 lock, struct kernel_wait *wait)
 {
-	struct lock_cpu *cpu = this_cpu();
+	struct lock_cpu *cpu = cpus_here();
 
 	if (!cpu || !cpu->spinning)
 		return false;

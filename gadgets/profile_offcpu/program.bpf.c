@@ -95,7 +95,7 @@ static __always_inline void leave(void *ctx, bool preempt, __u32 state,
 	if (there) {
 		*there = absence;
 	} else if (bpf_map_update_elem(&absences, &tid, &absence, BPF_ANY)) {
-		scratch = scratch_row_here();
+		scratch = scratch_rows_here();
 		if (scratch)
 			scratch->unseen.events++;
 	}
@@ -131,7 +131,7 @@ static __always_inline void come_back(void *ctx, struct task_struct *task,
 	    (max_duration_us && time > max_duration_us * 1000))
 		return;
 
-	scratch = scratch_row_here();
+	scratch = scratch_rows_here();
 	if (!scratch)
 		return;
 	fill_process_from(task, &scratch->key.proc);

@@ -139,7 +139,7 @@ static __always_inline void count(void *ctx, unsigned long code,
 				  __u64 kernel_ip, const struct profiles_process *proc)
 {
 	struct drawn drawn = { .value = 1, .events = 1 };
-	struct scratch_row *scratch = scratch_row_here();
+	struct scratch_row *scratch = scratch_rows_here();
 
 	if (!scratch)
 		return;

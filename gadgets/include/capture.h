@@ -13,6 +13,7 @@
  *		struct my_key key;
  *		struct my_value value;
  *	};
+ *	CAPTURE_ROWS(my_source, rows, struct my_key, struct my_value)
  *
  * It requests the operator in its gadget.yaml. The key has the members user_stack_key and
  * unwound_id. In a program:
@@ -44,6 +45,16 @@ struct profiles_capture {
 	__u32 stretch; /* capture_settings.stretch at its time */
 	__u32 __padding;
 };
+
+/* Defines a data source's map of rows. It stays empty: the operator captures adds the rows when it is read. */
+#define CAPTURE_ROWS(source, map, what_key, what_value) \
+	struct {                                        \
+		__uint(type, BPF_MAP_TYPE_HASH);        \
+		__uint(max_entries, 1);                 \
+		__type(key, what_key);                  \
+		__type(value, what_value);              \
+	} map SEC(".maps");                             \
+	GADGET_MAPITER(source, map);
 
 /* Settings from the operator for the programs. */
 struct capture_settings {

@@ -35,25 +35,10 @@ struct alloc_value {
 	struct profiles_user_stack user_stack_id;
 };
 
-/* Stays empty: the operator captures adds the rows when it is read. */
-struct {
-	__uint(type, BPF_MAP_TYPE_HASH);
-	__uint(max_entries, 1);
-	__type(key, struct alloc_key);
-	__type(value, struct alloc_value);
-} rows SEC(".maps");
+CAPTURE_ROWS(allocations, rows, struct alloc_key, struct alloc_value)
 
-GADGET_MAPITER(allocations, rows);
-
-/* The same for --live. */
-struct {
-	__uint(type, BPF_MAP_TYPE_HASH);
-	__uint(max_entries, 1);
-	__type(key, struct alloc_key);
-	__type(value, struct alloc_value);
-} in_use_rows SEC(".maps");
-
-GADGET_MAPITER(in_use, in_use_rows);
+/* With --live. */
+CAPTURE_ROWS(in_use, in_use_rows, struct alloc_key, struct alloc_value)
 
 struct alloc_capture {
 	struct profiles_capture head;

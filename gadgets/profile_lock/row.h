@@ -44,15 +44,7 @@ struct lock_value {
 	__u64 shared_raw;
 };
 
-/* The operator has the rows: the map stays empty. */
-struct {
-	__uint(type, BPF_MAP_TYPE_HASH);
-	__uint(max_entries, 1);
-	__type(key, struct lock_key);
-	__type(value, struct lock_value);
-} rows SEC(".maps");
-
-GADGET_MAPITER(locks, rows);
+CAPTURE_ROWS(locks, rows, struct lock_key, struct lock_value)
 
 struct lock_capture {
 	struct profiles_capture head;

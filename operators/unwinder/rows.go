@@ -117,8 +117,6 @@ func (r *rows) frame(dst []profile.Frame, f *wire.Frame, outermost bool) (frames
 	}
 	out.Mapping = profile.Mapping{
 		File: cmp.Or(m.File.Path, m.File.Name), GNUBuildID: m.File.GNUBuildID, GoBuildID: m.File.GoBuildID, HTLHash: m.File.HashText(),
-		// The address already refers to the file's symbol tables. Start, Limit and FileOffset stay 0. Otherwise, backends would
-		// adjust the address.
 		Symbolized: out.Name != "",
 	}
 	dst = append(dst, out)

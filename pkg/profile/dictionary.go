@@ -93,10 +93,8 @@ func (e *encoder) mapping(m uint32) uint64 {
 	for _, a := range mp.attrs {
 		e.ints = append(e.ints, e.attribute(a))
 	}
-	b := appendUint(e.tmp[:0], 1, mp.m.Start)
-	b = appendUint(b, 2, mp.m.Limit)
-	b = appendUint(b, 3, mp.m.FileOffset)
-	b = appendUint(b, 4, e.str(e.genText(mp.file)))
+	// memory_start, memory_limit and file_offset stay 0: see Frame.Address.
+	b := appendUint(e.tmp[:0], 4, e.str(e.genText(mp.file)))
 	b = appendPacked(b, 5, e.ints)
 	e.tmp = b
 	e.bMap = appendMessage(e.bMap, 1, b)

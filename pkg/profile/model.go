@@ -30,8 +30,6 @@ type Mapping struct {
 	GoBuildID string
 	// HTLHash is process.executable.build_id.htlhash in lower-case hexadecimal, 32 digits.
 	HTLHash string
-	// Start, Limit and FileOffset are memory_start, memory_limit and file_offset.
-	Start, Limit, FileOffset uint64
 	// Symbolized marks the Mapping of frames with a function name. Some receivers do not symbolize mappings that have functions.
 	// So named and unnamed frames of one file do not share a mapping.
 	Symbolized bool
@@ -39,8 +37,7 @@ type Mapping struct {
 
 // isZero reports whether m is the zero Mapping. It is faster than == because it does not compare texts.
 func (m *Mapping) isZero() bool {
-	return m.File == "" && m.GNUBuildID == "" && m.GoBuildID == "" && m.HTLHash == "" &&
-		m.Start|m.Limit|m.FileOffset == 0 && !m.Symbolized
+	return m.File == "" && m.GNUBuildID == "" && m.GoBuildID == "" && m.HTLHash == "" && !m.Symbolized
 }
 
 // Frame is one entry of a call stack.
@@ -53,7 +50,8 @@ type Frame struct {
 	Line int64
 	// StartLine is the function's first line, or 0 if that is unknown.
 	StartLine int64
-	// Address is the address within Mapping, or 0 if it is unknown. See pkg/stack for the meaning in each kind of frame.
+	// Address is the address within Mapping, or 0 if it is unknown. See pkg/stack for the meaning in each kind of frame. The
+	// mapping's memory_start and file_offset are 0 in messages, so backends do not adjust the address.
 	Address uint64
 	Mapping Mapping
 	Type    FrameType

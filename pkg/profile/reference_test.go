@@ -33,8 +33,8 @@ func describe(service string, s profile.Sample) string {
 			build = append(build, "pprof.mapping.has_functions=true")
 		}
 		slices.Sort(build)
-		fmt.Fprintf(&b, "%q %q %d from %d %#x %q in %q %d %d %d %v\n", valid(f.Name), valid(f.File), f.Line, f.StartLine, f.Address, f.Type,
-			f.Mapping.File, f.Mapping.Start, f.Mapping.Limit, f.Mapping.FileOffset, build)
+		fmt.Fprintf(&b, "%q %q %d from %d %#x %q in %q %v\n", valid(f.Name), valid(f.File), f.Line, f.StartLine, f.Address, f.Type,
+			f.Mapping.File, build)
 	}
 	var attrs []string
 	for _, a := range s.Attributes {
@@ -91,8 +91,8 @@ func described(t *testing.T, reqs []*collectorpb.ExportProfilesServiceRequest) m
 						frameType = d.AttributeTable[i].Value.GetStringValue()
 					}
 					m := d.MappingTable[l.MappingIndex]
-					fmt.Fprintf(&b, "%q %q %d from %d %#x %q in %q %d %d %d %v\n", name, file, line, begins, l.Address, frameType,
-						d.StringTable[m.FilenameStrindex], m.MemoryStart, m.MemoryLimit, m.FileOffset, attributes(m.AttributeIndices))
+					fmt.Fprintf(&b, "%q %q %d from %d %#x %q in %q %v\n", name, file, line, begins, l.Address, frameType,
+						d.StringTable[m.FilenameStrindex], attributes(m.AttributeIndices))
 				}
 				link := d.LinkTable[s.LinkIndex]
 				trace, span := [16]byte{}, [8]byte{}
@@ -133,9 +133,8 @@ func TestReference(t *testing.T) {
 						if r.IntN(3) > 0 {
 							f.Mapping = profile.Mapping{
 								File: pick("/bin/a", "/bin/b"), GNUBuildID: pick("aa", "bb"), GoBuildID: pick("", "aa"), HTLHash: pick("", strings.Repeat("b", 32)),
-								Symbolized: r.IntN(2) == 0, Start: r.Uint64N(2) * 4096, Limit: 1 << 20, FileOffset: r.Uint64N(2) * 512,
+								Symbolized: r.IntN(2) == 0,
 							}
-							f.Address += f.Mapping.Start // the start of the mapping
 						}
 						s.Stack = append(s.Stack, f)
 					}

@@ -28,9 +28,7 @@ const recordedDepth = 127
 //
 // If the build ID is known, the Mapping contains it. Address is then the file offset that the kernel recorded with the build ID
 // (BPF_F_USER_BUILD_ID), and not the virtual address in ELF symbol tables. To get that address, add p_vaddr and subtract
-// p_offset of the segment that contains the offset. The Mapping's Start, Limit and FileOffset are 0, so pprof's formula
-// (address - memory_start + file_offset) results in the file offset. The offset is equal in all processes, so their frames
-// merge.
+// p_offset of the segment that contains the offset. The offset is equal in all processes, so their frames merge.
 //
 // If the build ID is not known, Mapping is zero, and Address is the instruction pointer in the process. It is only meaningful
 // with the process's memory map.

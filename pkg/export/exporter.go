@@ -28,10 +28,9 @@ const (
 
 // Options contains an exporter's inputs that are not settings. The zero value is valid.
 type Options struct {
-	Logger    logrus.FieldLogger // nil: logrus' standard logger
-	Observer  Observer
-	Now       func() time.Time // the clock for the age of data; nil: time.Now
-	UserAgent string           // empty: ig-otel-profiles
+	Logger   logrus.FieldLogger // nil: logrus' standard logger
+	Observer Observer
+	Now      func() time.Time // the clock for the age of data; nil: time.Now
 	// Patient makes New return at once. The exporter then keeps trying to open its files (certificates, secrets, the storage
 	// folder). Until then, it holds messages in memory. See Opened.
 	Patient bool
@@ -78,12 +77,12 @@ type life struct {
 }
 
 // newSender returns the transport that the settings choose.
-func (e *Exporter) newSender(userAgent string) (sender, error) {
+func (e *Exporter) newSender() (sender, error) {
 	switch e.cfg.Transport {
 	case config.TransportGRPC:
-		return otlp.NewGRPC(e.cfg, e.auth, e.log.warnf, userAgent)
+		return otlp.NewGRPC(e.cfg, e.auth, e.log.warnf)
 	case config.TransportHTTP:
-		return otlp.NewHTTP(e.cfg, e.auth, e.log.warnf, userAgent)
+		return otlp.NewHTTP(e.cfg, e.auth, e.log.warnf)
 	}
 	if e.cfg.History() {
 		return history.New(e.cfg.Path, e.cfg.Retention, func(err error) { e.log.warnf("history", "%v", err) })

@@ -35,11 +35,8 @@ var errOpenHangs = fmt.Errorf("a file or folder in the settings has not responde
 // error names the setting, not the exporter. With Options.Patient, New returns at once and without an error. The exporter then
 // holds messages in memory and retries until these files are open.
 func New(cfg config.Exporter, opts Options) (*Exporter, error) {
-	if opts.UserAgent == "" {
-		opts.UserAgent = "ig-otel-profiles"
-	}
 	e := prepare(cfg, opts)
-	go e.run(func() (sender, error) { return e.newSender(opts.UserAgent) }, opts.Patient)
+	go e.run(e.newSender, opts.Patient)
 	if opts.Patient {
 		return e, nil
 	}

@@ -169,7 +169,7 @@ func TestObserver(t *testing.T) {
 	r := recvtest.StartGRPC(t, recvtest.GRPCConfig{Answer: firstThenOK(withRetryInfo(t, 14, 0))})
 	o := &observer{}
 	cfg := settings(config.TransportGRPC, r.Addr)
-	e, err := New(cfg, Options{Logger: (&capture{}).logger(), Observer: o, UserAgent: "ig-otel-profiles/test"})
+	e, err := New(cfg, Options{Logger: (&capture{}).logger(), Observer: o})
 	require.NoError(t, err)
 	m := message(t, "app", 0)
 	size := len(m.Body)
@@ -178,7 +178,7 @@ func TestObserver(t *testing.T) {
 	require.Equal(t, &observer{ok: 1, failed: 1, bytes: 2 * size}, o)
 	s := balanced(t, e)
 	require.Equal(t, int64(2*size), s.RequestBytes)
-	require.Contains(t, r.Requests()[0].Metadata.Get("user-agent")[0], "ig-otel-profiles/test")
+	require.Contains(t, r.Requests()[0].Metadata.Get("user-agent")[0], "ig-otel-profiles")
 }
 
 func TestOldestHeld(t *testing.T) {

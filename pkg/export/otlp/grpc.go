@@ -80,7 +80,7 @@ type GRPC struct {
 }
 
 // NewGRPC returns an exporter's otlp-grpc transport. It does not connect.
-func NewGRPC(cfg config.Exporter, a *Auth, warn func(kind, format string, args ...any), userAgent string) (*GRPC, error) {
+func NewGRPC(cfg config.Exporter, a *Auth, warn func(kind, format string, args ...any)) (*GRPC, error) {
 	var creds credentials.TransportCredentials
 	if cfg.Insecure {
 		creds = insecure.NewCredentials()

@@ -28,6 +28,7 @@ import (
 )
 
 const (
+	userAgent      = "ig-otel-profiles"
 	maxHTTPHeaders = 64 << 10
 	maxWords       = 64 << 10 // bytes of a receiver's message
 	mediaProto     = "application/x-protobuf"
@@ -43,7 +44,6 @@ type HTTP struct {
 	json        bool
 	layout      string
 	compression string
-	userAgent   string
 	auth        *Auth
 	warn        func(kind, format string, args ...any)
 	diagnosis   diagnosis
@@ -57,13 +57,13 @@ func shownURL(u *url.URL) string {
 }
 
 // NewHTTP returns an exporter's otlp-http transport. It does not connect.
-func NewHTTP(cfg config.Exporter, a *Auth, warn func(kind, format string, args ...any), userAgent string) (*HTTP, error) {
+func NewHTTP(cfg config.Exporter, a *Auth, warn func(kind, format string, args ...any)) (*HTTP, error) {
 	u, err := url.Parse(cfg.URL())
 	if err != nil {
 		return nil, errors.New("endpoint: not a valid URL: use a form such as https://host:4318") // url.Parse's error quotes the URL, which can contain a secret
 	}
 	s := &HTTP{
-		url: u, json: cfg.Encoding == "json", layout: cfg.OTLPVersion, compression: cfg.Compression, userAgent: userAgent,
+		url: u, json: cfg.Encoding == "json", layout: cfg.OTLPVersion, compression: cfg.Compression,
 		auth: a, warn: warn, diagnosis: newDiagnosis(cfg, u.Scheme == "http"),
 	}
 	var source *tlsSource
@@ -146,7 +146,7 @@ func (s *HTTP) Send(ctx context.Context, m wire.Message) (out attempt.Outcome) {
 		return *none
 	}
 	req.Header.Set("Content-Type", media)
-	req.Header.Set("User-Agent", s.userAgent)
+	req.Header.Set("User-Agent", userAgent)
 	if s.compression != wire.Uncompressed {
 		req.Header.Set("Content-Encoding", s.compression)
 	}

@@ -41,9 +41,6 @@ type Options struct {
 	FileBytes int64
 	// Timeout limits one request including its answer; 0 means 60 seconds.
 	Timeout time.Duration
-	// Retry is the time before a missing file is requested again; 0 means one hour. A server that did not respond is tried again
-	// after a tenth of that time.
-	Retry time.Duration
 	// Info identifies a downloaded file, whose content is untrusted. Use symbols.Info.
 	Info func(ctx context.Context, f *os.File) (buildid.Info, time.Duration, error)
 	// HTTP sends the requests; nil means http.DefaultTransport without cookies.
@@ -60,6 +57,10 @@ type Client struct {
 	missing map[string]time.Time // earliest time of the next request, by build ID or server URL
 }
 
+// retry is the time before a missing file is requested again. A server that did not respond is tried again after a tenth of that
+// time.
+const retry = time.Hour
+
 // maxMissing limits the number of entries in Client.missing.
 const maxMissing = 16 << 10
 
@@ -74,7 +75,6 @@ func New(o Options) (*Client, error) {
 	set(&c.options.DirBytes, 1<<30)
 	set(&c.options.FileBytes, 256<<20)
 	set((*int64)(&c.options.Timeout), int64(time.Minute))
-	set((*int64)(&c.options.Retry), int64(time.Hour))
 	for i, text := range o.URLs {
 		u, err := url.Parse(text)
 		if err != nil { // not wrapped: the error has the URL, which may hold a password
@@ -144,7 +144,7 @@ func (c *Client) Fetch(ctx context.Context, id string) (*os.File, error) {
 	if len(problems) > 0 {
 		return nil, errors.Join(problems...)
 	}
-	c.setMissing(id, c.options.Retry)
+	c.setMissing(id, retry)
 	return nil, ErrNotFound
 }
 
@@ -159,7 +159,7 @@ func (c *Client) get(ctx context.Context, server upstream, id, path string) (*os
 	answer, err := c.http.Do(request)
 	if err != nil {
 		if ctx.Err() == nil {
-			c.setMissing(server.url, c.options.Retry/10)
+			c.setMissing(server.url, retry/10)
 		}
 		return nil, fmt.Errorf("requesting %s from %s: %w", id, server.name, withoutURL(err))
 	}
@@ -168,7 +168,7 @@ func (c *Client) get(ctx context.Context, server upstream, id, path string) (*os
 	case answer.StatusCode == http.StatusNotFound || answer.StatusCode == http.StatusNotAcceptable: // 406: larger than requested
 		return nil, ErrNotFound
 	case answer.StatusCode != http.StatusOK:
-		c.setMissing(server.url, c.options.Retry/10)
+		c.setMissing(server.url, retry/10)
 		return nil, fmt.Errorf("requesting %s from %s: %s", id, server.name, answer.Status)
 	case answer.ContentLength > c.options.FileBytes:
 		return nil, fmt.Errorf("%w: the server's file is larger than %d bytes", ErrNotFound, c.options.FileBytes)
@@ -206,11 +206,11 @@ func (c *Client) take(ctx context.Context, f *os.File, body io.Reader, id, path 
 		return err
 	}
 	if size > c.options.FileBytes {
-		c.setMissing(id, c.options.Retry)
+		c.setMissing(id, retry)
 		return fmt.Errorf("%w: the server's file is larger than %d bytes", ErrNotFound, c.options.FileBytes)
 	}
 	if info, _, err := c.options.Info(ctx, f); err != nil || info.GNU != id {
-		c.setMissing(id, c.options.Retry)
+		c.setMissing(id, retry)
 		return fmt.Errorf("%w: the server sent another file", ErrNotFound)
 	}
 	if err := c.makeRoom(size); err != nil {

@@ -49,7 +49,6 @@ type run struct {
 type fakeStacks struct {
 	stacks
 	batch  []wire.Unwound
-	shown  int
 	symbol map[*wire.Frame]string
 }
 
@@ -60,7 +59,7 @@ func (f *fakeStacks) Read(take func(wire.Unwound)) {
 	f.batch = nil
 }
 func (f *fakeStacks) Finish(_ func() bool, take func(wire.Unwound)) { f.Read(take) }
-func (f *fakeStacks) Show(*wire.Stack)                              { f.shown++ }
+func (f *fakeStacks) Show(*wire.Stack)                              {}
 func (f *fakeStacks) Hide()                                         {}
 func (f *fakeStacks) Symbol(frame *wire.Frame) (string, bool) {
 	name, ok := f.symbol[frame]

@@ -23,7 +23,6 @@ type outageSender struct {
 	mu       sync.Mutex
 	down     bool
 	attempts int // while down
-	bodies   int
 }
 
 func (s *outageSender) Send(context.Context, Message) attempt.Outcome {
@@ -33,7 +32,6 @@ func (s *outageSender) Send(context.Context, Message) attempt.Outcome {
 		s.attempts++
 		return attempt.Outcome{Verdict: attempt.Retryable, What: "down"}
 	}
-	s.bodies++
 	return attempt.Outcome{Verdict: attempt.Accepted}
 }
 

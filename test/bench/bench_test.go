@@ -257,7 +257,6 @@ type counter struct {
 	mu         sync.Mutex
 	length     int64 // uncompressed
 	wireLength int64
-	requests   int64
 }
 
 type rawCodec struct{}
@@ -281,7 +280,6 @@ func (c *counter) HandleRPC(_ context.Context, s stats.RPCStats) {
 		c.mu.Lock()
 		c.length += int64(in.Length)
 		c.wireLength += int64(in.CompressedLength)
-		c.requests++
 		c.mu.Unlock()
 	}
 }

@@ -127,12 +127,11 @@ func (w *workload) stop(t *testing.T) string {
 
 // accounts is the operator's closing line for a data source.
 type accounts struct {
-	source                                                                  string
 	read, exported, notExported, noStack, delivered, held, partial, dropped int64
 }
 
 var accountsLine = regexp.MustCompile(
-	`data source \\?"([^"\\]+)\\?": (\d+) rows read, (\d+) exported, (\d+) not exported[^,]*, (\d+) without stack; ` +
+	`data source \\?"[^"\\]+\\?": (\d+) rows read, (\d+) exported, (\d+) not exported[^,]*, (\d+) without stack; ` +
 		`exporter .*: (\d+) delivered, (\d+) held, (\d+) in partly accepted requests, (\d+) dropped`)
 
 func parseAccounts(log []byte) (accounts, error) {
@@ -143,11 +142,11 @@ func parseAccounts(log []byte) (accounts, error) {
 	var n [8]int64
 	for i := range n {
 		var err error
-		if n[i], err = strconv.ParseInt(string(found[i+2]), 10, 64); err != nil {
+		if n[i], err = strconv.ParseInt(string(found[i+1]), 10, 64); err != nil {
 			return accounts{}, err
 		}
 	}
-	return accounts{string(found[1]), n[0], n[1], n[2], n[3], n[4], n[5], n[6], n[7]}, nil
+	return accounts{n[0], n[1], n[2], n[3], n[4], n[5], n[6], n[7]}, nil
 }
 
 // run is one run of a gadget into a receiver.
@@ -161,7 +160,6 @@ type run struct {
 	stats    receiver.Stats
 	samples  []receiver.Sample
 	findings []error
-	rcv      *receiver.Receiver
 	log      []byte
 }
 
@@ -220,7 +218,7 @@ func export(t *testing.T, o options) (*run, error) {
 	stderr := &igtest.Buffer{}
 	cmd.Stdout, cmd.Stderr = &stdout, stderr
 
-	r := &run{start: time.Now(), flags: o.flags, rcv: rcv}
+	r := &run{start: time.Now(), flags: o.flags}
 	if err = cmd.Start(); err == nil {
 		if o.urgent {
 			require.NoError(t, syscall.Setpriority(syscall.PRIO_PROCESS, cmd.Process.Pid, -15))

@@ -84,7 +84,7 @@ var catalog = []Load{
 
 	{
 		Name: "compile", What: "a machine that compiles C without pause", Packages: cPackages, Naming: DynamicSymbols, FrameType: "native",
-		Gone: true, build: buildCompile,
+		build: buildCompile,
 	},
 	{
 		Name: "xz", What: "xz, Debian's", Packages: []string{"xz-utils"}, Naming: DynamicSymbols, FrameType: "native",

@@ -59,8 +59,6 @@ type Load struct {
 	Chain []string
 	// Shares are the true parts of the CPU time below the last function of Chain. They are empty for a program at work.
 	Shares []Share
-	// Gone says that the CPU time is spent in processes that end within a second or so.
-	Gone bool
 
 	build func(*builder) error
 }

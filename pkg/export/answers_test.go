@@ -7,6 +7,7 @@ import (
 	"strconv"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/stretchr/testify/require"
@@ -235,15 +236,21 @@ func TestRetryLimits(t *testing.T) {
 		require.Equal(t, map[Reason]int64{ReasonRetryDisabled: 10}, balanced(t, e).Rows.Dropped)
 		require.Len(t, r.Requests(), 1)
 	})
+	// The simulated attempts take no time, so only the time since the first one can exceed the limit.
 	t.Run("max_elapsed_time", func(t *testing.T) {
-		r := recvtest.StartGRPC(t, recvtest.GRPCConfig{Answer: down})
-		cfg := settings(config.TransportGRPC, r.Addr)
-		cfg.Retry.MaxElapsedTime = 50 * time.Millisecond
-		e, _ := open(t, cfg)
-		e.Enqueue(message(t, "app", 0))
-		drainAll(t, e)
-		require.Equal(t, map[Reason]int64{ReasonMaxElapsedTime: 10}, balanced(t, e).Rows.Dropped)
-		require.Greater(t, len(r.Requests()), 1)
+		synctest.Test(t, func(t *testing.T) {
+			cfg := settings("down", "")
+			cfg.Retry.MaxElapsedTime = time.Minute
+			to := &outageSender{down: true}
+			e := startWith(t, cfg, to)
+			e.Enqueue(Message{Body: []byte("x"), Rows: 10})
+			time.Sleep(time.Minute - time.Second)
+			require.Equal(t, int64(10), balanced(t, e).Rows.Held)
+			time.Sleep(2 * time.Second)
+			require.Equal(t, map[Reason]int64{ReasonMaxElapsedTime: 10}, balanced(t, e).Rows.Dropped)
+			require.NoError(t, e.Shutdown(t.Context()))
+			require.Greater(t, to.attempts, 1)
+		})
 	})
 }
 

@@ -413,3 +413,25 @@ func TestDrainBeforeTheFolderIsOpen(t *testing.T) {
 	require.Equal(t, int64(3), balanced(t, e).Rows.Delivered)
 	require.NoError(t, e.Shutdown(t.Context()))
 }
+
+// If the receiver is down, a Drain that began before its message was on disk must end when the message is stored.
+func TestDrainEndsWhenStored(t *testing.T) {
+	cfg := withStorage(t, "")
+	cfg.Retry.InitialInterval, cfg.Retry.MaxInterval = time.Hour, time.Hour
+	e := prepare(cfg, Options{Logger: (&capture{}).logger()})
+	e.Enqueue(Message{Body: make([]byte, 10), Rows: 1})
+	drained := make(chan error, 1)
+	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+	defer cancel()
+	go func() { drained <- e.Drain(ctx) }()
+	require.Eventually(t, func() bool {
+		e.mu.Lock()
+		defer e.mu.Unlock()
+		return len(e.drains) == 1
+	}, 20*time.Second, time.Millisecond)
+	go e.run(func() (sender, error) { return &outageSender{down: true}, nil }, false)
+	require.NoError(t, <-drained)
+	require.Equal(t, int64(1), balanced(t, e).Rows.Held)
+	require.Len(t, storedFiles(t, cfg.Queue.Storage), 1)
+	stop(t, e)
+}

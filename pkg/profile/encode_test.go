@@ -119,19 +119,26 @@ func TestSplit(t *testing.T) {
 		lim       profile.Limits
 		resources int
 		min       int
+		padding   int // bytes in the name of each function's file, 0: no file
 	}{
-		{"bytes", profile.Limits{MaxBytes: 20_000}, 3, 10},
-		{"samples", profile.Limits{MaxSamples: 100}, 2, 10},
-		{"one sample over the limit", profile.Limits{MaxBytes: 600}, 1, 2000},
-		{"no split", profile.Limits{}, 3, 1},
+		{"bytes", profile.Limits{MaxBytes: 20_000}, 3, 10, 0},
+		// The callers are in each message again, although the last message contained them, too.
+		{"bytes of shared callers", profile.Limits{MaxBytes: 20_000}, 1, 100, 2000},
+		{"samples", profile.Limits{MaxSamples: 100}, 2, 10, 0},
+		{"one sample over the limit", profile.Limits{MaxBytes: 600}, 1, 2000, 0},
+		{"no split", profile.Limits{}, 3, 1, 0},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			a := newAggregator(t, config())
 			const n = 2000
 			for i := range n {
-				put(t, a, uint64(1+i%tc.resources), uint64(i), profile.Sample{
-					Stack: names(fmt.Sprintf("leaf-%d", i), "shared", fmt.Sprintf("caller-%d", i%7), "main"),
-				}, 0, int64(i+1))
+				stack := names(fmt.Sprintf("leaf-%d", i), "shared", fmt.Sprintf("caller-%d", i%7), "main")
+				for j := range stack {
+					if tc.padding > 0 {
+						stack[j].File = stack[j].Name + strings.Repeat("x", tc.padding)
+					}
+				}
+				put(t, a, uint64(1+i%tc.resources), uint64(i), profile.Sample{Stack: stack}, 0, int64(i+1))
 			}
 			f := a.Flush(start, end, tc.lim)
 			require.GreaterOrEqual(t, len(f.Messages), tc.min)

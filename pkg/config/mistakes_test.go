@@ -137,6 +137,7 @@ var mistakes = []struct {
 	}},
 	{"Credentials and certificates", []mistake{
 		prod(`endpoint: "c:4317", auth: {username: me, password: s3cr3t, bearer_token: s3cr3t}`).answered(onProd + `auth (config.yaml): got a bearer token and a user: set only one of them`),
+		prod(`endpoint: "c:4317", auth: {username: me, password: s3cr3t, bearer_token_file: /t}`).answered(onProd + `auth (config.yaml): got a bearer token and a user: set only one of them`),
 		prod(`endpoint: "c:4317", auth: {bearer_token: s3cr3t, bearer_token_file: /t}`).answered(onProd + `auth.bearer_token_file (config.yaml): is set together with auth.bearer_token: set only one of them`),
 		prod(`endpoint: "c:4317", auth: {username: "a:b", password: s3cr3t}`).answered(onProd + `auth.username (config.yaml): got a name with ':', which basic authentication does not allow`),
 		prod(`endpoint: "c:4317", tls: {key_file: /key}`).answered(onProd + `tls.key_file (config.yaml): has no certificate: set tls.cert_file or tls.cert_pem, too`),
@@ -146,6 +147,8 @@ var mistakes = []struct {
 		prod(`endpoint: "c:4317", auth: {bearer_token: 123}`).answered(onProd + `auth.bearer_token (config.yaml): got a value that is not a string, expected a string; put it in quotes`),
 		prod(`endpoint: "c:4317", auth: {bearer_token: s3cr3t}, headers: ["authorization=s3cr3t"]`).answered(onProd + `headers (config.yaml): got the header "authorization" together with auth.bearer_token: set only one of them`),
 		prod(`endpoint: "http://c:4317", auth: {bearer_token: s3cr3t}`).answered(onProd + `auth.bearer_token (config.yaml): would be sent in plain text: use TLS (https:// in the endpoint), or set insecure: true if everyone on the network path may read it`),
+		prod(`endpoint: "http://c:4317", auth: {bearer_token_file: /t}`).answered(onProd + `auth.bearer_token (config.yaml): would be sent in plain text: use TLS (https:// in the endpoint), or set insecure: true if everyone on the network path may read it`),
+		prod(`endpoint: "http://c:4317", auth: {username: me, password_file: /p}`).answered(onProd + `auth.password (config.yaml): would be sent in plain text: use TLS (https:// in the endpoint), or set insecure: true if everyone on the network path may read it`),
 		prod(`endpoint: "c:4317", insecure: true, headers: ["x-api-key=s3cr3t"]`).noticed(onProd + `headers: credentials are sent in plain text to c:4317: anyone on the network path can read them`),
 		prod(`endpoint: "http://c:4317", headers: ["x-honeycomb-team=s3cr3t"]`).answered(onProd + `headers (config.yaml): would be sent in plain text: use TLS (https:// in the endpoint), or set insecure: true if everyone on the network path may read it`),
 		prod(`endpoint: "http://localhost:4317", proxy_url: "http://proxy:3128", auth: {bearer_token: s3cr3t}`).answered(onProd + `auth.bearer_token (config.yaml): would be sent in plain text to the proxy of proxy_url: use TLS (https:// in the endpoint), or set insecure: true if everyone on the network path may read it`),

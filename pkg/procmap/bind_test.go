@@ -99,6 +99,7 @@ func TestRowBeforeEvents(t *testing.T) {
 	require.False(t, r.lags(0))
 	r.history.until = 0
 	require.True(t, r.lags(procfs.SinceBoot()))
+	require.True(t, r.lags(procfs.SinceBoot()-uint64(2*readEvery)), "longer than the time between two reads")
 	require.False(t, r.lags(procfs.SinceBoot()-2*maxLag))
 }
 

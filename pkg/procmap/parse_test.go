@@ -3,9 +3,11 @@ package procmap
 import (
 	"fmt"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"reflect"
 	"strings"
+	"syscall"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -129,4 +131,28 @@ func TestPerfMap(t *testing.T) {
 		_, err = place.File.Open()
 		require.ErrorIs(t, err, errOther)
 	})
+}
+
+// TestOwnerOfPerfMap checks that a perf map must belong to the process's user or to root, which can write it for the process.
+func TestOwnerOfPerfMap(t *testing.T) {
+	if os.Getuid() != 0 {
+		t.Skip("only root can start another user's process")
+	}
+	const user = 12345
+	cmd := exec.Command("sleep", "600")
+	cmd.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: user, Gid: user}}
+	require.NoError(t, cmd.Start())
+	t.Cleanup(func() { _ = cmd.Process.Kill(); _ = cmd.Wait() }) // killed
+	path := fmt.Sprintf("/tmp/perf-%d.map", cmd.Process.Pid)
+	require.NoError(t, os.WriteFile(path, []byte("1000 10 f\n"), 0o600))
+	t.Cleanup(func() { _ = os.Remove(path) })
+	r := newResolver(t, Options{Unwatched: true})
+	for owner, want := range map[int]error{user: nil, 0: nil, user + 1: errOther} {
+		require.NoError(t, os.Chown(path, owner, -1))
+		f, _, err := r.openPerfMap(holder{pid: uint32(cmd.Process.Pid), seen: procfs.SinceBoot()}, new(opening))
+		require.ErrorIs(t, err, want, owner)
+		if err == nil {
+			require.NoError(t, f.Close())
+		}
+	}
 }

@@ -79,6 +79,8 @@ func TestLookup(t *testing.T) {
 		require.Equal(t, "ci", s.Name)
 		require.Equal(t, i < maxExecutables, s.Path != "", i)
 	}
+	process(t, root, 1000, "/usr/bin/step0", "0::/system.slice/ci.service\n")
+	require.Equal(t, "/usr/bin/step0", r.Lookup(Process{PID: 1000}).Path, "a known executable of a unit with many")
 }
 
 // When a PID belongs to another process, Lookup returns that one's service after a while.

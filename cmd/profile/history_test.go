@@ -21,6 +21,12 @@ import (
 // recorded writes a history of the last hour of a shop and a database. The shop hashes. In the second half hour, it also sorts.
 func recorded(t *testing.T, now time.Time) (dir string) {
 	t.Helper()
+	return recordedExcept(t, now, now, now)
+}
+
+// recordedExcept writes the same history, but records nothing between two times.
+func recordedExcept(t *testing.T, now, from, to time.Time) (dir string) {
+	t.Helper()
 	dir = filepath.Join(t.TempDir(), "history")
 	w, err := history.New(dir, config.Retention{MaxBytes: 1 << 30}, func(err error) { t.Error(err) })
 	require.NoError(t, err)
@@ -36,6 +42,9 @@ func recorded(t *testing.T, now time.Time) (dir string) {
 		require.Equal(t, otlp.Added, agg.Insert(res, key, otlp.Sample{Stack: stack}, []int64{n}, 0))
 	}
 	for at := now.Add(-time.Hour); at.Before(now); at = at.Add(10 * time.Second) {
+		if !at.Before(from) && at.Before(to) {
+			continue
+		}
 		put("shop", "main.hash", 300)
 		put("database", "main.scan", 100)
 		if now.Sub(at) <= 30*time.Minute {
@@ -101,6 +110,20 @@ func TestHistory(t *testing.T) {
 	require.Regexp(t, `sortAll`, out.String())
 	require.Contains(t, out.String(), "before: shop, 300 s")
 	require.NotContains(t, out.String(), "scan")
+}
+
+// Time without records does not count as time of the run. Otherwise, amounts per second would be too small.
+func TestHistoryWithGap(t *testing.T) {
+	now := time.Now()
+	dir := recordedExcept(t, now, now.Add(-40*time.Minute), now.Add(-20*time.Minute))
+	t.Chdir(t.TempDir())
+	var out bytes.Buffer
+	require.NoError(t, runHistory([]string{"--from=" + dir, "--since=2h", "-o=answer"}, &out))
+	require.Contains(t, out.String(), "1680.00 seconds (168000 samples) in all, in 2400 s")
+	require.Contains(t, out.String(), "note: nothing was recorded from "+shownTime(now.Add(-40*time.Minute))+" to "+shownTime(now.Add(-20*time.Minute)))
+	info, _, err := load("answer")
+	require.NoError(t, err)
+	require.InDelta(t, 2400, info.Seconds, 1)
 }
 
 func TestHistoryMistakes(t *testing.T) {

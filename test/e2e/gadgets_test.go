@@ -464,6 +464,8 @@ func TestLock(t *testing.T) {
 			{"read_table", "table", "pthread_rwlock_rdlock", "user_rwlock", 0.1}, {"write_table", "table", "pthread_rwlock_wrlock", "user_rwlock", 0.1},
 			{"count_pipe", "pipe", "ioctl", "kernel_mutex", 0.1}, {"take_shared", "shared", "pthread_mutex_lock", "user_mutex", 0.1},
 			{"list_folder", "folder", "getdents64", "kernel_rwsem", 0.1}, {"change_folder", "folder", "fchmod", "kernel_rwsem", 0.1},
+			// The name of libc's function for this kind of mutex depends on its version.
+			{"take_pi_mutex", "pi", "", "user_pi_mutex", 0.1},
 		} {
 			found := igtest.Through(delays, l.function)
 			t.Logf("%s: %.3f s; its own %.3f s in %d calls", l.function, float64(igtest.Total(found))/1e9, float64(own[l.function].sum)/1e9, own[l.function].calls)
@@ -490,7 +492,9 @@ func TestLock(t *testing.T) {
 					continue
 				}
 				// A libc with symbols has further names for this function.
-				require.Equal(t, l.calls, strings.TrimPrefix(strings.TrimLeft(s.Stack[at-1].Name, "_"), "GI_"), "%v", s.Stack)
+				if l.calls != "" {
+					require.Equal(t, l.calls, strings.TrimPrefix(strings.TrimLeft(s.Stack[at-1].Name, "_"), "GI_"), "%v", s.Stack)
+				}
 				file := ""
 				if i == 1 && l.function == "take_shared" {
 					file = "/memfd:shop lock (deleted)+0x100"
@@ -509,7 +513,7 @@ func TestLock(t *testing.T) {
 		if i == 1 {
 			require.Equal(t, addresses["read_table"], addresses["write_table"])
 			require.Equal(t, addresses["list_folder"], addresses["change_folder"])
-			require.Len(t, locks, 6, "%v", addresses)
+			require.Len(t, locks, 7, "%v", addresses)
 		}
 		for _, s := range append(igtest.Through(delays, "wait_for_job"), igtest.Through(delays, "wait_for_work")...) {
 			kind := s.Attributes["lock.kind"]

@@ -63,7 +63,7 @@ struct counter {
 
 static struct counter counters[] = {
 	{ "take_mutex" }, { "take_short_mutex" }, { "read_table" }, { "write_table" }, { "count_pipe" },
-	{ "take_shared" }, { "list_folder" }, { "change_folder" },
+	{ "take_shared" }, { "list_folder" }, { "change_folder" }, { "take_pi_mutex" },
 };
 
 #define COUNTED(i, lock)                                                      \
@@ -76,6 +76,8 @@ static struct counter counters[] = {
 
 static pthread_mutex_t warmup = PTHREAD_MUTEX_INITIALIZER, mutex = PTHREAD_MUTEX_INITIALIZER,
 		       short_mutex = PTHREAD_MUTEX_INITIALIZER;
+// This mutex has priority inheritance, so its waits are also waits for a mutex of the kernel.
+static pthread_mutex_t pi_mutex;
 static pthread_rwlock_t table = PTHREAD_RWLOCK_INITIALIZER;
 // This mutex is in shared memory, so another process could use it.
 static pthread_mutex_t *shared;
@@ -97,6 +99,12 @@ FUNCTION void take_mutex(void)
 FUNCTION void take_short_mutex(void)
 {
 	pthread_mutex_lock(&short_mutex);
+	STAY();
+}
+
+FUNCTION void take_pi_mutex(void)
+{
+	pthread_mutex_lock(&pi_mutex);
 	STAY();
 }
 
@@ -210,6 +218,17 @@ static void *use_short_mutex(void *arg)
 		rest(200000);
 		pthread_mutex_unlock(&short_mutex);
 		rest(50000);
+	}
+	return arg;
+}
+
+static void *use_pi_mutex(void *arg)
+{
+	while (!done) {
+		COUNTED(8, take_pi_mutex());
+		rest(8000000);
+		pthread_mutex_unlock(&pi_mutex);
+		rest(4000000);
 	}
 	return arg;
 }
@@ -343,6 +362,13 @@ static void *wake_pool(void *arg)
 	return arg;
 }
 
+static int make_pi_mutex(void)
+{
+	pthread_mutexattr_t attr;
+
+	return pthread_mutexattr_init(&attr) || pthread_mutexattr_setprotocol(&attr, PTHREAD_PRIO_INHERIT) || pthread_mutex_init(&pi_mutex, &attr);
+}
+
 static int make_shared(void)
 {
 	pthread_mutexattr_t attr;
@@ -376,7 +402,7 @@ int main(int argc, char **argv)
 	char line[16], *page = missing_page();
 	pthread_t provider;
 
-	if (argc != 2 || !page || make_shared() || !mkdtemp(folder_path) || (folder = open(folder_path, O_RDONLY | O_DIRECTORY)) < 0 || pipe(ends) || sem_init(&jobs, 0, 0) || pthread_create(&provider, NULL, provide_page, page)) {
+	if (argc != 2 || !page || make_pi_mutex() || make_shared() || !mkdtemp(folder_path) || (folder = open(folder_path, O_RDONLY | O_DIRECTORY)) < 0 || pipe(ends) || sem_init(&jobs, 0, 0) || pthread_create(&provider, NULL, provide_page, page)) {
 		perror("locks");
 		return 1;
 	}
@@ -395,6 +421,7 @@ int main(int argc, char **argv)
 	start("folder", 1, look_at_folder, NULL);
 	start("folder", 1, use_folder, NULL);
 	start("shared", 2, use_shared, NULL);
+	start("pi", 2, use_pi_mutex, NULL);
 	start("pool", POOL / 2, pool_of_work, NULL);
 	start("pool", POOL / 2, pool_of_jobs, NULL);
 	start("waker", 1, wake_pool, NULL);

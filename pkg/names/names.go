@@ -77,6 +77,8 @@ type Options struct {
 	HostRoot string
 	// Store holds the symbol tables. The Namer does not close it.
 	Store *symbols.Store
+	// Unwatched says that the kernel does not report new processes.
+	Unwatched bool
 }
 
 // Namer names the code of processes. Its methods are safe for concurrent use. Its goroutines run until Close.
@@ -87,7 +89,7 @@ type Namer struct {
 
 // New returns a running Namer.
 func New(o Options) *Namer {
-	return &Namer{processes: procmap.New(procmap.Options{Root: o.HostRoot, Identify: o.Store.Info}), store: o.Store}
+	return &Namer{processes: procmap.New(procmap.Options{Root: o.HostRoot, Unwatched: o.Unwatched, Identify: o.Store.Info}), store: o.Store}
 }
 
 // Close ends the Namer. It waits for a running read, for some seconds at most. Afterwards, Resolve still returns what is known.

@@ -130,5 +130,5 @@ func newNamer(t testing.TB) *Namer {
 	t.Helper()
 	store := symbols.NewStore(symbols.Options{Reader: parse.Here{}})
 	t.Cleanup(store.Close)
-	return &Namer{processes: procmap.New(procmap.Options{Unwatched: true, Identify: store.Info}), store: store}
+	return New(Options{Unwatched: true, Store: store})
 }

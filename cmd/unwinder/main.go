@@ -103,12 +103,12 @@ func run() error {
 	if err != nil {
 		return err
 	}
-	s.works()
+	s.change(func() { s.loaded = true })
 	announced := make(chan struct{})
 	go func() {
 		defer close(announced)
 		t.reader.firstPass(ctx)
-		s.ready(wire.Ready{StartMillis: uint64(time.Since(began).Milliseconds())})
+		s.change(func() { s.started = &wire.Ready{StartMillis: uint64(time.Since(began).Milliseconds())} })
 	}()
 	err = s.run(ctx, t)
 	stop()

@@ -105,18 +105,10 @@ func newSampler(out *wire.Writer, c config, n *counters, logger *slog.Logger) *s
 	return s
 }
 
-// works reports to the reader that this program works on this machine.
-func (s *sampler) works() {
+// change reports to the reader what set changes.
+func (s *sampler) change(set func()) {
 	s.mu.Lock()
-	s.loaded = true
-	s.mu.Unlock()
-	s.wake()
-}
-
-// ready reports to the reader that sampling has begun.
-func (s *sampler) ready(r wire.Ready) {
-	s.mu.Lock()
-	s.started = &r
+	set()
 	s.mu.Unlock()
 	s.wake()
 }

@@ -103,7 +103,7 @@ func (*otelInstance) Name() string { return OtelName }
 // PreStart starts the unwinder. If that fails, the run fails, because the user requested these stacks with the flag.
 func (i *otelInstance) PreStart(gadgetCtx operators.GadgetContext) error {
 	if err := i.prepare(gadgetCtx); err != nil {
-		i.leave()
+		leave(&i.sub)
 		if gadgetCtx.Context().Err() != nil {
 			return nil // the run ended during the wait, which is not a failure
 		}
@@ -131,13 +131,6 @@ func (i *otelInstance) prepare(gadgetCtx operators.GadgetContext) error {
 	}
 	gadgetCtx.SetVar(symbolizer.OtelGenericParamsMapName, ids)
 	return nil
-}
-
-func (i *otelInstance) leave() {
-	if i.sub != nil {
-		i.sub.Close()
-		i.sub = nil
-	}
 }
 
 // Start makes the gadget's programs, which are already loaded, call the unwinder. If that fails, the run continues with
@@ -226,6 +219,6 @@ func (i *otelInstance) Close(gadgetCtx operators.GadgetContext) error {
 		total := i.op.otel.report(i.op.broker).since(i.before)
 		i.log.Infof("%s: %d rows with whole stacks; for all gadgets with --%s: %s", OtelName, i.joined.Load(), tune.OtelFlag, total.summary("events"))
 	}
-	i.leave()
+	leave(&i.sub)
 	return nil
 }

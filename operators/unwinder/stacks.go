@@ -102,7 +102,7 @@ func (s *Stacks) choose(gadgetCtx operators.GadgetContext, prepare func() error)
 		tune.UnwindsAll(gadgetCtx)
 		return nil
 	}
-	s.leave()
+	leave(&s.sub)
 	if gadgetCtx.Context().Err() != nil {
 		return nil // the run ended during the wait, which is not a failure
 	}
@@ -172,11 +172,11 @@ func (s *Stacks) call(gadgetCtx operators.GadgetContext, step, budget uint32, wh
 	return nil
 }
 
-// leave releases the unwinder.
-func (s *Stacks) leave() {
-	if s.sub != nil {
-		s.sub.Close()
-		s.sub = nil
+// leave ends a subscription, if any.
+func leave(sub **unwinder.Subscription) {
+	if *sub != nil {
+		(*sub).Close()
+		*sub = nil
 	}
 }
 
@@ -207,7 +207,7 @@ func (s *Stacks) Start(gadgetCtx operators.GadgetContext) error {
 // Stop releases the run's resources. Call Finish first, unless Start has failed.
 func (s *Stacks) Stop() {
 	s.goes("")
-	s.leave()
+	leave(&s.sub)
 	s.counted.missed = max(s.counted.missed, skipped(s.programs))
 	for _, p := range s.programs {
 		_ = p.Close()

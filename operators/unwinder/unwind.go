@@ -182,7 +182,7 @@ func (i *unwindInstance) Start(gadgetCtx operators.GadgetContext) error {
 		return nil
 	}
 	if err := i.begin(gadgetCtx); err != nil {
-		i.leave()
+		leave(&i.sub)
 		tune.End(gadgetCtx, UnwindName, err)
 	}
 	return nil

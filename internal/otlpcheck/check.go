@@ -146,23 +146,19 @@ func (c *checker) text(path string, m protoreflect.Message) {
 		if path != "" {
 			p = path + "." + p
 		}
+		check := func(string, protoreflect.Value) {}
 		switch fd.Kind() {
 		case protoreflect.MessageKind:
-			if !fd.IsList() {
-				c.text(p, v.Message())
-				break
-			}
-			for i := range v.List().Len() {
-				c.text(at(p, i), v.List().Get(i).Message())
-			}
+			check = func(p string, v protoreflect.Value) { c.text(p, v.Message()) }
 		case protoreflect.StringKind:
-			if !fd.IsList() {
-				c.utf8(p, v.String())
-				break
-			}
-			for i := range v.List().Len() {
-				c.utf8(at(p, i), v.List().Get(i).String())
-			}
+			check = func(p string, v protoreflect.Value) { c.utf8(p, v.String()) }
+		}
+		if !fd.IsList() {
+			check(p, v)
+			return true
+		}
+		for i := range v.List().Len() {
+			check(at(p, i), v.List().Get(i))
 		}
 		return true
 	})

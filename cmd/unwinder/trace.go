@@ -150,8 +150,8 @@ func start(ctx context.Context, c config, s *sampler, logger *slog.Logger) (*run
 
 // bufferShare returns each CPU's share of the kernel's stack buffer, in the unit of tracer.Config.SamplesPerSecond: the profiler
 // multiplies it by the number of CPUs and by 25 KiB, and rounds up to a power of two. A stack takes 1 KiB on average, and all
-// stacks are read four times a second. One goroutine handles about 10,000 stacks a second, which is 2.5 MiB for each read. So a
-// buffer of more than 8 MiB would not prevent losses.
+// stacks are read four times a second. One goroutine handles about 10,000 stacks a second, which is 2.5 MiB for each read. So if
+// a buffer of 8 MiB is not enough for long, a larger buffer is not, either. With 332 CPUs or more, the buffer has 16 MiB.
 func bufferShare(cpus int) int {
 	const small, most = 20, 320 // 320 * 25 KiB is nearly 8 MiB
 	return min(small, max(1, most/cpus))

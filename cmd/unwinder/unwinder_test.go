@@ -446,12 +446,15 @@ func TestSeenFiles(t *testing.T) {
 	}
 }
 
-// The profiler makes the buffer of all CPUs, and rounds its size up. On a machine with many CPUs, it stays at 8 MiB.
+// The profiler makes one buffer for all CPUs, and rounds its size up to a power of two.
 func TestBufferShare(t *testing.T) {
-	for cpus, want := range map[int]int{1: 500 << 10, 2: 1 << 20, 16: 8 << 20, 17: 8 << 20, 64: 8 << 20, 320: 8 << 20, 512: 13 << 20} {
-		size := bufferShare(cpus) * cpus * support.Sizeof_Trace
-		if size > want || size <= want*9/10 {
-			t.Errorf("%d CPUs: %d bytes, not up to %d", cpus, size, want)
+	for cpus, want := range map[int]int{1: 512 << 10, 2: 1 << 20, 16: 8 << 20, 17: 8 << 20, 64: 8 << 20, 160: 8 << 20, 331: 8 << 20, 332: 16 << 20} {
+		size := 1
+		for size < bufferShare(cpus)*cpus*support.Sizeof_Trace {
+			size *= 2
+		}
+		if size != want {
+			t.Errorf("%d CPUs: %d bytes, not %d", cpus, size, want)
 		}
 	}
 }

@@ -71,8 +71,8 @@ static __always_inline void put_no_stacks(struct scratch_row *scratch)
 }
 
 /*
- * Hands the event in scratch to the unwinder, and returns true if nothing else is to do. Returns false
- * if frame pointers must be used.
+ * Hands the event in scratch, whose unwound_id is 0, to the unwinder, and returns true if nothing else
+ * is to do. Returns false if frame pointers must be used.
  */
 static __always_inline bool unwind_row(void *ctx, const enum unwind_chain chain,
 				       struct scratch_row *scratch,

@@ -153,7 +153,10 @@ int ig_kernel_begin(struct bpf_raw_tracepoint_args *ctx)
 	/* A mutex begins a new wait at each change between spinning and sleeping. */
 	if (thread->sleeps.since && thread->sleeps.lock == lock)
 		return 0;
-	/* FUTEX_LOCK_PI waits for a mutex of the kernel. The wait in futex counts, not this one. */
+	/*
+	 * With PREEMPT_RT, a call of futex can wait for a lock of the kernel. The wait in futex counts,
+	 * not this one.
+	 */
 	if (flags & LCB_F_RT && thread->futex_since)
 		return 0;
 	thread->sleeps.lock = lock;

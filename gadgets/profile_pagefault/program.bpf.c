@@ -19,7 +19,7 @@
 
 /*
  * As in gadget.yaml. New rows arrive while user space reads the rows of one second, so there must
- * be more than two stacks for each row.
+ * be more than two stacks for each row with frame pointers.
  */
 #define ROWS 30720
 #define USER_STACKS 65536

@@ -146,12 +146,14 @@ func (c *checker) text(path string, m protoreflect.Message) {
 		if path != "" {
 			p = path + "." + p
 		}
-		check := func(string, protoreflect.Value) {}
+		var check func(string, protoreflect.Value)
 		switch fd.Kind() {
 		case protoreflect.MessageKind:
 			check = func(p string, v protoreflect.Value) { c.text(p, v.Message()) }
 		case protoreflect.StringKind:
 			check = func(p string, v protoreflect.Value) { c.utf8(p, v.String()) }
+		default:
+			return true // a number
 		}
 		if !fd.IsList() {
 			check(p, v)

@@ -37,8 +37,8 @@ func Interpreted(stack []receiver.Frame) bool {
 	return slices.ContainsFunc(stack, func(f receiver.Frame) bool { return slices.Contains(interpreted, f.Type) && !stub(f) })
 }
 
-// Fold returns the samples without the frames of Interpreter. If any sample loses frames, all samples are copied. Samples that shared a stack
-// share its copy.
+// Fold returns the samples without the frames of Interpreter. If no sample has such frames, it returns samples itself, so callers
+// must not change the result. Otherwise it returns a copy. Samples that shared a stack share its copy.
 func Fold(samples []receiver.Sample) []receiver.Sample {
 	out := samples
 	known := map[receiver.Stack][]receiver.Frame{}

@@ -63,7 +63,12 @@ var stateNames = [NumStates]string{
 }
 
 // String returns a short description.
-func (s State) String() string { return stateNames[s] }
+func (s State) String() string {
+	if s < NumStates {
+		return stateNames[s]
+	}
+	return "unknown"
+}
 
 // FileOnly reports whether only the file is known.
 func (s State) FileOnly() bool { return s >= Unread && s <= Unreadable }

@@ -31,7 +31,7 @@ func Apply(gadgetCtx operators.GadgetContext, m Machine) error {
 	if err := p.choosePrograms(gadgetCtx, m); err != nil {
 		return err
 	}
-	p.sizeMaps(func(name string) *ebpf.MapSpec { return MapSpec(gadgetCtx, name) }, m, variable[bool](gadgetCtx, wholeVar))
+	p.sizeMaps(func(name string) *ebpf.MapSpec { return MapSpec(gadgetCtx, name) }, m, variable[bool](gadgetCtx, wholeVar), gadgetCtx.Logger())
 	return nil
 }
 

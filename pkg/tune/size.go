@@ -6,6 +6,7 @@ import (
 	"strings"
 
 	"github.com/cilium/ebpf"
+	"github.com/inspektor-gadget/inspektor-gadget/pkg/logger"
 	"github.com/inspektor-gadget/inspektor-gadget/pkg/operators"
 
 	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/stack"
@@ -40,8 +41,9 @@ func UnwindsAll(gadgetCtx operators.GadgetContext) { gadgetCtx.SetVar(wholeVar, 
 
 // sizeMaps sets the parameters for map sizes. A gadget's metadata can state how many entries a map needs per CPU (percpu in the
 // parameter's entry). An LRU map gets at least lruReserve. If the run has its user stacks from the unwinder, whole and
-// wholepercpu replace the default and percpu.
-func (p parameters) sizeMaps(spec func(name string) *ebpf.MapSpec, m Machine, whole bool) {
+// wholepercpu replace the default and percpu. A map can then be smaller than its default, which sizeMaps logs, because users who
+// ask for the default do not get it.
+func (p parameters) sizeMaps(spec func(name string) *ebpf.MapSpec, m Machine, whole bool, log logger.Logger) {
 	for variable := range p.metadata.GetStringMap("params.ebpf") {
 		name, ok := strings.CutSuffix(variable, maxEntries)
 		if !ok || !p.isDefault(variable) {
@@ -63,6 +65,9 @@ func (p parameters) sizeMaps(spec func(name string) *ebpf.MapSpec, m Machine, wh
 		}
 		if n := Entries(least, perCPU, m.CPUs, uint64(s.KeySize+s.ValueSize), m.Memory); n != def {
 			p.set(variable, strconv.Itoa(n))
+			if n < def {
+				log.Infof("with whole stacks, --%s is %d instead of %d: to change this, set another value", p.key(variable), n, def)
+			}
 		}
 	}
 }

@@ -64,9 +64,9 @@ params:
 `
 
 // instantiate returns the context of a gadget with the metadata above, as operators receive it.
-func instantiate(t *testing.T, values api.ParamValues) *gadgetcontext.GadgetContext {
+func instantiate(t *testing.T, values api.ParamValues, options ...gadgetcontext.Option) *gadgetcontext.GadgetContext {
 	t.Helper()
-	gadgetCtx := gadgetcontext.New(t.Context(), "gadget")
+	gadgetCtx := gadgetcontext.New(t.Context(), "gadget", options...)
 	require.NoError(t, gadgetCtx.SetMetadata([]byte(metadata)))
 	for name, typ := range map[string]ebpf.MapType{"stacks": ebpf.LRUHash, "rows": ebpf.Hash, "left": ebpf.Hash} {
 		gadgetCtx.SetVar(operators.MapSpecPrefix+name, &ebpf.MapSpec{Type: typ, KeySize: 4, ValueSize: 1016})
@@ -173,13 +173,19 @@ func TestApplyTracepoint(t *testing.T) {
 // With whole stacks, a map can be smaller than its default, and also grows.
 func TestApplyWholeStacks(t *testing.T) {
 	for cpus, want := range map[int]string{2: "8192", 128: "38400"} {
+		var said counter
 		values := api.ParamValues{"stacks": "16384", "rows": "16384"}
-		gadgetCtx, m := instantiate(t, values), machine(true)
+		gadgetCtx, m := instantiate(t, values, gadgetcontext.WithLogger(&said)), machine(true)
 		m.CPUs = cpus
 		UnwindsAll(gadgetCtx)
 		require.NoError(t, Apply(gadgetCtx, m))
 		require.Equal(t, want, values["stacks"])
 		require.Equal(t, "16384", values["rows"], "this map has no other size for whole stacks")
+		if cpus == 2 {
+			require.Equal(t, []string{"with whole stacks, --stacks is 8192 instead of 16384: to change this, set another value"}, said.texts)
+		} else {
+			require.Empty(t, said.texts)
+		}
 
 		values = api.ParamValues{"stacks": "9000"}
 		gadgetCtx = instantiate(t, values)
@@ -455,7 +461,7 @@ operator: {otel-profiles: {symbols: [__text_start, Text_end, another, none]}}
 	}
 }
 
-// counter stores warnings.
+// counter stores what a gadget logs, except for debug messages.
 type counter struct {
 	logger.Logger
 	texts []string
@@ -464,4 +470,5 @@ type counter struct {
 func (c *counter) Warnf(format string, args ...any) {
 	c.texts = append(c.texts, fmt.Sprintf(format, args...))
 }
-func (c *counter) Debugf(string, ...any) {}
+func (c *counter) Infof(format string, args ...any) { c.Warnf(format, args...) }
+func (c *counter) Debugf(string, ...any)            {}

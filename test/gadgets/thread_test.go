@@ -25,7 +25,11 @@ func TestThread(t *testing.T) {
 	require.Eventually(t, func() bool {
 		tasks, err := os.ReadDir(fmt.Sprintf("/proc/%d/task", c.cmd.Process.Pid))
 		require.NoError(t, err)
-		thread = tasks[len(tasks)-1].Name() // not the first thread, whose ID is the process's
+		for _, task := range tasks {
+			if task.Name() != fmt.Sprint(c.cmd.Process.Pid) {
+				thread = task.Name()
+			}
+		}
 		return len(tasks) == 4
 	}, time.Minute, time.Millisecond)
 	r, err := export(t, options{image: igtest.Import(t, "profile_offcpu"), seconds: 4, flags: append([]string{"--tid=" + thread}, framePointers...),

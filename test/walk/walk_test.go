@@ -194,7 +194,7 @@ var measured = map[string]struct {
 // answer returns each function's amount per second according to profile, in the units of profile's table. It also returns the
 // table's first row.
 func (l look) answer(question string, functions []string) (amounts map[string]float64, first string) {
-	samples := slices.DeleteFunc(report.Fold(l.samples), func(s receiver.Sample) bool { return s.Type != measured[question].typ })
+	samples := slices.DeleteFunc(slices.Clone(report.Fold(l.samples)), func(s receiver.Sample) bool { return s.Type != measured[question].typ })
 	amounts = map[string]float64{}
 	for _, r := range report.Top(samples, 0, report.Options{Own: measured[question].own, Group: func(receiver.Sample) string { return "" }}) {
 		if first == "" {

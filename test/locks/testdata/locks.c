@@ -76,7 +76,7 @@ static struct counter counters[] = {
 
 static pthread_mutex_t warmup = PTHREAD_MUTEX_INITIALIZER, mutex = PTHREAD_MUTEX_INITIALIZER,
 		       short_mutex = PTHREAD_MUTEX_INITIALIZER;
-// This mutex has priority inheritance, so its waits are also waits for a mutex of the kernel.
+// This mutex has priority inheritance. The kernel reports no contention for it, so only the wait in futex counts.
 static pthread_mutex_t pi_mutex;
 static pthread_rwlock_t table = PTHREAD_RWLOCK_INITIALIZER;
 // This mutex is in shared memory, so another process could use it.

@@ -333,6 +333,10 @@ func (i *instance) Start(gadgetCtx operators.GadgetContext) error {
 // Stop implements operators.DataOperatorInstance. The eBPF operator's last rows arrive after Stop.
 func (i *instance) Stop(operators.GadgetContext) error { return nil }
 
+// lastLines is how long Close of a remote run waits after its last log line. Inspektor Gadget's RunGadget sends log lines from a
+// buffer in another goroutine, and discards the rest as soon as the run has ended.
+const lastLines = 100 * time.Millisecond
+
 // Close sends the instance's remaining rows. If the gadget runs in the caller's process, Close waits for the delivery, at most
 // for the exporter's shutdown_timeout. In a daemon, the shared queue delivers the rows later.
 func (i *instance) Close(gadgetCtx operators.GadgetContext) error {
@@ -364,6 +368,9 @@ func (i *instance) Close(gadgetCtx operators.GadgetContext) error {
 		i.check(tune.Ended(gadgetCtx))
 		if err := errors.Join(errs...); err != nil {
 			i.log.Errorf("%s: %v", Name, err)
+		}
+		if i.remote {
+			time.Sleep(lastLines)
 		}
 		i.op.remove(i)
 		close(i.closed)

@@ -41,6 +41,38 @@ func TestDaemonWaits(t *testing.T) {
 	})
 }
 
+// In a daemon, Inspektor Gadget sends log lines from a buffer, and discards the buffer when the run ends. The last lines must
+// reach a client whose sender needs a moment.
+func TestLastLinesReachTheClient(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		buffer, done, sent := make(chan string, 100), make(chan struct{}), make(chan string, 100)
+		go func() {
+			defer close(sent)
+			for {
+				select {
+				case line := <-buffer:
+					sent <- line
+					time.Sleep(time.Millisecond) // the processors are busy
+				case <-done:
+					return
+				}
+			}
+		}()
+		op := settings(t, "operator: {otel-profiles: {exporters: {mine: {exporter: file, path: "+t.TempDir()+"/all}}}}")
+		g := &gadgettest.Gadget{Start: gadgettest.Emits("leaf", 5), Logged: func(_ *gadgettest.Gadget, line string) { buffer <- line }}
+		err := g.Make(t.Context(), op, gadgetcontext.WithAsRemoteCall(true)).Run(gadgettest.Params("mine"))
+		discarded := len(buffer)
+		close(done)
+		var lines string
+		for line := range sent {
+			lines += line
+		}
+		require.NoError(t, err)
+		require.Zero(t, discarded)
+		require.Contains(t, lines, "1 rows read")
+	})
+}
+
 // hang makes every attempt to open a file hang until the test ends, as on an unavailable network file system.
 func hang(t *testing.T, path string) {
 	t.Helper()

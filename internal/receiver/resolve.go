@@ -1,7 +1,6 @@
 package receiver
 
 import (
-	"encoding/binary"
 	"encoding/hex"
 	"strconv"
 	"strings"
@@ -161,10 +160,7 @@ func (d resolver) stack(i int32) []Frame {
 }
 
 func (d resolver) set(indices []int32) map[string]string {
-	key := make([]byte, 0, 64)
-	for _, i := range indices {
-		key = binary.AppendVarint(key, int64(i))
-	}
+	key := dictionary.AppendKey(make([]byte, 0, 64), indices)
 	attrs, known := d.sets[string(key)]
 	if !known {
 		attrs = d.Attributes(indices)

@@ -2,6 +2,7 @@
 package dictionary
 
 import (
+	"encoding/binary"
 	"encoding/hex"
 	"fmt"
 	"iter"
@@ -53,6 +54,14 @@ func At[T any](table []T, i int32) (v T) {
 		v = table[i]
 	}
 	return v
+}
+
+// AppendKey appends a map key of indices to key. Different lists have different keys.
+func AppendKey(key []byte, indices []int32) []byte {
+	for _, i := range indices {
+		key = binary.AppendVarint(key, int64(i))
+	}
+	return key
 }
 
 // Dictionary is the dictionary of a request.

@@ -4,7 +4,6 @@ package pprof
 
 import (
 	"bytes"
-	"encoding/binary"
 	"encoding/hex"
 	"fmt"
 	"maps"
@@ -263,7 +262,7 @@ func (b *builder) programFirst(p *profile.Profile) {
 
 // sample returns the pprof sample for s, and makes it if there is none with its key.
 func (b *builder) sample(rp *otlpprofiles.ResourceProfiles, s *otlpprofiles.Sample, labels map[string][]string) *profile.Sample {
-	key := sampleKey{resource: rp, stack: s.GetStackIndex(), link: s.GetLinkIndex(), attributes: keyOf(s.GetAttributeIndices())}
+	key := sampleKey{resource: rp, stack: s.GetStackIndex(), link: s.GetLinkIndex(), attributes: string(dictionary.AppendKey(nil, s.GetAttributeIndices()))}
 	if out := b.merged[key]; out != nil {
 		return out
 	}
@@ -293,15 +292,6 @@ func (b *builder) labels(key sampleKey, s *otlpprofiles.Sample, ofResource map[s
 	}
 	b.labeled[key] = like
 	return like
-}
-
-// keyOf makes a map key of indices.
-func keyOf(indices []int32) string {
-	key := make([]byte, 0, 32)
-	for _, i := range indices {
-		key = binary.AppendVarint(key, int64(i))
-	}
-	return string(key)
 }
 
 // times returns v * n, or the largest number on overflow. It returns 0 if v or n is not positive.
@@ -355,8 +345,8 @@ const maxInlined = 64
 
 // location returns the pprof location for OTLP locations that share one address.
 func (b *builder) location(indices []int32) *profile.Location {
-	key := keyOf(indices)
-	if l := b.locations[key]; l != nil {
+	key := dictionary.AppendKey(make([]byte, 0, 32), indices)
+	if l := b.locations[string(key)]; l != nil {
 		return l
 	}
 	first := dictionary.At(b.dict.GetLocationTable(), indices[0])
@@ -369,7 +359,7 @@ func (b *builder) location(indices []int32) *profile.Location {
 	if m := l.Mapping; m != nil && len(l.Line) > 0 {
 		m.HasFunctions = true
 	}
-	b.locations[key] = l
+	b.locations[string(key)] = l
 	b.out.Location = append(b.out.Location, l)
 	return l
 }

@@ -34,6 +34,40 @@ func (r *reading) look(p *process, c [wire.CounterCount]uint64) (blocked, spent 
 	return time.Since(r.since), time.Duration(r.cpu - r.first)
 }
 
+// progress is the last progress of a process.
+type progress struct {
+	heard      time.Time // of its last output
+	reading    reading
+	taken      uint64 // the number of taken samples
+	stuck      uint64 // the process of the sample that it works on, or 0
+	stuckSince time.Time
+}
+
+// checkProgress ends the process if it makes no progress.
+func (r *run) checkProgress() {
+	if r.asked || r.why != "" {
+		return
+	}
+	b, p := r.b, &r.progress
+	c := r.p.count()
+	blocked, spent := p.reading.look(r.p, c)
+	if c[wire.CounterPID] == 0 || c[wire.CounterTaken] != p.taken || c[wire.CounterPID] != p.stuck {
+		p.taken, p.stuck, p.stuckSince = c[wire.CounterTaken], c[wire.CounterPID], time.Now()
+	}
+	switch {
+	case blocked > b.unanswered:
+		b.leaveAlone(p.reading.pid)
+		r.destroy(fmt.Sprintf("reading the files of process %d made no progress for %v: its file system might not respond, so its samples are skipped from now on", p.reading.pid, blocked.Round(b.unanswered/10)))
+	case spent > b.silence:
+		b.leaveAlone(p.reading.pid)
+		r.destroy(fmt.Sprintf("reading the files of process %d took %v of CPU time: the files may be malicious, so its samples are skipped from now on", p.reading.pid, spent.Round(b.silence/6)))
+	case time.Since(p.heard) > b.silence:
+		r.destroy(fmt.Sprintf("it wrote nothing for %v", b.silence))
+	case p.stuck != 0 && time.Since(p.stuckSince) > b.silence:
+		r.destroy(fmt.Sprintf("it processed one sample of the process %d for more than %v", p.stuck, b.silence))
+	}
+}
+
 // threadCPU returns the CPU time of a thread in nanoseconds.
 func threadCPU(pid int, thread uint64) (uint64, bool) {
 	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/task/%d/schedstat", pid, thread))

@@ -3,6 +3,7 @@ package unwinder
 import (
 	"errors"
 	"fmt"
+	"io"
 	"strings"
 	"time"
 
@@ -21,28 +22,28 @@ type ending struct {
 	blamed bool      // it worked on a process, which may be the reason
 }
 
-// run is one run of the unwinder.
+// run is one run of the unwinder. All fields belong to the goroutine that calls once.
 type run struct {
-	b       *Broker
-	p       *process
-	down    time.Time // as in supervise
-	base    Totals    // before this run
-	session uint64    // the number of received samples
-	ready   bool
-	last    time.Time
+	b        *Broker
+	p        *process
+	settings Settings
+	down     time.Time // as in supervise
+	base     Totals    // before this run
+	session  uint64    // the number of received samples
+	ready    bool
+	last     time.Time // of its last output
+
+	asked    bool   // the end was requested: no subscriber, or other settings
+	why      string // the reason why this package ends the process
+	progress progress
+	pace     *rate.Limiter // of batches
 }
 
 // once runs the unwinder until it exits or must be ended.
 func (b *Broker) once(path string, settings Settings, down time.Time) ending {
-	var shared []*ebpf.Map
-	if settings.Chains != "" {
-		for _, name := range wire.SharedMaps {
-			m, err := b.shared(name)
-			if err != nil {
-				return ending{fatal: err}
-			}
-			shared = append(shared, m)
-		}
+	shared, err := b.sharedMaps(settings)
+	if err != nil {
+		return ending{fatal: err}
 	}
 	p, err := launch(path, settings, b.avoid, b.memoryBound(), shared, b.said())
 	if err != nil {
@@ -65,14 +66,61 @@ func (b *Broker) once(path string, settings Settings, down time.Time) ending {
 			b.mu.Unlock()
 		}
 	}()
-	r := &run{b: b, p: p, down: down, base: b.Totals()}
-
-	events := make(chan wire.Event)
-	broken := make(chan error, 1)
 	stop := make(chan struct{})
 	defer close(stop)
+	events, broken := read(p.out, stop)
+
+	timeout := time.NewTicker(min(b.silence, b.unanswered) / 6)
+	defer timeout.Stop()
+	meter := time.NewTicker(b.meterInterval)
+	defer meter.Stop()
+	r := &run{
+		b: b, p: p, settings: settings, down: down, base: b.Totals(),
+		progress: progress{heard: time.Now()}, pace: rate.NewLimiter(flushRate, b.flushBurst),
+	}
+	for {
+		select {
+		case ev := <-events:
+			if ev.Refused != "" {
+				p.end()
+				p.wait(b.endTime)
+				return ending{fatal: fmt.Errorf("whole stacks are not available on this machine: %s", ev.Refused)}
+			}
+			r.take(ev)
+		case err := <-broken:
+			return r.ended(err)
+		case err := <-served:
+			r.destroy(err.Error())
+		case <-b.changed:
+			r.change()
+		case <-timeout.C:
+			r.checkProgress()
+		case <-meter.C:
+			r.measure()
+		}
+	}
+}
+
+// sharedMaps returns the maps that the unwinder shares with the gadgets. It needs none without chains.
+func (b *Broker) sharedMaps(settings Settings) (shared []*ebpf.Map, err error) {
+	if settings.Chains == "" {
+		return nil, nil
+	}
+	for _, name := range wire.SharedMaps {
+		m, err := b.shared(name)
+		if err != nil {
+			return nil, err
+		}
+		shared = append(shared, m)
+	}
+	return shared, nil
+}
+
+// read reads events until the stream's first error, which it sends to broken, or until stop is closed.
+func read(stream io.Reader, stop <-chan struct{}) (<-chan wire.Event, <-chan error) {
+	events, broken := make(chan wire.Event), make(chan error, 1)
 	go func() {
-		reader := wire.NewReader(p.out)
+		reader := wire.NewReader(stream)
 		for {
 			ev, err := reader.Next()
 			if err != nil {
@@ -86,101 +134,62 @@ func (b *Broker) once(path string, settings Settings, down time.Time) ending {
 			}
 		}
 	}()
+	return events, broken
+}
 
-	timeout := time.NewTicker(min(b.silence, b.unanswered) / 6)
-	defer timeout.Stop()
-	meter := time.NewTicker(b.meterInterval)
-	defer meter.Stop()
-	heard, asked, why := time.Now(), false, ""
-	var taken, stuck uint64
-	var stuckSince time.Time
-	var reading reading
-	pace := rate.NewLimiter(flushRate, b.flushBurst)
-	for {
-		select {
-		case ev := <-events:
-			heard = time.Now()
-			if ev.Refused != "" {
-				p.end()
-				p.wait(b.endTime)
-				return ending{fatal: fmt.Errorf("whole stacks are not available on this machine: %s", ev.Refused)}
-			}
-			r.take(ev)
-			if ev.Flush != nil && !pace.AllowN(heard, 1) && why == "" {
-				why = fmt.Sprintf("it wrote more than %d batches of samples per second; a malicious file may control it", flushRate)
-				p.destroy(b.endTime)
-			}
-		case err := <-broken:
-			if why == "" && errors.Is(err, wire.ErrProtocol) {
-				why = err.Error()
-				p.kill()
-			}
-			p.end()
-			if !p.givenUp.Load() {
-				p.wait(b.endTime)
-			}
-			r.settle()
-			if why == "" {
-				why = p.reason()
-			}
-			said := ""
-			if !asked {
-				said = b.blame(p.count())
-			}
-			return ending{asked: asked, reason: why + said, last: r.last, blamed: said != ""}
-		case err := <-served:
-			if why == "" {
-				why = err.Error()
-				p.destroy(b.endTime)
-			}
-		case <-b.changed:
-			now, wanted := b.wanted()
-			again := b.again()
-			if asked || why != "" || wanted && now == settings && len(again) == 0 {
-				continue
-			}
-			kinds, only := settings.grown(now)
-			if !wanted || !only || p.ask(append(kinds, again...)) != nil {
-				asked = true
-				p.end()
-				go p.wait(b.endTime) // also ends the stream
-			}
-			settings = now
-		case <-timeout.C:
-			if asked || why != "" {
-				continue
-			}
-			c := p.count()
-			blocked, spent := reading.look(p, c)
-			if c[wire.CounterPID] == 0 || c[wire.CounterTaken] != taken || c[wire.CounterPID] != stuck {
-				taken, stuck, stuckSince = c[wire.CounterTaken], c[wire.CounterPID], time.Now()
-			}
-			silent := time.Since(heard) > b.silence
-			switch {
-			case blocked > b.unanswered:
-				why = fmt.Sprintf("reading the files of process %d made no progress for %v: its file system might not respond, so its samples are skipped from now on", reading.pid, blocked.Round(b.unanswered/10))
-				b.leaveAlone(reading.pid)
-			case spent > b.silence:
-				why = fmt.Sprintf("reading the files of process %d took %v of CPU time: the files may be malicious, so its samples are skipped from now on", reading.pid, spent.Round(b.silence/6))
-				b.leaveAlone(reading.pid)
-			case silent:
-				why = fmt.Sprintf("it wrote nothing for %v", b.silence)
-			case stuck != 0 && time.Since(stuckSince) > b.silence:
-				why = fmt.Sprintf("it processed one sample of the process %d for more than %v", stuck, b.silence)
-			default:
-				continue
-			}
-			p.destroy(b.endTime)
-		case <-meter.C:
-			memory := p.memory()
-			b.mu.Lock()
-			b.totals.Memory = memory
-			b.mu.Unlock()
-			if memory > p.bound && why == "" {
-				why = fmt.Sprintf("it used %d MiB of memory; the limit is %d MiB, which is 1 GiB or half of its cgroup's limit", memory>>20, p.bound>>20)
-				p.destroy(b.endTime)
-			}
-		}
+// destroy ends the process because of a defect. Only the first reason counts.
+func (r *run) destroy(why string) {
+	if r.why == "" {
+		r.why = why
+		r.p.destroy(r.b.endTime)
+	}
+}
+
+// ended waits for the process, whose output ended with err, and returns why it ended.
+func (r *run) ended(err error) ending {
+	if r.why == "" && errors.Is(err, wire.ErrProtocol) {
+		r.why = err.Error()
+		r.p.kill()
+	}
+	r.p.end()
+	if !r.p.givenUp.Load() {
+		r.p.wait(r.b.endTime)
+	}
+	r.settle()
+	if r.why == "" {
+		r.why = r.p.reason()
+	}
+	blamed := ""
+	if !r.asked {
+		blamed = r.b.blame(r.p.count())
+	}
+	return ending{asked: r.asked, reason: r.why + blamed, last: r.last, blamed: blamed != ""}
+}
+
+// change passes changed settings on to the process, or ends it if that is not possible or if it has no subscriber.
+func (r *run) change() {
+	now, wanted := r.b.wanted()
+	again := r.b.again()
+	if r.asked || r.why != "" || wanted && now == r.settings && len(again) == 0 {
+		return
+	}
+	kinds, only := r.settings.grown(now)
+	if !wanted || !only || r.p.ask(append(kinds, again...)) != nil {
+		r.asked = true
+		r.p.end()
+		go r.p.wait(r.b.endTime) // also ends the stream
+	}
+	r.settings = now
+}
+
+// measure ends the process if it uses too much memory.
+func (r *run) measure() {
+	memory := r.p.memory()
+	r.b.mu.Lock()
+	r.b.totals.Memory = memory
+	r.b.mu.Unlock()
+	if memory > r.p.bound {
+		r.destroy(fmt.Sprintf("it used %d MiB of memory; the limit is %d MiB, which is 1 GiB or half of its cgroup's limit", memory>>20, r.p.bound>>20))
 	}
 }
 
@@ -213,6 +222,7 @@ func (b *Broker) early(e ending) bool {
 // take handles an event of the unwinder's output.
 func (r *run) take(ev wire.Event) {
 	b := r.b
+	r.progress.heard = time.Now()
 	switch {
 	case ev.Hello:
 		b.mu.Lock()
@@ -231,6 +241,9 @@ func (r *run) take(ev wire.Event) {
 		b.log.Debugf("the unwinder took %d ms to start", ev.Ready.StartMillis)
 	case ev.Flush != nil:
 		r.flush(ev.Flush)
+		if !r.pace.Allow() {
+			r.destroy(fmt.Sprintf("it wrote more than %d batches of samples per second; a malicious file may control it", flushRate))
+		}
 	}
 }
 

@@ -34,7 +34,7 @@ const NamesEnvPrefix = "INSPEKTOR_GADGET_OPERATOR_OTEL_PROFILES_NAMES_"
 var nameTable = []setting{
 	size("memory", "64MiB", "128MiB", "The maximum size of all symbol tables together, in bytes. The least recently used tables are removed first. A table is also removed after 10 minutes without use, or after two intervals if that is longer.", 1<<20, 1<<40,
 		func(n *Names) *int64 { return &n.Memory }).taking("a size of at least 1MiB, such as 64MiB"),
-	duration("wait", "20ms", "50ms", "The maximum time that a printed stack waits for a file that is still being read. All printed stacks of one second together wait at most 5 times as long. Exported rows do not wait; a request waits a quarter of the interval, at most 5 s.", 0, time.Second,
+	duration("wait", "20ms", "50ms", "If a stack is printed while its symbols are still being read, printing waits for at most this time. All waits in one second together take at most 5 times as long. Exporting a row never waits. A request waits for a quarter of the interval, at most 5 s.", 0, time.Second,
 		func(n *Names) *time.Duration { return &n.Wait }).taking("a duration of at most 1s, such as 20ms"),
 	boolean("source_lines", "false", "Read source files, lines and inlined functions from `.debug_info` if a program has it. This takes a lot of time and memory. Go programs have lines and inlined functions without it.",
 		func(n *Names) *bool { return &n.Lines }),

@@ -106,7 +106,7 @@ func namesTable() string {
 
 func presetsTable() string {
 	var b strings.Builder
-	b.WriteString("\n| preset | sets | because | source |\n|---|---|---|---|\n| `collector` | nothing | It accepts the whole protocol. | |\n")
+	b.WriteString("\n| preset | sets | because | source |\n|---|---|---|---|\n| `collector` | nothing | The Collector accepts the whole protocol. | |\n")
 	for _, r := range presetRules {
 		fmt.Fprintf(&b, "| `%s` | `%s: %s` | %s | %s |\n", r.Preset, r.Key, r.Value, r.Why, r.Source)
 	}

@@ -139,11 +139,16 @@ func parseRange(text string, now time.Time) (q history.Query, ok bool, err error
 	return q, true, nil
 }
 
+// selected returns the query with the chosen service and gadget.
+func (p *past) selected(q history.Query) history.Query {
+	q.Service, q.Gadget = p.service, cmp.Or(ownGadgets[p.gadget], p.gadget)
+	return q
+}
+
 // read queries the history.
 func (p *past) read(q history.Query) (runInfo, history.Answer, error) {
 	info := runInfo{Target: cmp.Or(p.service, "this machine")}
-	q.Service, q.Gadget = p.service, cmp.Or(ownGadgets[p.gadget], p.gadget)
-	a, err := history.Read(p.folder, q)
+	a, err := history.Read(p.folder, p.selected(q))
 	if err != nil {
 		return info, a, p.explain(err)
 	}
@@ -330,7 +335,7 @@ func (p *past) list(out io.Writer) error {
 	table := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
 	fmt.Fprintln(table, "GADGET\tTYPE\tSERVICE\tVALUE\tUNIT\tFIRST\tLAST")
 	for _, s := range all.Sums {
-		if p.service != "" && p.service != s.Service || p.gadget != "" && cmp.Or(ownGadgets[p.gadget], p.gadget) != history.GadgetName(s.Gadget) {
+		if !p.selected(history.Query{}).Takes(s.Service, s.Gadget) {
 			continue
 		}
 		k := key{s.Gadget, s.Type, s.Service}

@@ -102,6 +102,12 @@ func TestHistory(t *testing.T) {
 	said = ask("list")
 	require.Regexp(t, `profile_cpu +samples +shop +216000 +count`, said)
 	require.Contains(t, said, "900 rows")
+	// A gadget has the same names in a query and in the list.
+	for _, gadget := range []string{"cpu", "profile_cpu", "profile_cpu:v1", "registry.example/profile_cpu:v1"} {
+		require.Contains(t, ask("--since=2h", "--gadget="+gadget, "-o=gadget"), "2520.00 seconds")
+		require.Regexp(t, `profile_cpu +samples +shop`, ask("list", "--gadget="+gadget))
+	}
+	require.NotContains(t, ask("list", "--gadget=lock"), "shop")
 
 	var out bytes.Buffer
 	late := now.Add(-20 * time.Minute)

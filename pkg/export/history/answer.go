@@ -192,7 +192,7 @@ func (a *answer) profile(tr *translator, b *block) {
 		return
 	}
 	service, gadget := tr.from.service(b.resource), tr.from.scope(b.scope)
-	if !a.q.takes(service, gadget) {
+	if !a.q.Takes(service, gadget) {
 		return
 	}
 	g := group{tr.of(resource, b.resource), tr.of(scope, b.scope), tr.of(measure, b.measure), at.Sub(a.q.From).Nanoseconds() / a.width}

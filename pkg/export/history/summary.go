@@ -137,7 +137,8 @@ func (s *Summary) sort() {
 type Query struct {
 	// From and To limit the start of a profile. From is inclusive, and To is exclusive. A zero To means no limit.
 	From, To time.Time
-	// Service and Gadget select by name; empty selects all. Gadget is the scope's name, or the last part of the image's name.
+	// Service and Gadget select by name; empty selects all. Gadget is the end of the image's name, such as profile_cpu:v1,
+	// or the gadget's name, such as profile_cpu.
 	Service, Gadget string
 }
 
@@ -148,8 +149,10 @@ func GadgetName(scope string) string {
 	return name
 }
 
-func (q Query) takes(service, gadget string) bool {
-	return (q.Service == "" || q.Service == service) && (q.Gadget == "" || q.Gadget == gadget || q.Gadget == GadgetName(gadget))
+// Takes reports whether the query selects the data of a service and a gadget.
+func (q Query) Takes(service, gadget string) bool {
+	return (q.Service == "" || q.Service == service) &&
+		(q.Gadget == "" || q.Gadget == GadgetName(gadget) || strings.HasSuffix("/"+gadget, "/"+q.Gadget))
 }
 
 func (q Query) covers(t time.Time) bool {
@@ -161,5 +164,5 @@ func (q Query) skips(s Summary) bool {
 	if s.End.Before(q.From) || !q.To.IsZero() && !s.Start.Before(q.To) {
 		return true
 	}
-	return !s.More && !slices.ContainsFunc(s.Sums, func(sum Sum) bool { return q.takes(sum.Service, sum.Gadget) })
+	return !s.More && !slices.ContainsFunc(s.Sums, func(sum Sum) bool { return q.Takes(sum.Service, sum.Gadget) })
 }

@@ -83,6 +83,28 @@ func TestCheck(t *testing.T) {
 	require.ErrorIs(t, runCheck([]string{base, same}, failingWriter{}), errWrite)
 }
 
+// TestCheckExample requires that the page's example is what the command prints.
+func TestCheckExample(t *testing.T) {
+	page, err := os.ReadFile("../../docs/guides/check.md")
+	require.NoError(t, err)
+	t.Chdir(t.TempDir())
+	args := []string{"--fail-on", "share>+3pp"}
+	for _, run := range []struct {
+		name  string
+		price int64
+	}{{"base-1", 1000}, {"base-2", 1030}, {"base-3", 960}, {"--", 0}, {"new-1", 1410}, {"new-2", 1370}, {"new-3", 1440}} {
+		if args = append(args, run.name); run.name == "--" {
+			continue
+		}
+		frame := func(name string) receiver.Frame { return receiver.Frame{Name: name, Type: "go", Mapping: "/srv/shop"} }
+		rest := 10_000 - run.price
+		require.NoError(t, os.Rename(inputOf(t, timed(run.price, frame("main.price")), timed(rest/3, frame("main.render")), timed(rest-rest/3, frame("main.find"))), run.name))
+	}
+	var out bytes.Buffer
+	require.ErrorIs(t, runCheck(args, &out), errRegression)
+	require.Contains(t, string(page), "```text\n"+out.String()+"```\n")
+}
+
 var errWrite = errors.New("disk full")
 
 type failingWriter struct{}

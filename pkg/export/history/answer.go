@@ -5,6 +5,8 @@ import (
 	"crypto/rand"
 	"errors"
 	"io/fs"
+	"maps"
+	"os"
 	"slices"
 	"time"
 
@@ -33,8 +35,8 @@ type Answer struct {
 	// Summary describes the summed data. The number of rows is 0 if the query selects a service or a gadget, because rows are
 	// counted per request.
 	Summary Summary
-	// Damaged lists the segments that could not be read to their end.
-	Damaged []Damage
+	// Damaged has an error for each segment that could not be read to its end.
+	Damaged []error
 	// Rare is the number of samples whose callers are replaced by RareStacks.
 	Rare int64
 	// Gaps lists the periods without records that last at least half a minute.
@@ -98,7 +100,7 @@ func readAnswer(dir string, q Query, most int) (Answer, error) {
 	if until.IsZero() {
 		until = time.Now()
 	}
-	a := &answer{q: q, most: most, to: newInterned(), width: int64(step(until.Sub(q.From))), groups: map[group]*sums{}, newest: map[[2]string]uint64{}}
+	a := newAnswer(q, most, int64(step(until.Sub(q.From))))
 	for _, s := range list {
 		if err := a.segment(dir, s.seq, unpack); err != nil {
 			return Answer{}, err
@@ -113,6 +115,10 @@ func readAnswer(dir string, q Query, most int) (Answer, error) {
 	a.out.Summary.sort()
 	a.out.Rare, a.out.From, a.out.Step, a.out.Request = a.rare(), q.From, time.Duration(a.width), a.request()
 	return a.out, nil
+}
+
+func newAnswer(q Query, most int, width int64) *answer {
+	return &answer{q: q, most: most, to: newInterned(), width: width, groups: map[group]*sums{}, newest: map[[2]string]uint64{}}
 }
 
 // step returns the length of a step for a range of the given length.
@@ -138,10 +144,18 @@ func (a *answer) segment(dir string, seq uint64, unpack *zstd.Decoder) error {
 	if s, ok := readSummary(f); ok && a.q.skips(s) {
 		return nil
 	}
+	if err := a.read(f, unpack); err != nil {
+		a.out.Damaged = append(a.out.Damaged, err)
+	}
+	return nil
+}
+
+// read adds a segment's records up to the first damaged one.
+func (a *answer) read(f *os.File, unpack *zstd.Decoder) error {
 	from := &tables{}
 	tr := &translator{from: from, to: a.to}
 	var b block
-	err = records(f, unpack, func(m wire.Message, payload string) error {
+	return records(f, unpack, func(m wire.Message, payload string) error {
 		c, err := from.readEntries(payload)
 		if err != nil {
 			return err
@@ -161,12 +175,6 @@ func (a *answer) segment(dir string, seq uint64, unpack *zstd.Decoder) error {
 		}
 		return nil
 	})
-	var damage Damage
-	if errors.As(err, &damage) {
-		a.out.Damaged = append(a.out.Damaged, damage)
-		return nil
-	}
-	return err
 }
 
 // record counts a record and finds the gap before it.
@@ -182,7 +190,7 @@ func (a *answer) record(m wire.Message) {
 	if a.q.Service != "" || a.q.Gadget != "" {
 		rows = 0
 	}
-	a.out.Summary.record(m.Start, m.End, rows)
+	a.out.Summary.merge(Summary{Start: m.Start, End: m.End, Records: 1, Rows: rows})
 }
 
 // profile adds a profile if the query selects it.
@@ -197,7 +205,7 @@ func (a *answer) profile(tr *translator, b *block) {
 	}
 	g := group{tr.of(resource, b.resource), tr.of(scope, b.scope), tr.of(measure, b.measure), at.Sub(a.q.From).Nanoseconds() / a.width}
 	kind := a.to.typeUnit(g.measure)
-	one := Sum{Samples: int64(len(b.values))}
+	one := Sum{sumKey: sumKey{service, gadget, kind[0], kind[1]}, Samples: int64(len(b.values))}
 	for _, v := range b.values {
 		one.Value += v
 	}
@@ -212,7 +220,7 @@ func (a *answer) profile(tr *translator, b *block) {
 			a.newest[kind] = b.time
 		}
 	}
-	a.out.Summary.sum(sumKey{service, gadget, kind[0], kind[1]}).merge(one)
+	a.out.Summary.add(one)
 	a.longest = max(a.longest, b.duration)
 	s := a.groups[g]
 	if s == nil {
@@ -268,11 +276,7 @@ func (t *tables) scope(i uint32) string {
 func (a *answer) request() *collectorpb.ExportProfilesServiceRequest {
 	d := a.to.dictionary()
 	req := &collectorpb.ExportProfilesServiceRequest{Dictionary: d}
-	order := make([]group, 0, len(a.groups))
-	for g := range a.groups {
-		order = append(order, g)
-	}
-	slices.SortFunc(order, func(x, y group) int {
+	order := slices.SortedFunc(maps.Keys(a.groups), func(x, y group) int {
 		return cmp.Or(cmp.Compare(x.resource, y.resource), cmp.Compare(x.scope, y.scope), cmp.Compare(x.step, y.step), cmp.Compare(x.measure, y.measure))
 	})
 	stacks := map[uint32]int32{0: 0}
@@ -310,11 +314,7 @@ func (a *answer) profileOf(d *profilespb.ProfilesDictionary, g group, stacks map
 	p.AttributeIndices = a.to.setOf(uint32(c.uint()))
 	p.ProfileId = make([]byte, profileIDSize)
 	_, _ = rand.Read(p.ProfileId) // it never fails
-	keys := make([]sampleKey, 0, len(s.values))
-	for k := range s.values {
-		keys = append(keys, k)
-	}
-	slices.SortFunc(keys, func(x, y sampleKey) int {
+	keys := slices.SortedFunc(maps.Keys(s.values), func(x, y sampleKey) int {
 		return cmp.Or(cmp.Compare(x.node, y.node), cmp.Compare(x.set, y.set), cmp.Compare(x.link, y.link))
 	})
 	for _, k := range keys {

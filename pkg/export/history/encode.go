@@ -50,9 +50,9 @@ func (e *encoder) record(data *profilespb.ProfilesData, sum *Summary) ([]byte, e
 			}
 			for _, p := range sp.GetProfiles() {
 				profiles++
-				out = appendUints(out, uint64(res), uint64(sc))
-				out = e.profile(out, p)
-				sum.add(service, sp.GetScope().GetName(), e.str(p.GetSampleType().GetTypeStrindex()), e.str(p.GetSampleType().GetUnitStrindex()), p)
+				one := Sum{sumKey: sumKey{Service: service, Gadget: sp.GetScope().GetName()}}
+				out = e.profile(appendUints(out, uint64(res), uint64(sc)), p, &one)
+				sum.add(one)
 			}
 		}
 	}
@@ -85,8 +85,8 @@ func appendUints(b []byte, list ...uint64) []byte {
 	return b
 }
 
-// profile appends a profile and its samples.
-func (e *encoder) profile(out []byte, p *profilespb.Profile) []byte {
+// profile appends a profile and its samples, and sums them up.
+func (e *encoder) profile(out []byte, p *profilespb.Profile, sum *Sum) []byte {
 	rows := make([]row, len(p.GetSamples()))
 	for i, s := range p.GetSamples() {
 		rows[i] = row{e.stack(s.GetStackIndex()), e.set(s.GetAttributeIndices()), e.link(s.GetLinkIndex()), s}
@@ -108,9 +108,26 @@ func (e *encoder) profile(out []byte, p *profilespb.Profile) []byte {
 		out = binary.AppendUvarint(out, uint64(r.link))
 	}
 	for _, r := range rows {
-		out = binary.AppendVarint(out, total(r.sample.GetValues(), len(r.sample.GetTimestampsUnixNano())))
+		v := total(r.sample)
+		sum.Value += v
+		out = binary.AppendVarint(out, v)
+	}
+	sum.Type, sum.Unit, sum.Samples = e.str(st.GetTypeStrindex()), e.str(st.GetUnitStrindex()), int64(len(rows))
+	if p.GetDurationNano() == 0 {
+		sum.State = p.GetTimeUnixNano()
 	}
 	return out
+}
+
+// total returns the sum of a sample's values. A sample without values counts one for each timestamp.
+func total(s *profilespb.Sample) (sum int64) {
+	if len(s.GetValues()) == 0 {
+		return int64(len(s.GetTimestampsUnixNano()))
+	}
+	for _, v := range s.GetValues() {
+		sum += v
+	}
+	return sum
 }
 
 func (e *encoder) begin(d *profilespb.ProfilesDictionary) {

@@ -3,10 +3,9 @@ package history
 import (
 	"errors"
 	"io/fs"
+	"math"
 
 	"github.com/klauspost/compress/zstd"
-
-	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/export/wire"
 )
 
 // List returns the segments in a folder, oldest first.
@@ -25,10 +24,9 @@ func List(dir string) (list []Segment, err error) {
 		if errors.Is(err, fs.ErrNotExist) {
 			continue
 		}
-		if err != nil && !errors.As(err, new(Damage)) {
+		if err != nil {
 			return nil, err
 		}
-		s.Err = err
 		list = append(list, s)
 	}
 	return list, nil
@@ -50,35 +48,13 @@ func summarize(dir string, of file, unpack *zstd.Decoder) (Segment, error) {
 		return out, err
 	}
 	defer f.Close()
-	if s, ok := readSummary(f); ok {
-		out.Summary = s
-		return out, nil
+	var ok bool
+	if out.Summary, ok = readSummary(f); !ok {
+		a := newAnswer(Query{}, maxEntries, math.MaxInt64)
+		out.Err = a.read(f, unpack)
+		out.Summary = a.out.Summary
 	}
-	from := &tables{}
-	var b block
-	err = records(f, unpack, func(m wire.Message, payload string) error {
-		c, err := from.readEntries(payload)
-		if err != nil {
-			return err
-		}
-		out.record(m.Start, m.End, m.Rows)
-		for range c.count() {
-			if err := b.read(&c); err != nil {
-				return err
-			}
-			one := Sum{Samples: int64(len(b.values))}
-			for _, v := range b.values {
-				one.Value += v
-			}
-			if b.duration == 0 {
-				one.State = b.time
-			}
-			kind := from.typeUnit(b.measure)
-			out.sum(sumKey{from.service(b.resource), from.scope(b.scope), kind[0], kind[1]}).merge(one)
-		}
-		return nil
-	})
-	return out, err
+	return out, nil
 }
 
 // Total adds up summaries.

@@ -118,23 +118,13 @@ func openSegment(dir string, seq uint64) (*os.File, error) {
 	return os.OpenFile(segmentPath(dir, seq), os.O_RDONLY|trusted.NoFollow, 0)
 }
 
-// Damage is the error for a segment that could only be read partly.
-type Damage struct {
-	File string
-	Err  error
-}
-
-func (d Damage) Error() string { return fmt.Sprintf("%s: %v", filepath.Base(d.File), d.Err) }
-
-func (d Damage) Unwrap() error { return d.Err }
-
 // errUnfinished means that a segment is still being written, or that its writer was killed.
 var errUnfinished = errors.New("its last record is incomplete")
 
-// records calls visit with each record of a segment and its uncompressed body, which visit can keep. It returns Damage if it
-// cannot continue. If the cause is errUnfinished, only the last record is incomplete.
+// records calls visit with each record of a segment and its uncompressed body, which visit can keep. It returns an error if it
+// cannot continue. If the error is errUnfinished, only the last record is incomplete.
 func records(f *os.File, unpack *zstd.Decoder, visit func(m wire.Message, payload string) error) error {
-	damaged := func(err error) error { return Damage{f.Name(), err} }
+	damaged := func(err error) error { return fmt.Errorf("%s: %w", filepath.Base(f.Name()), err) }
 	in := &counted{r: f}
 	for {
 		m, err := spool.ReadRecord(in)

@@ -6,8 +6,6 @@ import (
 	"slices"
 	"strings"
 	"time"
-
-	profilespb "go.opentelemetry.io/proto/otlp/profiles/v1development"
 )
 
 // Summary describes the content of a segment, or of a whole history.
@@ -28,87 +26,53 @@ type Summary struct {
 
 // Sum is a service's sum of one type of profile.
 type Sum struct {
-	Service string `json:"service"`
-	// Gadget is the scope's name, which is the gadget's image.
-	Gadget  string `json:"gadget"`
-	Type    string `json:"type"`
-	Unit    string `json:"unit"`
-	Samples int64  `json:"samples"`
+	sumKey
+	Samples int64 `json:"samples"`
 	// Value is the sum of all values. For a state, such as memory in use, it is the newest value.
 	Value int64 `json:"value"`
 	// State is the time of the newest value in nanoseconds since 1970, or 0 if the type is not a state.
 	State uint64 `json:"state,omitempty"`
 }
 
-type sumKey struct{ service, gadget, typ, unit string }
+type sumKey struct {
+	Service string `json:"service"`
+	// Gadget is the scope's name, which is the gadget's image.
+	Gadget string `json:"gadget"`
+	Type   string `json:"type"`
+	Unit   string `json:"unit"`
+}
 
 // maxSums limits a summary. Services beyond this limit share an empty name.
 const maxSums = 2000
 
-// sum returns the sum for a key.
-func (s *Summary) sum(k sumKey) *Sum {
+// add adds a sum.
+func (s *Summary) add(sum Sum) {
 	if s.places == nil {
 		s.places = map[sumKey]int{}
 		for i, old := range s.Sums {
-			s.places[sumKey{old.Service, old.Gadget, old.Type, old.Unit}] = i
+			s.places[old.sumKey] = i
 		}
 	}
-	i, ok := s.places[k]
-	if !ok && len(s.Sums) >= maxSums && k != (sumKey{}) {
+	i, ok := s.places[sum.sumKey]
+	if !ok && len(s.Sums) >= maxSums && sum.sumKey != (sumKey{}) {
 		s.More = true
-		return s.sum(sumKey{})
+		sum.sumKey = sumKey{}
+		s.add(sum)
+		return
 	}
 	if !ok {
 		i = len(s.Sums)
-		s.places[k] = i
-		s.Sums = append(s.Sums, Sum{Service: k.service, Gadget: k.gadget, Type: k.typ, Unit: k.unit})
+		s.places[sum.sumKey] = i
+		s.Sums = append(s.Sums, Sum{sumKey: sum.sumKey})
 	}
-	return &s.Sums[i]
-}
-
-func (s *Summary) add(service, gadget, typ, unit string, p *profilespb.Profile) {
-	one := Sum{Samples: int64(len(p.GetSamples()))}
-	for _, sample := range p.GetSamples() {
-		one.Value += total(sample.GetValues(), len(sample.GetTimestampsUnixNano()))
-	}
-	if p.GetDurationNano() == 0 {
-		one.State = p.GetTimeUnixNano()
-	}
-	s.sum(sumKey{service, gadget, typ, unit}).merge(one)
-}
-
-// total returns the sum of a sample's values. A sample without values counts one for each timestamp.
-func total(values []int64, timestamps int) int64 {
-	if len(values) == 0 {
-		return int64(timestamps)
-	}
-	sum := int64(0)
-	for _, v := range values {
-		sum += v
-	}
-	return sum
-}
-
-func (s *Sum) merge(o Sum) {
+	to := &s.Sums[i]
 	switch {
-	case o.State > s.State:
-		s.Value, s.State = o.Value, o.State
-	case o.State == s.State:
-		s.Value += o.Value
+	case sum.State > to.State:
+		to.Value, to.State = sum.Value, sum.State
+	case sum.State == to.State:
+		to.Value += sum.Value
 	}
-	s.Samples += o.Samples
-}
-
-// record adds a record's time range and rows.
-func (s *Summary) record(start, end time.Time, rows int64) {
-	if s.Records == 0 || start.Before(s.Start) {
-		s.Start = start
-	}
-	if s.Records == 0 || end.After(s.End) {
-		s.End = end
-	}
-	s.Records++
-	s.Rows += rows
+	to.Samples += sum.Samples
 }
 
 // merge adds another summary.
@@ -116,12 +80,15 @@ func (s *Summary) merge(o Summary) {
 	if o.Records == 0 {
 		return
 	}
-	records := s.Records
-	s.record(o.Start, o.End, o.Rows)
-	s.Records = records + o.Records
-	s.More = s.More || o.More
+	if s.Records == 0 || o.Start.Before(s.Start) {
+		s.Start = o.Start
+	}
+	if s.Records == 0 || o.End.After(s.End) {
+		s.End = o.End
+	}
+	s.Records, s.Rows, s.More = s.Records+o.Records, s.Rows+o.Rows, s.More || o.More
 	for _, sum := range o.Sums {
-		s.sum(sumKey{sum.Service, sum.Gadget, sum.Type, sum.Unit}).merge(sum)
+		s.add(sum)
 	}
 }
 

@@ -158,7 +158,7 @@ func (w *Writer) Send(ctx context.Context, m wire.Message) attempt.Outcome {
 		return failed(err)
 	}
 	w.seg.size += int64(len(record))
-	sum.record(m.Start, m.End, m.Rows)
+	sum.Start, sum.End, sum.Records, sum.Rows = m.Start, m.End, 1, m.Rows
 	w.seg.summary.merge(sum)
 	return attempt.Outcome{Verdict: attempt.Accepted, Sent: int64(len(record))}
 }

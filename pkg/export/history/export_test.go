@@ -11,5 +11,5 @@ var ReadBounded = readAnswer
 
 // Open calls New with the test's clocks.
 func Open(dir string, limit config.Retention, warn func(error), now func() time.Time, running func() time.Duration) (*Writer, error) {
-	return open(dir, limit, warn, clock{now, running})
+	return open(dir, limit, warn, func() (time.Time, time.Duration) { return now(), running() })
 }

@@ -10,6 +10,7 @@ package history
 
 import (
 	"bytes"
+	"cmp"
 	"encoding/binary"
 	"encoding/json"
 	"errors"
@@ -20,6 +21,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"time"
 
 	"github.com/klauspost/compress/zstd"
 
@@ -48,7 +50,8 @@ func newDecompressor() (*zstd.Decoder, error) {
 // file is a segment in a folder.
 type file struct {
 	seq  uint64
-	size int64 // on disk, in whole blocks
+	size int64     // on disk, in whole blocks
+	end  time.Time // of its data, or of the last write to it
 }
 
 func segmentPath(dir string, seq uint64) string {
@@ -72,9 +75,9 @@ func segments(dir string) ([]file, error) {
 		if err != nil {
 			continue // removed meanwhile
 		}
-		list = append(list, file{seq, onDisk(info.Size())})
+		list = append(list, file{seq, onDisk(info.Size()), info.ModTime()})
 	}
-	slices.SortFunc(list, func(a, b file) int { return int(int64(a.seq) - int64(b.seq)) })
+	slices.SortFunc(list, func(a, b file) int { return cmp.Compare(a.seq, b.seq) })
 	return list, nil
 }
 

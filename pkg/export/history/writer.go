@@ -29,11 +29,8 @@ const (
 	settled = 10 * time.Minute
 )
 
-// clock provides the time of day, which can be set, and a monotonic time.
-type clock struct {
-	now     func() time.Time
-	running func() time.Duration
-}
+// clock returns the time of day, which can be set, and a monotonic time.
+type clock func() (now time.Time, running time.Duration)
 
 // Writer is the transport that writes a history. It writes each request as a record. Its methods are safe for concurrent use.
 type Writer struct {
@@ -54,7 +51,6 @@ type Writer struct {
 // kept describes a finished segment.
 type kept struct {
 	file
-	end time.Time // end of its data
 	// age is the segment's age at the monotonic time seen.
 	age, seen time.Duration
 }
@@ -72,7 +68,7 @@ type segment struct {
 // New opens and locks a history's folder. warn is called with errors that do not prevent a request from being written.
 func New(dir string, limit config.Retention, warn func(error)) (*Writer, error) {
 	start := time.Now()
-	return open(dir, limit, warn, clock{time.Now, func() time.Duration { return time.Since(start) }})
+	return open(dir, limit, warn, func() (time.Time, time.Duration) { return time.Now(), time.Since(start) })
 }
 
 func open(dir string, limit config.Retention, warn func(error), c clock) (*Writer, error) {
@@ -91,30 +87,14 @@ func open(dir string, limit config.Retention, warn func(error), c clock) (*Write
 	}
 	for _, f := range list {
 		w.next = f.seq + 1
-		w.keep(f, w.endOf(f))
+		w.keep(f)
 	}
 	return w, nil
 }
 
-// endOf returns the end of a segment's data or, if that is unknown, the time of the last write.
-func (w *Writer) endOf(of file) time.Time {
-	f, err := openSegment(w.dir, of.seq)
-	if err != nil {
-		return w.clock.now()
-	}
-	defer f.Close()
-	if s, ok := readSummary(f); ok {
-		return s.End
-	}
-	info, err := f.Stat()
-	if err != nil {
-		return w.clock.now()
-	}
-	return info.ModTime()
-}
-
-func (w *Writer) keep(f file, end time.Time) {
-	w.old = append(w.old, kept{f, end, max(0, w.clock.now().Sub(end)), w.clock.running()})
+func (w *Writer) keep(f file) {
+	now, running := w.clock()
+	w.old = append(w.old, kept{f, max(0, now.Sub(f.end)), running})
 }
 
 // Send writes one request.
@@ -128,11 +108,12 @@ func (w *Writer) Send(ctx context.Context, m wire.Message) attempt.Outcome {
 		w.drop()
 		return attempt.Outcome{What: err.Error(), Hint: "free disk space, or check the permissions of the folder"}
 	}
-	if w.seg != nil && (w.clock.running()-w.seg.began >= segmentTime || w.seg.enc.to.bytes > segmentMemory || w.seg.size >= w.limit.MaxBytes/segmentShare) {
+	now, running := w.clock()
+	if w.seg != nil && (running-w.seg.began >= segmentTime || w.seg.enc.to.bytes > segmentMemory || w.seg.size >= w.limit.MaxBytes/segmentShare) {
 		w.end()
 	}
 	if w.seg == nil {
-		if err := w.begin(); err != nil {
+		if err := w.begin(running); err != nil {
 			return failed(err)
 		}
 	}
@@ -150,7 +131,7 @@ func (w *Writer) Send(ctx context.Context, m wire.Message) attempt.Outcome {
 		}
 		return attempt.NotEncoded(err)
 	}
-	m.Start, m.End = within(m.Start, m.End, w.clock.now())
+	m.Start, m.End = within(m.Start, m.End, now)
 	m.Body = w.pack.EncodeAll(payload, nil)
 	record := spool.AppendRecord(nil, m)
 	w.prune(int64(len(record)))
@@ -174,33 +155,14 @@ func within(start, end, now time.Time) (time.Time, time.Time) {
 	return start, end
 }
 
-func (w *Writer) begin() error {
+func (w *Writer) begin(running time.Duration) error {
 	f, err := os.OpenFile(segmentPath(w.dir, w.next), os.O_WRONLY|os.O_CREATE|os.O_EXCL|os.O_APPEND|trusted.NoFollow, 0o600)
 	if err != nil {
 		return err
 	}
-	w.seg = &segment{file: f, seq: w.next, began: w.clock.running(), enc: &encoder{to: newInterned()}}
+	w.seg = &segment{file: f, seq: w.next, began: running, enc: &encoder{to: newInterned()}}
 	w.next++
 	return nil
-}
-
-// drop closes the segment after an error, and truncates it after the last complete record. It removes an empty segment. The
-// next segment begins with its own dictionary.
-func (w *Writer) drop() {
-	if w.seg == nil {
-		return
-	}
-	s := w.seg
-	w.seg = nil
-	err := s.file.Truncate(s.size)
-	if s.size == 0 {
-		err = os.Remove(s.file.Name())
-	} else {
-		w.keep(file{s.seq, onDisk(s.size)}, s.summary.End)
-	}
-	if err = errors.Join(err, s.file.Close()); err != nil {
-		w.warn(fmt.Errorf("abandoning a segment of the history: %w", err))
-	}
 }
 
 // end writes the segment's summary and closes it. A segment without a summary is also readable.
@@ -215,13 +177,27 @@ func (w *Writer) end() {
 	}
 	if err != nil {
 		w.warn(fmt.Errorf("completing a segment of the history (queries will take longer): %w", err))
-		w.drop()
+	} else {
+		s.size += int64(len(tail))
+	}
+	w.drop()
+}
+
+// drop closes the segment. It truncates what follows the last complete write, for example after an error, and removes an empty
+// segment. The next segment begins with its own dictionary.
+func (w *Writer) drop() {
+	if w.seg == nil {
 		return
 	}
-	s.size += int64(len(tail))
+	s := w.seg
 	w.seg = nil
-	w.keep(file{s.seq, onDisk(s.size)}, s.summary.End)
-	if err := s.file.Close(); err != nil {
+	err := s.file.Truncate(s.size)
+	if s.size == 0 {
+		err = os.Remove(s.file.Name())
+	} else {
+		w.keep(file{s.seq, onDisk(s.size), s.summary.End})
+	}
+	if err = errors.Join(err, s.file.Close()); err != nil {
 		w.warn(fmt.Errorf("closing a segment of the history: %w", err))
 	}
 }
@@ -232,7 +208,7 @@ func (w *Writer) end() {
 // monotonic time since it first saw the segment. So a change of the clock removes nothing. The limit max_bytes does not depend
 // on a clock.
 func (w *Writer) prune(more int64) {
-	now, running := w.clock.now(), w.clock.running()
+	now, running := w.clock()
 	total := onDisk(w.seg.size + more)
 	for _, k := range w.old {
 		total += k.size

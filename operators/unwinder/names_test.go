@@ -183,7 +183,8 @@ type wrapped struct{ n int }
 // Method gets a wrapper for pointers from Go's compiler.
 func (w wrapped) Method() int { return w.n }
 
-// A stack must omit a wrapper from Go's compiler, unless it is the outermost frame.
+// A stack must omit a wrapper from Go's compiler between two functions. As the innermost frame, it stays, because the next frame
+// is not its caller before and after it has a frame of its own.
 func TestWrappers(t *testing.T) {
 	exe, err := os.Executable()
 	require.NoError(t, err)
@@ -203,6 +204,8 @@ func TestWrappers(t *testing.T) {
 		}
 		return list
 	}
-	require.Equal(t, []string{"vfs_read", "work"}, names(read, wrapper, work))
+	require.Equal(t, []string{"vfs_read", "work", "work"}, names(read, work, wrapper, work))
+	require.Equal(t, []string{"vfs_read", "unwinder.(*wrapped).Method", "work"}, names(read, wrapper, work))
+	require.Equal(t, []string{"unwinder.(*wrapped).Method", "work"}, names(wrapper, work))
 	require.Equal(t, []string{"vfs_read", "work", "unwinder.(*wrapped).Method"}, names(read, work, wrapper))
 }

@@ -54,7 +54,7 @@ func (r *rows) framesOf(dst []profile.Frame, s *wire.Stack) (frames []profile.Fr
 	dst = r.inKernel(dst, s.Frames[:kernel])
 	for i, f := range s.Frames[kernel:] {
 		var more bool
-		dst, more = r.frame(dst, f, kernel+i+1 == len(s.Frames))
+		dst, more = r.frame(dst, f, i > 0 && kernel+i+1 < len(s.Frames))
 		pending = pending || more
 	}
 	if s.Abort != 0 {
@@ -92,8 +92,9 @@ func byAddress(f *wire.Frame) bool {
 }
 
 // frame appends a user frame, and then the functions that it was inlined into. If pending is true, the name can become known
-// later. Wrappers that Go generates for methods are omitted, except as the outermost frame.
-func (r *rows) frame(dst []profile.Frame, f *wire.Frame, outermost bool) (frames []profile.Frame, pending bool) {
+// later. A wrapper that Go generates for a method is omitted if it is between two other user frames. The innermost frame stays,
+// because in its first and last instructions, the next frame is not its caller.
+func (r *rows) frame(dst []profile.Frame, f *wire.Frame, between bool) (frames []profile.Frame, pending bool) {
 	out := profile.Frame{
 		Name: f.Function, File: f.File, Line: int64(min(f.Line, 1<<31)), Type: profile.FrameType(f.Type.String()), Address: f.Address,
 	}
@@ -111,7 +112,7 @@ func (r *rows) frame(dst []profile.Frame, f *wire.Frame, outermost bool) (frames
 		if known := (&naming.Frame{Symbol: symbol}); known.Go(symbol.Name) {
 			out.Type = profile.FrameGo
 		}
-		if !outermost && len(symbol.Callers) == 0 && symbol.Wrapper() {
+		if between && len(symbol.Callers) == 0 && symbol.Wrapper() {
 			return dst, pending
 		}
 	}

@@ -86,7 +86,8 @@ func (s *frameSettings) append(dst, read []profile.Frame, named []names.Frame) (
 		if i > 0 && known.State == names.NotCode && !s.raw {
 			return dst, true
 		}
-		if i+1 < len(read) && len(known.Symbol.Callers) == 0 && known.Symbol.Wrapper() {
+		// The innermost frame stays, because in a wrapper's first and last instructions, the next frame is not its caller.
+		if i > 0 && i+1 < len(read) && len(known.Symbol.Callers) == 0 && known.Symbol.Wrapper() {
 			continue
 		}
 		dst = s.frame(dst, &read[i], &known, i > 0)

@@ -36,8 +36,14 @@ const usage = `profile shows which functions of programs take time, wait, or all
 
 func main() {
 	// After the first interrupt, the program stops sampling and reports the samples. It also restores the default handler, so a
-	// second interrupt ends the program.
-	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGINT, syscall.SIGTERM)
+	// second interrupt ends the program. The files are also complete if the terminal or the output's reader, such as head, goes
+	// away.
+	ends := []os.Signal{syscall.SIGINT, syscall.SIGTERM}
+	if !signal.Ignored(syscall.SIGHUP) { // nohup
+		ends = append(ends, syscall.SIGHUP)
+	}
+	signal.Ignore(syscall.SIGPIPE)
+	ctx, stop := signal.NotifyContext(context.Background(), ends...)
 	context.AfterFunc(ctx, stop)
 	err := run(ctx, os.Args[1:])
 	stop()

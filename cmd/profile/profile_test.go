@@ -239,17 +239,17 @@ func TestTargetThatIsNotThere(t *testing.T) {
 
 func TestWhyThereIsNothing(t *testing.T) {
 	of := func(t target, gadget string) *result {
-		r := &result{opts: options{target: t, time: 5 * time.Second}, log: "level=info msg=fine\nlevel=warning msg=\"no room\"\nlevel=warning msg=\"container-collection isn't available\"\n"}
+		r := &result{opts: options{target: t, time: 5 * time.Second}, run: runInfo{Seconds: 4}, log: "level=info msg=fine\nlevel=warning msg=\"no room\"\nlevel=warning msg=\"container-collection isn't available\"\n"}
 		r.gadget.name = gadget
 		return r
 	}
 	r := of(target{list: []int{os.Getpid()}}, "profile_cpu")
-	require.ErrorContains(t, r.nothing(), "used no CPU time in 5 s: --gadget offcpu")
+	require.ErrorContains(t, r.nothing(), "used no CPU time in 4 s: --gadget offcpu")
 	require.ErrorContains(t, r.nothing(), "no room")
 	require.NotContains(t, r.nothing().Error(), "container-collection")
 	require.NotContains(t, r.nothing().Error(), "fine")
 	r.cpu = 20 * time.Millisecond
-	require.ErrorContains(t, r.nothing(), "0.02 s of CPU time in 5 s: sample for longer")
+	require.ErrorContains(t, r.nothing(), "0.02 s of CPU time in 4 s: sample for longer")
 	r.gone = true
 	require.ErrorContains(t, r.nothing(), "has exited")
 	require.ErrorContains(t, of(target{comm: "nobody-has-this"}, "profile_cpu").nothing(), "no program or thread has the name")

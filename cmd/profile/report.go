@@ -34,10 +34,10 @@ func (r *result) report(out io.Writer) (err error) {
 	shows := map[string]string{}
 	for i, t := range types {
 		shows[pageName(i)] = title(t)
+		r.unwritten = errors.Join(r.unwritten, writePage(filepath.Join(r.opts.dir, pageName(i)), pageOf(t, byType[t], r.run, r.opts.interpreters)))
 		if err := r.table(out, t, byType[t]); err != nil {
 			return err
 		}
-		r.unwritten = errors.Join(r.unwritten, writePage(filepath.Join(r.opts.dir, pageName(i)), pageOf(t, byType[t], r.run, r.opts.interpreters)))
 	}
 	stats := r.rcv.Stats()
 	fmt.Fprintf(out, "  sent as %s in %s, %d bytes\n", plural(stats.Samples, "row"), plural(stats.Requests, "request"), stats.Bytes)

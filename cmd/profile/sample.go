@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"math"
 	"os"
 	"regexp"
 	"slices"
@@ -197,6 +198,8 @@ func (r *result) sample(ctx context.Context, out io.Writer) (interrupted bool, e
 			}
 			r.log, r.began = log.String(), cmp.Or(log.gadgetStarted(), started)
 			switch {
+			case ctx.Err() != nil && log.gadgetStarted().IsZero():
+				return false, errors.New("stopped before the gadget began to sample")
 			case ctx.Err() != nil:
 				fmt.Fprintln(out, "  stopped early")
 				return true, nil
@@ -241,7 +244,7 @@ func progress(now, started, began time.Time, look time.Duration) string {
 
 // nothing returns an error that explains why there is no sample.
 func (r *result) nothing() error {
-	t, seconds := r.opts.target, int(r.opts.time.Seconds())
+	t, seconds := r.opts.target, math.Round(r.run.Seconds)
 	waits := strings.Contains(r.gadget.name, "offcpu")
 	var why string
 	switch {
@@ -262,13 +265,13 @@ func (r *result) nothing() error {
 	case r.gadget.name == ownGadgets["alloc"] && counted(sampledEvents, r.log) > 0:
 		why = fmt.Sprintf("%d of its allocations were sampled, and all of them were freed before the gadget read them: omit --live to see all allocations", counted(sampledEvents, r.log))
 	case len(t.list) > 0 && !waits && r.cpu == 0:
-		why = fmt.Sprintf("it used no CPU time in %d s: --gadget offcpu shows its waits", seconds)
+		why = fmt.Sprintf("it used no CPU time in %.0f s: --gadget offcpu shows its waits", seconds)
 	case !waits && len(r.unseen(nil)) > 0:
 		why = strings.Join(r.unseen(nil), "; ")
 	case r.gadget.name == ownGadgets["alloc"] && t.container == "":
 		why = "none of its allocations was sampled in this time: sample for longer, or sample more of them with \"-- --sample-bytes=4096\""
 	case len(t.list) > 0 && !waits:
-		why = fmt.Sprintf("it used %.2f s of CPU time in %d s: sample for longer", r.cpu.Seconds(), seconds)
+		why = fmt.Sprintf("it used %.2f s of CPU time in %.0f s: sample for longer", r.cpu.Seconds(), seconds)
 	case t.comm != "" && !waits:
 		why = "the programs and threads with that name use no CPU time: --gadget offcpu shows their waits"
 	case t.container != "":

@@ -209,3 +209,56 @@ func TestInterrupt(t *testing.T) {
 	cancel()
 	_ = server.Wait() // interrupted
 }
+
+// igOf returns the PIDs of the ig processes that sample a process.
+func igOf(t *testing.T, pid string) (pids []string) {
+	t.Helper()
+	files, err := filepath.Glob("/proc/[0-9]*/cmdline")
+	require.NoError(t, err)
+	for _, file := range files {
+		args, err := os.ReadFile(file)
+		if err == nil && strings.HasPrefix(string(args), filepath.Join(os.Getenv("E2E_BIN"), "ig")+"\x00") && strings.Contains(string(args), "\x00--pid="+pid+"\x00") {
+			pids = append(pids, filepath.Base(filepath.Dir(file)))
+		}
+	}
+	return pids
+}
+
+// TestGone requires that nothing keeps running, and that no result is lost, if the reader of the output or the terminal goes away.
+// A killed profile can write nothing, but its ig must also end.
+func TestGone(t *testing.T) {
+	t.Parallel()
+	for _, tc := range []struct {
+		name    string
+		leave   func(*exec.Cmd, interface{ Close() error }) error
+		seconds string
+		written bool
+	}{
+		{"reader", func(_ *exec.Cmd, out interface{ Close() error }) error { return out.Close() }, "5", true},
+		{"terminal", func(cmd *exec.Cmd, _ interface{ Close() error }) error { return cmd.Process.Signal(syscall.SIGHUP) }, "600", true},
+		{"killed", func(cmd *exec.Cmd, _ interface{ Close() error }) error { return cmd.Process.Kill() }, "600", false},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			t.Parallel()
+			_, pid := start(t, "c-fp")
+			dir := filepath.Join(t.TempDir(), "result")
+			cmd := command(t.Context(), t, "--pid", pid, "--seconds", tc.seconds, "-o", dir)
+			var stderr strings.Builder
+			cmd.Stderr = &stderr
+			out, err := cmd.StdoutPipe()
+			require.NoError(t, err)
+			require.NoError(t, cmd.Start())
+			for lines := bufio.NewScanner(out); lines.Scan() && !sampling.MatchString(lines.Text()); { //nolint:revive // until it samples
+			}
+			require.Len(t, igOf(t, pid), 1)
+			require.NoError(t, tc.leave(cmd, out))
+			_ = cmd.Wait()
+			if tc.written {
+				require.FileExists(t, filepath.Join(dir, "flamegraph.html"), stderr.String())
+			}
+			require.Eventually(t, func() bool { return len(igOf(t, pid)) == 0 }, time.Minute, 100*time.Millisecond)
+		})
+	}
+}
+
+var sampling = regexp.MustCompile(`… ([2-9]|\d\d+) of \d+ s`)

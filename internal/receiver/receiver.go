@@ -8,6 +8,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"net"
 	"net/http"
 	"os"
@@ -189,11 +190,23 @@ func (r *Receiver) handle(ctx context.Context, req *collectorpb.ExportProfilesSe
 		r.stats.Dropped++
 	}
 	if r.lines != nil && r.writeErr == nil {
-		r.writeErr = WriteJSONLine(r.lines, req)
+		r.writeErr = writeLine(r.lines, req)
 	}
 	close(r.changed)
 	r.changed = make(chan struct{})
 	return resp, nil
+}
+
+// writeLine appends a request to a file. If there is no room for the whole request, it leaves the file as it was.
+func writeLine(f *os.File, req *collectorpb.ExportProfilesServiceRequest) error {
+	end, err := f.Seek(0, io.SeekEnd)
+	if err != nil {
+		return err
+	}
+	if err := WriteJSONLine(f, req); err != nil {
+		return errors.Join(err, f.Truncate(end))
+	}
+	return nil
 }
 
 // Requests returns the stored requests, oldest first. Callers must not change them.

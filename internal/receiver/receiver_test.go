@@ -20,6 +20,7 @@ import (
 	profilespb "go.opentelemetry.io/proto/otlp/profiles/v1development"
 	resourcepb "go.opentelemetry.io/proto/otlp/resource/v1"
 	"go.uber.org/goleak"
+	"golang.org/x/sys/unix"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/credentials/insecure"
@@ -285,4 +286,29 @@ func TestFiles(t *testing.T) {
 	info, err := os.Stat(filepath.Join(dir, "profiles.jsonl"))
 	require.NoError(t, err)
 	require.Equal(t, os.FileMode(0o600), info.Mode().Perm())
+}
+
+// On a full disk, the file keeps the whole requests, so that it can be read.
+func TestFullDisk(t *testing.T) {
+	dir := t.TempDir()
+	if os.Geteuid() != 0 || unix.Mount("none", dir, "tmpfs", 0, "size=8k") != nil {
+		t.Skip("a small disk needs root")
+	}
+	t.Cleanup(func() { require.NoError(t, unix.Unmount(dir, 0)) })
+	r, err := Start(Options{Dir: dir})
+	require.NoError(t, err)
+	client := dial(t, r)
+	long := request()
+	long.Dictionary.StringTable = append(long.Dictionary.StringTable, strings.Repeat("x", 8<<10))
+	for _, req := range []*collectorpb.ExportProfilesServiceRequest{request(), long} {
+		_, err := client.Export(t.Context(), req)
+		require.NoError(t, err)
+	}
+	require.ErrorIs(t, r.Close(), unix.ENOSPC)
+	f, err := os.Open(filepath.Join(dir, "profiles.jsonl"))
+	require.NoError(t, err)
+	defer f.Close()
+	reqs, err := ReadJSONLines(f)
+	require.NoError(t, err)
+	require.Len(t, reqs, 1)
 }

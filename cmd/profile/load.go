@@ -43,15 +43,19 @@ func (p *past) load(name string) (runInfo, []receiver.Sample, error) {
 }
 
 // load loads a result: its folder, OTLP in JSON or protobuf, a pprof profile, or a folder of such files. If the run's length is
-// unknown, it is the time from the first to the last profile.
+// unknown, it is the time from the first to the last profile. For a file of a result, it is known, too.
 func load(name string) (runInfo, []receiver.Sample, error) {
 	info := runInfo{}
 	files, folder, err := inputs(name)
 	if err != nil {
 		return info, nil, err
 	}
-	if folder {
-		if info, err = readRunInfo(name); err != nil {
+	dir := name
+	if base := filepath.Base(name); base == samplesFile || base == receiver.PprofFile {
+		dir = filepath.Dir(name)
+	}
+	if folder || dir != name {
+		if info, err = readRunInfo(dir); err != nil {
 			return info, nil, err
 		}
 	}

@@ -11,6 +11,7 @@ import (
 	"os/signal"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"syscall"
 
 	"github.com/spf13/pflag"
@@ -74,6 +75,8 @@ func run(ctx context.Context, args []string) error {
 		return runHistory(args[1:], os.Stdout)
 	case "demo":
 		return runDemo(ctx, args[1:], os.Stdout)
+	case "help":
+		return run(ctx, append(slices.Clone(args[1:]), "--help"))
 	case burnCommand:
 		return burn(os.Stdin)
 	}

@@ -13,8 +13,12 @@ import (
 	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/config"
 )
 
-// nearest returns the most similar name, or "" if none is similar.
+// nearest returns the most similar name, or the only name that begins with the given word. It returns "" if none is similar.
 func nearest(given string, names []string) string {
+	begins := func(name string) bool { return strings.HasPrefix(name, given) }
+	if i := slices.IndexFunc(names, begins); i >= 0 && !slices.ContainsFunc(names[i+1:], begins) {
+		return names[i]
+	}
 	name := config.Nearest(given, names)
 	if d := config.Distance(given, name); d < 3 && d < len(name) { // up to two wrong letters are a typing error
 		return name

@@ -153,13 +153,16 @@ func processes(text string) ([]int, error) {
 func parseProfile(args []string) (options, error) {
 	var o options
 	flags := newFlags("profile", usage)
-	pids := flags.String("pid", "", "sample the process with this `PID`, or several PIDs, separated by commas")
+	pids := flags.StringP("pid", "p", "", "sample the process with this `PID`, or several PIDs, separated by commas")
 	children := flags.Bool("children", false, "with --pid, also sample child processes; with several processes, or a gadget's image, only child processes that exist at the start")
 	flags.StringVar(&o.target.comm, "comm", "", "sample the programs, or threads, with this `name`")
 	flags.StringVar(&o.target.container, "container", "", "sample the container with this `name`")
 	flags.StringVar(&o.gadget, "gadget", "", "the gadget: alloc, cpu, lock, offcpu, pagefault, or a gadget's `image`; by default cpu")
 	seconds := o.addFlags(flags, defaultSeconds)
 	if err := parse(flags, args); err != nil {
+		if unknownFlag.MatchString(err.Error()) && errors.Unwrap(err) == nil { // parse knows no similar flag
+			err = fmt.Errorf("%w: flags for ig and its gadgets come last, after \"--\"", err)
+		}
 		return options{}, err
 	}
 	rest := flags.Args()

@@ -20,6 +20,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/spf13/pflag"
 	"github.com/stretchr/testify/require"
 	collectorpb "go.opentelemetry.io/proto/otlp/collector/profiles/v1development"
 	commonpb "go.opentelemetry.io/proto/otlp/common/v1"
@@ -58,7 +59,10 @@ func TestFlagsThatAreRefused(t *testing.T) {
 		{"--comm a-name-that-is-too-long", `use "a-name-that-is-"`},
 		{"--seconds 0", "--seconds 0: must be 1 to"},
 		{"--rows 0", "--rows 0"},
-		{"--nonsense", "unknown flag"},
+		{"--nonsense", "unknown flag: --nonsense: flags for ig and its gadgets come last, after \"--\""},
+		{"--gadget alloc -p 1 --live", "come last"},
+		{"--sec 3", "did you mean --seconds?"},
+		{"--gadget off", "did you mean offcpu?"},
 		{"--gadget alloc", "use --pid, --comm or --container"},
 	}
 	for _, tt := range tests {
@@ -68,6 +72,8 @@ func TestFlagsThatAreRefused(t *testing.T) {
 		})
 	}
 	require.ErrorContains(t, run(context.Background(), []string{"dif", "a", "b"}), `unknown command "dif": did you mean diff?`)
+	require.ErrorContains(t, run(context.Background(), []string{"hist"}), "did you mean history?")
+	require.ErrorIs(t, run(context.Background(), []string{"help", "diff"}), pflag.ErrHelp)
 	var out bytes.Buffer
 	require.ErrorContains(t, runDiff([]string{"--rws", "3"}, &out), "did you mean --rows?")
 	require.ErrorContains(t, runDiff([]string{"a"}, &out), "two results, not 1")
@@ -488,6 +494,21 @@ func TestInputs(t *testing.T) {
 	require.NoError(t, os.RemoveAll(drawn))
 	_, _, err = load(filepath.Join(dir, "bad"))
 	require.ErrorIs(t, err, errFormat)
+}
+
+// A file of a result is as long as its run. Its profiles can cover more time, because they begin before the gadget samples.
+func TestFileOfAResult(t *testing.T) {
+	t.Chdir(t.TempDir())
+	result := writeResult(t, "parse", 500, &runInfo{Target: "process 7 (shop)", Seconds: 9.5})
+	requests, _, err := read(filepath.Join(result, samplesFile))
+	require.NoError(t, err)
+	require.NoError(t, receiver.WritePprof(result, requests, nil))
+	for _, file := range []string{samplesFile, receiver.PprofFile} {
+		var out bytes.Buffer
+		require.NoError(t, runDiff([]string{result, filepath.Join(result, file), "-o", "none"}, &out))
+		require.Contains(t, out.String(), "no difference", file)
+		require.Equal(t, 2, strings.Count(out.String(), "process 7 (shop)"), file)
+	}
 }
 
 func TestWordsForTypes(t *testing.T) {

@@ -8,6 +8,7 @@ import (
 	"strings"
 	"testing"
 	"time"
+	"unicode/utf8"
 
 	"github.com/stretchr/testify/require"
 
@@ -137,6 +138,17 @@ func TestWriteTopWithPlaces(t *testing.T) {
 	b.Reset()
 	require.NoError(t, WriteTop(&b, timer, "", rows, Options{Width: 40}))
 	require.NotContains(t, b.String(), "main.go")
+	// Long names make room for places, or end with the terminal's line.
+	work.Name = strings.Repeat("ü", 63)
+	rows = Top([]receiver.Sample{of(timer, "s", 5, work)}, 0, Options{})
+	for width, place := range map[int]bool{0: true, 80: false, 100: true, 200: true} {
+		b.Reset()
+		require.NoError(t, WriteTop(&b, timer, "", rows, Options{Width: width}))
+		require.Equal(t, place, strings.Contains(b.String(), "main.go:7\n"), width)
+		for line := range strings.Lines(b.String()) {
+			require.True(t, width == 0 || utf8.RuneCountInString(line) <= width+1, "%d: %s", width, line)
+		}
+	}
 }
 
 // A share of few samples must be shown with its error. A share of many samples must not.

@@ -272,6 +272,7 @@ const (
 	maxGroup    = 32
 	maxFunction = 64
 	maxPlace    = 32
+	leastLine   = 72 // lines are not cut to less than this
 )
 
 // WriteTop writes rows of a type as a table for a terminal. Group is the heading of the rows' groups. If it is empty, the
@@ -342,7 +343,8 @@ func heading(t receiver.Type, opts Options) string {
 	return self + "\tTOTAL\t" + Unit(t)
 }
 
-// withPlaces adds the file and line of each row to a table, below its heading, if there are any and there is room.
+// withPlaces adds the file and line of each row to a table, below its heading, if there are any and there is room. Long names
+// are cut to make room, or to end with the terminal's line.
 func withPlaces(table string, rows []Row, width int) string {
 	lines := strings.Split(strings.TrimSuffix(table, "\n"), "\n")
 	longest, widest, some := 0, 0, false
@@ -360,14 +362,20 @@ func withPlaces(table string, rows []Row, width int) string {
 	for _, line := range lines {
 		longest = max(longest, utf8.RuneCountInString(line))
 	}
-	if !some || width > 0 && longest+2+widest > width {
-		return table
-	}
 	places[0] = "FILE"
+	if room := width - 2 - widest; !some || width > 0 && longest > room && room < leastLine {
+		clear(places)
+	} else if width > 0 {
+		longest = min(longest, room)
+	}
 	var out strings.Builder
 	for i, line := range lines {
-		if places[i] != "" {
+		switch {
+		case places[i] != "":
+			line = Shown(line, longest)
 			line += strings.Repeat(" ", longest-utf8.RuneCountInString(line)+2) + places[i]
+		case width > 0:
+			line = Shown(line, max(width, leastLine))
 		}
 		out.WriteString(line + "\n")
 	}

@@ -710,6 +710,8 @@ func TestRemarksAreOfTheGadget(t *testing.T) {
 		}
 		return list
 	}
+	require.Empty(t, r.remarks(of("jvm"))[1:])
+	require.Contains(t, (&result{gadget: gadget{name: "profile_cpu"}}).remarks(of("jvm"))[1], "-XX:+DebugNonSafepoints", "else a hot inlined function is missing")
 	require.Empty(t, r.unseen(of("native", "kernel")))
 	require.Len(t, r.unseen(of("cpython", "jvm", "v8js", "go", "jvm")), 4, "each language once")
 }

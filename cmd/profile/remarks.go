@@ -123,7 +123,7 @@ func (r *result) remarks(samples []receiver.Sample) []string {
 		lines = append(lines, r.others())
 	}
 	all, cut, lone, plain, nameless, user, stretches, unkept, brief := 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0
-	service := ""
+	service, java := "", false
 	files := map[string]float64{}
 	for _, s := range samples {
 		n := float64(s.Total())
@@ -152,6 +152,7 @@ func (r *result) remarks(samples []receiver.Sample) []string {
 		if !report.Interpreted(frames) {
 			plain += n
 		}
+		java = java || slices.ContainsFunc(frames, func(f receiver.Frame) bool { return f.Type == "jvm" })
 		if leaf := report.Fold([]receiver.Sample{{Stack: frames}})[0].Stack[0]; leaf.Name == "" {
 			nameless += n
 			files[filepath.Base(leaf.Mapping)] += n
@@ -180,6 +181,9 @@ func (r *result) remarks(samples []receiver.Sample) []string {
 	}
 	if user == 0 {
 		return lines
+	}
+	if java && r.gadget.name == ownGadgets["cpu"] {
+		lines = append(lines, "the time of Java methods that the JVM has inlined can count for their callers: start it with -XX:+UnlockDiagnosticVMOptions -XX:+DebugNonSafepoints to see them")
 	}
 	if plain/user >= 0.5 && !whole {
 		if program := r.interpreter(); program != "" {

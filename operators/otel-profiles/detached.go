@@ -16,8 +16,11 @@ import (
 	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/tune"
 )
 
-// exporterKey is the key of ParamExporter in a request's parameters.
-const exporterKey = "operator." + Name + "." + ParamExporter
+// These are the keys of parameters in a request.
+const (
+	exporterKey = "operator." + Name + "." + ParamExporter
+	intervalKey = "operator." + Name + "." + ParamInterval
+)
 
 // failedInterval is the time between two checks of whether a failed run still exists.
 var failedInterval = 10 * time.Second // shorter in tests
@@ -60,7 +63,7 @@ func (d *detachedRuntime) RunGadget(gadgetCtx runtime.GadgetContext, runtimePara
 }
 
 // NewStore returns a daemon's store for detached runs. The store refuses to create a run whose exporter does not exist or is
-// misconfigured. So the client sees the error. It does not list runs of other nodes, because Inspektor Gadget's list request
+// misconfigured, or whose interval is invalid. So the client sees the error. It does not list runs of other nodes, because Inspektor Gadget's list request
 // would fail for them.
 func NewStore(s store.Store, manager *instancemanager.Manager) store.Store {
 	return registered.NewStore(s, manager)
@@ -79,8 +82,12 @@ type detachedStore struct {
 
 // CreateGadgetInstance implements store.Store.
 func (s detachedStore) CreateGadgetInstance(ctx context.Context, r *api.CreateGadgetInstanceRequest) (*api.CreateGadgetInstanceResponse, error) {
-	to, err := parseTargets(r.GetGadgetInstance().GetGadgetConfig().GetParamValues()[exporterKey])
+	values := r.GetGadgetInstance().GetGadgetConfig().GetParamValues()
+	to, err := parseTargets(values[exporterKey])
 	if err != nil {
+		return nil, err
+	}
+	if _, err := parseInterval(values[intervalKey], true); err != nil {
 		return nil, err
 	}
 	set := s.op.load(nil, true)

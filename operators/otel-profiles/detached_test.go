@@ -96,7 +96,7 @@ func (s *stored) ListGadgetInstances(context.Context, *api.ListGadgetInstancesRe
 	return &api.ListGadgetInstanceResponse{GadgetInstances: slices.Clone(s.runs)}, nil
 }
 
-// The client must see a mistake in the exporter's name or settings. The list must contain this node's runs.
+// The client must see a mistake in the exporter's name or settings, and in the interval. The list must contain this node's runs.
 func TestDetachedRunsAreChecked(t *testing.T) {
 	op := settings(t, exporter("mine", "127.0.0.1:1", "      broken: {exporter: carrier-pigeon}\n"))
 	manager, err := otelprofiles.NewInstanceManager(local.New())
@@ -111,16 +111,19 @@ func TestDetachedRunsAreChecked(t *testing.T) {
 	require.ErrorContains(t, create(gadgettest.Params("mnie")), `unknown exporter "mnie": the known ones are broken, mine`)
 	require.ErrorContains(t, create(gadgettest.Params("mine,samples:broken")), "carrier-pigeon")
 	require.ErrorContains(t, create(gadgettest.Params("a:b:c")), otelprofiles.ParamExporter)
+	require.ErrorContains(t, create(gadgettest.Params("mine", otelprofiles.ParamInterval, "5")), `"5" is not a duration`)
+	require.ErrorContains(t, create(gadgettest.Params("mine", otelprofiles.ParamInterval, "500ms")), "a daemon requires at least 1s")
 	require.Empty(t, runs.runs)
 	require.NoError(t, create(nil))
+	require.NoError(t, create(gadgettest.Params("mine", otelprofiles.ParamInterval, "5s")))
 	require.NoError(t, create(gadgettest.Params("samples:mine")))
-	require.Len(t, runs.runs, 2)
+	require.Len(t, runs.runs, 3)
 
 	manager.RunGadget(detached(runID, nil))
 	defer func() { require.NoError(t, manager.RemoveGadget(runID)) }()
 	runs.runs = append(runs.runs, detached("feed", nil)) // of another node
 	list, err := store.ListGadgetInstances(t.Context(), &api.ListGadgetInstancesRequest{})
 	require.NoError(t, err)
-	require.Len(t, list.GadgetInstances, 2)
+	require.Len(t, list.GadgetInstances, 3)
 	require.Equal(t, runID, list.GadgetInstances[0].Id)
 }

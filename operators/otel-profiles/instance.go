@@ -125,7 +125,7 @@ func (i *instance) PreStart(gadgetCtx operators.GadgetContext) error {
 	}
 	if len(i.pipelines) == 0 {
 		i.giveBack()
-		return i.nothing(faults)
+		return i.nothing(faults, tune.ReadingOf(gadgetCtx).Detached())
 	}
 	for _, fault := range faults {
 		i.log.Errorf("%s: not exported: %v", Name, fault)
@@ -192,15 +192,15 @@ func (i *instance) export(gadgetCtx operators.GadgetContext, set *config.Set, ds
 	return faults, nil
 }
 
-// nothing handles a run without an exported data source. It returns an error if there are faults, or if the run must deliver.
-// Otherwise, it logs that no data source has a stack.
-func (i *instance) nothing(faults []error) error {
+// nothing handles a run without an exported data source. It returns an error if there are faults, if the run must deliver, or if
+// nobody reads its log because it is detached. Otherwise, it logs that no data source has a stack.
+func (i *instance) nothing(faults []error, detached bool) error {
 	where := quotedList(i.targets.names())
 	if len(faults) > 0 {
 		return fmt.Errorf("%s: nothing is exported to %s: %w", Name, where, errors.Join(faults...))
 	}
 	err := fmt.Errorf("%s: nothing is exported to %s: gadget %q has no data source with a stack", Name, where, i.gadget)
-	if i.mustDeliver {
+	if i.mustDeliver || detached {
 		return err
 	}
 	i.log.Warnf("%v", err)

@@ -1,6 +1,7 @@
 package otelprofiles_test
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"slices"
@@ -14,6 +15,7 @@ import (
 	"github.com/inspektor-gadget/inspektor-gadget/pkg/operators"
 	"github.com/inspektor-gadget/inspektor-gadget/pkg/operators/simple"
 	"github.com/stretchr/testify/require"
+	"google.golang.org/grpc/peer"
 
 	"github.com/ig-otel-profiles/ig-otel-profiles/internal/gadgettest"
 	otelprofiles "github.com/ig-otel-profiles/ig-otel-profiles/operators/otel-profiles"
@@ -172,8 +174,8 @@ func TestWrongAnnotations(t *testing.T) {
 	require.NoError(t, gadgetCtx.Run(gadgettest.Params("mine")))
 }
 
-// A run that can export nothing must log this. A mistake ends the run. A gadget without a stack ends only a run that must
-// deliver.
+// A run that can export nothing must log this. A mistake ends the run. A gadget without a stack ends a run that must deliver. It
+// also ends a detached run, whose log nobody reads: otherwise, no metric and no alert would show that nothing is exported.
 func TestNothingToExport(t *testing.T) {
 	r := startReceiver(t)
 	op := settings(t, exporter("mine", r.Addr(), ""))
@@ -188,12 +190,14 @@ func TestNothingToExport(t *testing.T) {
 		gadgetCtx.(*gadgetcontext.GadgetContext).Cancel()
 		return nil
 	}))
-	run := func(params ...string) error {
-		return g.Make(t.Context(), op, gadgetcontext.WithDataOperators(plain, op)).Run(gadgettest.Params("mine", params...))
+	run := func(ctx context.Context, remote bool, params ...string) error {
+		return g.Make(ctx, op, gadgetcontext.WithDataOperators(plain, op), gadgetcontext.WithAsRemoteCall(remote)).Run(gadgettest.Params("mine", params...))
 	}
-	require.NoError(t, run())
+	require.NoError(t, run(t.Context(), false))
 	require.Contains(t, g.Log.String(), "has no data source with a stack")
-	require.ErrorContains(t, run(otelprofiles.ParamCheck, "true"), "has no data source with a stack")
+	require.ErrorContains(t, run(t.Context(), false, otelprofiles.ParamCheck, "true"), "has no data source with a stack")
+	require.NoError(t, run(peer.NewContext(t.Context(), &peer.Peer{}), true), "a client waits, and sees the log")
+	require.ErrorContains(t, run(t.Context(), true), "has no data source with a stack")
 }
 
 // Inspektor Gadget closes a gadget after a failed PreStart. Exporters that were acquired before must not delay it.

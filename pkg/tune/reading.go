@@ -42,6 +42,9 @@ func ReadingOf(gadgetCtx operators.GadgetContext) Reading {
 	return r
 }
 
+// Detached reports whether a daemon runs the gadget without a client, which would see the gadget's log.
+func (r Reading) Detached() bool { return r.detached }
+
 // Anybody reports whether anybody reads a data source's rows as text.
 func (r Reading) Anybody(source string) bool {
 	if r.detached {

@@ -316,6 +316,7 @@ func TestReading(t *testing.T) {
 			r := ReadingOf(gadgetCtx)
 			require.Equal(t, tc.samples, r.Anybody("samples"))
 			require.Equal(t, tc.others, r.Anybody("others"))
+			require.Equal(t, tc.name == "detached", r.Detached())
 		})
 	}
 }

@@ -199,7 +199,11 @@ func (a *answer) profile(tr *translator, b *block) {
 	if !a.q.covers(at) {
 		return
 	}
-	service, gadget := tr.from.service(b.resource), tr.from.scope(b.scope)
+	var rp profilespb.ResourceProfiles
+	var sp profilespb.ScopeProfiles
+	tr.from.message(resource, b.resource, &rp)
+	tr.from.message(scope, b.scope, &sp)
+	service, gadget := serviceOf(rp.GetResource().GetAttributes()), sp.GetScope().GetName()
 	if !a.q.Takes(service, gadget) {
 		return
 	}
@@ -252,24 +256,9 @@ func (t *tables) typeUnit(i uint32) [2]string {
 	return [2]string{t.entry(text, uint32(c.uint())), t.entry(text, uint32(c.uint()))}
 }
 
-// service returns the service of a resource.
-func (t *tables) service(i uint32) string {
-	entry := t.entry(resource, i)
-	rp := &profilespb.ResourceProfiles{}
-	if proto.Unmarshal([]byte(entry), rp) != nil {
-		return ""
-	}
-	return serviceOf(rp.GetResource().GetAttributes())
-}
-
-// scope returns the name of a scope.
-func (t *tables) scope(i uint32) string {
-	entry := t.entry(scope, i)
-	sp := &profilespb.ScopeProfiles{}
-	if proto.Unmarshal([]byte(entry), sp) != nil {
-		return ""
-	}
-	return sp.GetScope().GetName()
+// message decodes an entry into m. What is damaged stays empty.
+func (t *tables) message(k kind, i uint32, m proto.Message) {
+	_ = proto.Unmarshal([]byte(t.entry(k, i)), m)
 }
 
 // request returns the sums as OTLP.
@@ -280,23 +269,16 @@ func (a *answer) request() *collectorpb.ExportProfilesServiceRequest {
 		return cmp.Or(cmp.Compare(x.resource, y.resource), cmp.Compare(x.scope, y.scope), cmp.Compare(x.step, y.step), cmp.Compare(x.measure, y.measure))
 	})
 	stacks := map[uint32]int32{0: 0}
-	var rp *profilespb.ResourceProfiles
 	var sp *profilespb.ScopeProfiles
-	last := group{}
 	for i, g := range order {
-		if i == 0 || g.resource != last.resource {
-			rp, sp = &profilespb.ResourceProfiles{}, nil
-			entry := a.to.entry(resource, g.resource)
-			_ = proto.Unmarshal([]byte(entry), rp) // damaged parts are empty
+		if i == 0 || g.resource != order[i-1].resource || g.scope != order[i-1].scope {
+			rp := &profilespb.ResourceProfiles{}
+			sp = &profilespb.ScopeProfiles{}
+			a.to.message(resource, g.resource, rp)
+			a.to.message(scope, g.scope, sp)
+			rp.ScopeProfiles = append(rp.ScopeProfiles, sp)
 			req.ResourceProfiles = append(req.ResourceProfiles, rp)
 		}
-		if sp == nil || g.scope != last.scope {
-			sp = &profilespb.ScopeProfiles{}
-			entry := a.to.entry(scope, g.scope)
-			_ = proto.Unmarshal([]byte(entry), sp)
-			rp.ScopeProfiles = append(rp.ScopeProfiles, sp)
-		}
-		last = g
 		sp.Profiles = append(sp.Profiles, a.profileOf(d, g, stacks))
 	}
 	return req
@@ -304,8 +286,7 @@ func (a *answer) request() *collectorpb.ExportProfilesServiceRequest {
 
 func (a *answer) profileOf(d *profilespb.ProfilesDictionary, g group, stacks map[uint32]int32) *profilespb.Profile {
 	s := a.groups[g]
-	entry := a.to.entry(measure, g.measure)
-	c := cursor{in: entry}
+	c := cursor{in: a.to.entry(measure, g.measure)}
 	p := &profilespb.Profile{
 		SampleType: &profilespb.ValueType{TypeStrindex: int32(c.uint()), UnitStrindex: int32(c.uint())},
 		PeriodType: &profilespb.ValueType{TypeStrindex: int32(c.uint()), UnitStrindex: int32(c.uint())},

@@ -150,9 +150,8 @@ const traceIDSize = 16
 
 // setOf returns the attributes of a set.
 func (t *tables) setOf(i uint32) []int32 {
-	entry := t.entry(set, i)
 	var list []int32
-	for c := (cursor{in: entry}); len(c.in) > 0; {
+	for c := (cursor{in: t.entry(set, i)}); len(c.in) > 0; {
 		list = append(list, int32(c.uint()))
 	}
 	return list

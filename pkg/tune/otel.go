@@ -24,9 +24,6 @@ import (
 // OtelFlag is Inspektor Gadget's flag that makes a gadget's programs call an unwinder.
 const OtelFlag = "collect-otel-stack"
 
-// otelSymbolizer is the value of Inspektor Gadget's flag --symbolizers that names those stacks.
-const otelSymbolizer = "otel-ebpf-profiler"
-
 // otelVar is the gadget's variable that holds the chains.
 const otelVar = "otel-profiles/otel-chains"
 
@@ -87,12 +84,4 @@ func otelChains(spec *ebpf.CollectionSpec) (chains []string, err error) {
 	}
 	slices.Sort(chains)
 	return slices.Compact(chains), nil
-}
-
-// checkSymbolizers returns an error if a run requests names for stacks that it does not collect.
-func checkSymbolizers(gadgetCtx operators.GadgetContext, values api.ParamValues) error {
-	if !gadgetCtx.IsClient() && slices.Contains(strings.Split(values["symbolizers"], ","), otelSymbolizer) && len(OtelChains(gadgetCtx)) == 0 {
-		return fmt.Errorf("--symbolizers=%s formats the stacks of --%s, which is not set: set it, or remove --symbolizers", otelSymbolizer, OtelFlag)
-	}
-	return nil
 }

@@ -13,6 +13,7 @@ import (
 
 	"github.com/ig-otel-profiles/ig-otel-profiles/internal/gadgettest"
 	"github.com/ig-otel-profiles/ig-otel-profiles/internal/receiver"
+	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/profile"
 )
 
 // These times are shorter, because several tests wait for files that do not respond.
@@ -71,6 +72,28 @@ func threads(r *receiver.Receiver) map[string]int64 {
 		sums[s.Attributes["thread.name"]] += s.Values[0]
 	}
 	return sums
+}
+
+// If nearly all stacks end too early, the log must say how this gadget collects whole stacks.
+func TestStacksWithoutOutermostFunctions(t *testing.T) {
+	for otel, want := range map[bool]string{
+		false: "this project's gadgets collect whole stacks with --unwind=auto or whole, if this machine allows that",
+		true:  "with --collect-otel-stack, gadgets that attach to perf events, kprobes or uprobes collect whole stacks",
+	} {
+		g := &gadgettest.Gadget{}
+		inside(t, g, func(inst *instance) {
+			inst.otelStacks = otel
+			rows := func(whole, incomplete int64) string {
+				var c Counts
+				c.Fates[profile.Whole], c.Fates[profile.Incomplete] = whole, incomplete
+				inst.pipelines[0].reportStacks(c)
+				return g.Log.String()
+			}
+			const line = "nearly all stacks lack their outermost functions: the programs probably have no frame pointers; "
+			require.NotContains(t, rows(10, 90), line)
+			require.Contains(t, rows(1, 99), line+want)
+		}, "compression: none")
+	}
 }
 
 // Two rows that differ in one attribute must be equal for an exporter that drops the attribute, and distinct for another

@@ -46,6 +46,7 @@ type instance struct {
 	rows      *tune.RowCount // nil if the gadget's programs do not need it
 	// uncollected lists flags that are off, and with which the gadget would collect stacks.
 	uncollected []string
+	otelStacks  bool // the gadget has Inspektor Gadget's flag for whole stacks
 	names       *namer
 	// unreadFile is the last error from reading a file. It is set when names is released.
 	unreadFile error

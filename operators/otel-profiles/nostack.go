@@ -6,6 +6,7 @@ import (
 
 	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/profile"
 	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/stack"
+	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/tune"
 )
 
 // enoughRows is a statistically significant number of rows without a stack.
@@ -67,6 +68,10 @@ func (p *pipeline) reportStacks(c Counts) {
 	case c.bare():
 		p.warn("no stack", "%s", p.absent(c))
 	case c.nearly(profile.Incomplete):
-		p.once("incomplete", "nearly all stacks lack their outermost functions: the programs probably have no frame pointers; profile_cpu and profile_offcpu unwind them with --unwind=auto or whole, if this machine allows that")
+		how := "this project's gadgets collect whole stacks with --unwind=auto or whole, if this machine allows that"
+		if p.inst.otelStacks {
+			how = "with --" + tune.OtelFlag + ", gadgets that attach to perf events, kprobes or uprobes collect whole stacks"
+		}
+		p.once("incomplete", "nearly all stacks lack their outermost functions: the programs probably have no frame pointers; %s", how)
 	}
 }

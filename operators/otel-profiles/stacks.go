@@ -22,6 +22,7 @@ func (i *instance) collectStacks(gadgetCtx operators.GadgetContext) {
 		i.log.Infof("%s: the gadget collects stacks for the exporter, as if you had set %s; with collect_stacks: off, it collects them only if you set these flags", Name, strings.Join(flags, " and "))
 	}
 	i.uncollected = tune.Uncollected(gadgetCtx)
+	i.otelStacks = tune.Offers(gadgetCtx, tune.OtelFlag) != nil
 }
 
 // chooseStacks makes a gadget pass its stacks by ID, if all data sources with such stacks are exported and nothing else reads

@@ -16,6 +16,7 @@
 package tune
 
 import (
+	"slices"
 	"strings"
 
 	"github.com/inspektor-gadget/inspektor-gadget/pkg/gadget-service/api"
@@ -91,4 +92,17 @@ func Key(gadgetCtx operators.GadgetContext, variable string) string {
 func Flag(gadgetCtx operators.GadgetContext, flag string) string {
 	p, _ := parametersOf(gadgetCtx)
 	return p.values[flag]
+}
+
+// Offers returns the parameter of a gadget's eBPF programs with this flag, or nil.
+func Offers(gadgetCtx operators.GadgetContext, flag string) *api.Param {
+	offers := variable[operators.ExtraParams](gadgetCtx, offeredVar)
+	if offers == nil {
+		return nil
+	}
+	params := offers.ExtraParams(gadgetCtx)
+	if i := slices.IndexFunc(params, func(p *api.Param) bool { return p.Key == flag }); i >= 0 {
+		return params[i]
+	}
+	return nil
 }

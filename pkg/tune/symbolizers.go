@@ -43,12 +43,6 @@ func checkSymbolizers(gadgetCtx operators.GadgetContext, values api.ParamValues)
 
 // withoutBuildIDs reports whether a gadget can collect build IDs, and this is off.
 func withoutBuildIDs(gadgetCtx operators.GadgetContext) bool {
-	offers := variable[operators.ExtraParams](gadgetCtx, offeredVar)
-	if offers == nil {
-		return false
-	}
-	values := variable[api.ParamValues](gadgetCtx, valuesVar)
-	return slices.ContainsFunc(offers.ExtraParams(gadgetCtx), func(p *api.Param) bool {
-		return p.Key == buildIDFlag && cmp.Or(values[buildIDFlag], p.DefaultValue) == "false"
-	})
+	offered := Offers(gadgetCtx, buildIDFlag)
+	return offered != nil && cmp.Or(Flag(gadgetCtx, buildIDFlag), offered.DefaultValue) == "false"
 }

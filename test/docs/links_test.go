@@ -116,12 +116,22 @@ func TestShortWays(t *testing.T) {
 	}
 }
 
-// TestDetached requires that --detach returns before the gadget runs. Each user page with such a run must say where to find the
-// reason for a failure.
+// TestDetached requires that --detach returns before the gadget runs. Each user page with such a run, and the man page, must say
+// where to find the reason for a failure.
 func TestDetached(t *testing.T) {
-	for page, text := range texts(t) {
+	pages := texts(t)
+	man, err := os.ReadFile(filepath.Join(top, manPage))
+	require.NoError(t, err)
+	// The man page has a font in place of backticks.
+	pages[manPage] = regexp.MustCompile(`(?m)^[.]B (.*)$`).ReplaceAllString(strings.ReplaceAll(string(man), `\-`, "-"), "`$1`")
+	checked := 0
+	for page, text := range pages {
 		if regexp.MustCompile(`(?m)\b(kubectl gadget|gadgetctl) run .*--detach `).MatchString(text) && !strings.HasPrefix(page, "test/") {
-			require.Regexp(t, "`(kubectl gadget |gadgetctl )?show\\b[^`]*` shows the\\s+reason", text, "%s", page)
+			require.Regexp(t, "`(kubectl gadget |gadgetctl )?show\\b[^`]*`\\s+shows the\\s+reason", text, "%s", page)
+			checked++
 		}
 	}
+	require.Greater(t, checked, 5)
 }
+
+const manPage = "cmd/ig/package/ig-otel-profiles.8"

@@ -39,7 +39,7 @@ func (i *instance) add(pid uint32) {
 		i.refused = now
 		if !i.warned.processes {
 			i.warned.processes = true
-			i.log.Warnf("%s: %d processes have probes, which is the limit; others wait until one exits: choose fewer processes", Name, mostProcesses)
+			i.log.Warnf("%s: the maximum of %d processes have probes, and further processes get none until one exits: choose fewer processes", Name, mostProcesses)
 		}
 		return
 	}
@@ -83,7 +83,7 @@ func (i *instance) look(stop <-chan struct{}) {
 		if err != nil {
 			if errors.Is(err, fs.ErrPermission) {
 				i.denied++
-				i.warn(fmt.Errorf("no access to process %d, so it gets no probes: %w; grant CAP_SYS_PTRACE, with CAP_CHECKPOINT_RESTORE or CAP_SYS_ADMIN", pid, err))
+				i.warn(fmt.Errorf("no access to process %d, so its allocations are not recorded: %w; grant CAP_SYS_PTRACE, and either CAP_CHECKPOINT_RESTORE or CAP_SYS_ADMIN", pid, err))
 			} else if !errors.Is(err, fs.ErrNotExist) && !errors.Is(err, syscall.ESRCH) && !closed(stop) {
 				i.warn(fmt.Errorf("reading process %d: %w", pid, err))
 			}
@@ -183,7 +183,7 @@ func (i *instance) attach(p *process, id symtab.FileID) {
 	if i.probes+2*len(f.functions)+allocators.MaxExits*len(f.exits) > mostProbes {
 		if !i.warned.probes {
 			i.warned.probes = true
-			i.log.Warnf("%s: %d of at most %d probes are in use, and some processes have none: choose fewer processes", Name, i.probes, mostProbes)
+			i.log.Warnf("%s: %d of at most %d probes are in use, so some processes get none: choose fewer processes", Name, i.probes, mostProbes)
 		}
 		return
 	}
@@ -205,24 +205,24 @@ func (i *instance) attach(p *process, id symtab.FileID) {
 	})
 	if err != nil { // the other variables must not be used any longer
 		if i.finder.ctx.Err() == nil { // otherwise the run is ending
-			i.warn(fmt.Errorf("attaching to a file of process %d: %w", p.pid, err))
+			i.warn(fmt.Errorf("attaching probes to a file of process %d: %w", p.pid, err))
 		}
 		return
 	}
 	if err := failed; err != nil {
 		if !errors.Is(err, syscall.ESRCH) { // the process has not exited
-			i.warn(fmt.Errorf("attaching to process %d: %w", p.pid, err))
+			i.warn(fmt.Errorf("attaching probes to process %d: %w", p.pid, err))
 		}
 		return
 	}
 	if f.unwatched(i.live) {
-		i.warn(fmt.Errorf("allocations of process %d by C++'s operator new are not recorded: the function's return instructions are unknown, and return probes would crash the program at an exception", p.pid))
+		i.warn(fmt.Errorf("C++'s operator new is not recorded in process %d: its return instructions were not found, and a return probe would crash the program at an exception", p.pid))
 	}
 	p.files[id] = attached
 	i.probes += len(attached.links)
 	i.pacer.each = max(i.pacer.each, colder(each))
 	if i.probed++; i.probed == 1 {
-		i.log.Infof("%s: the first probes are attached: %d in an allocator of process %d", Name, len(attached.links), p.pid)
+		i.log.Infof("%s: the first probes are attached: %d probes in an allocator of process %d", Name, len(attached.links), p.pid)
 	}
 }
 

@@ -63,7 +63,7 @@ func (l *loaded) costs(identify func(*os.File) (buildid.Info, error)) (costs, er
 	}{{&c.emulated, emulatedPC, emulated}, {&c.stepped, steppedPC, stepped}} {
 		offset, ok := info.Offset(uint64(m.pc))
 		if !ok {
-			return costsUnknown, fmt.Errorf("the program is not at the address in its file")
+			return costsUnknown, fmt.Errorf("the address %#x is in none of the executable segments of this program", m.pc)
 		}
 		before := measure(m.call)
 		probe, err := executable.Uprobe("", l[allocators.Nothing], &link.UprobeOptions{Address: offset, PID: os.Getpid()})

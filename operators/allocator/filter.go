@@ -46,7 +46,7 @@ func newFilter(gadgetCtx operators.GadgetContext) (filter, error) {
 		}
 		n, err := strconv.ParseUint(text, 10, 32)
 		if err != nil {
-			return f, fmt.Errorf("parameter %q: got %q, must be a number", p.key, text)
+			return f, fmt.Errorf("parameter %q: got %q, expected a number", p.key, text)
 		}
 		*p.dest = uint32(n)
 	}
@@ -56,7 +56,7 @@ func newFilter(gadgetCtx operators.GadgetContext) (filter, error) {
 		m, _ := gadgetCtx.GetVar(gadgets.MntNsFilterMapName)
 		watched, ok := m.(*ebpf.Map)
 		if !ok || watched == nil {
-			return f, fmt.Errorf("finding the containers to watch: the variable %s has the type %T", gadgets.MntNsFilterMapName, m)
+			return f, fmt.Errorf("finding the selected containers: the variable %s has the unexpected type %T", gadgets.MntNsFilterMapName, m)
 		}
 		f.namespaces = watched
 	}
@@ -68,7 +68,7 @@ func (f *filter) check() error {
 	if f.pid != 0 || f.comm != "" || f.uid != anyID || f.gid != anyID {
 		return nil
 	}
-	const remedy = "the probes slow down each allocation: choose processes with --pid, --comm, --containername, --podname or --selector, or all with --" + ParamEverywhere
+	const remedy = "probes slow down every allocation: choose processes with --pid, --comm, --containername, --podname or --selector, or allow all of them with --" + ParamEverywhere
 	if f.namespaces == nil {
 		return fmt.Errorf("the run covers the whole machine; %s", remedy)
 	}

@@ -59,13 +59,13 @@ func TestNewFilter(t *testing.T) {
 	for _, key := range []string{"pid", "uid", "gid"} {
 		for _, text := range []string{"x", "-2", "4294967296", "1,2"} {
 			_, err = newFilter(exampleContext(t, api.ParamValues{key: text}))
-			require.EqualError(t, err, fmt.Sprintf("parameter %q: got %q, must be a number", key, text))
+			require.EqualError(t, err, fmt.Sprintf("parameter %q: got %q, expected a number", key, text))
 		}
 	}
 	gadgetCtx := exampleContext(t, nil)
 	gadgetCtx.SetVar(gadgets.FilterByMntNsName, true)
 	_, err = newFilter(gadgetCtx)
-	require.ErrorContains(t, err, "finding the containers to watch")
+	require.ErrorContains(t, err, "finding the selected containers")
 	m := containers(t)
 	gadgetCtx.SetVar(gadgets.MntNsFilterMapName, m)
 	f, err = newFilter(gadgetCtx)
@@ -116,7 +116,7 @@ func TestOtherPIDs(t *testing.T) {
 	const inside = "ALLOCATOR_TEST_INSIDE"
 	if os.Getenv(inside) != "" {
 		err := (&instance{}).PreStart(exampleContext(t, api.ParamValues{"pid": "7"}))
-		require.ErrorContains(t, err, "it needs the host's PID namespace")
+		require.ErrorContains(t, err, "needs the host's PID namespace")
 		require.ErrorContains(t, err, "hostPID: true")
 		return
 	}

@@ -89,7 +89,7 @@ func (*instance) Name() string { return Name }
 // PreStart implements operators.PreStart.
 func (i *instance) PreStart(gadgetCtx operators.GadgetContext) error {
 	if !procfs.SharesPIDs() { // the PIDs would refer to other processes
-		return fmt.Errorf("operator %s: it needs %s", Name, procfs.NeedPIDs)
+		return fmt.Errorf("operator %s needs %s", Name, procfs.NeedPIDs)
 	}
 	i.live = tune.On(gadgetCtx, "live")
 	var err error
@@ -118,25 +118,25 @@ func (i *instance) begin(gadgetCtx operators.GadgetContext) error {
 	}
 	v, _ := gadgetCtx.GetVar(captures.ControlVar)
 	if i.control, _ = v.(control); i.control == nil {
-		return fmt.Errorf("operator %s: the gadget does not use the operator %s", Name, captures.Name)
+		return fmt.Errorf("operator %s: the gadget must also use the operator %s", Name, captures.Name)
 	}
 	i.counts, i.known = found["allocator_counts"], found["allocator_processes"]
 	if i.counts.MaxEntries() < uint32(len(i.slots)) {
-		return fmt.Errorf("operator %s: the gadget's map allocator_counts has %d entries and needs %d: the gadget was built for another version", Name, i.counts.MaxEntries(), len(i.slots))
+		return fmt.Errorf("operator %s: the gadget's map allocator_counts has %d entries, but needs %d: rebuild the gadget's image with this version of ig-otel-profiles", Name, i.counts.MaxEntries(), len(i.slots))
 	}
 	if i.loaded, err = load(found["allocator_programs"]); err != nil {
 		return err
 	}
 	if i.reader, err = ringbuf.NewReader(found["newcomers"]); err != nil {
 		i.loaded.close()
-		return fmt.Errorf("reading new processes: %w", err)
+		return fmt.Errorf("reading the PIDs of new processes from the gadget: %w", err)
 	}
 	tables := unwinder.TablesOf(gadgetCtx)
 	i.store, i.release = tables.Acquire(), tables.Release
 	if i.costs, err = i.loaded.costs(i.identify); err != nil {
-		i.log.Warnf("%s: measuring the cost of a probe: %v; using %v to %v", Name, err, i.costs.emulated, i.costs.stepped)
+		i.log.Warnf("%s: the cost of a probe cannot be measured, so %v to %v are assumed: %v", Name, i.costs.emulated, i.costs.stepped, err)
 	}
-	i.log.Infof("%s: a probe adds %v to %v to a call on this machine", Name, i.costs.emulated, i.costs.stepped)
+	i.log.Infof("%s: a probe makes a call %v to %v slower on this machine", Name, i.costs.emulated, i.costs.stepped)
 	i.pacer = &pacer{budget: i.maxCost, each: i.costs.emulated}
 	var ctx context.Context
 	ctx, i.stop = context.WithCancel(context.Background())
@@ -173,17 +173,17 @@ func (i *instance) Stop(operators.GadgetContext) error {
 	i.release()
 	i.loaded.close()
 	if n := i.warnings.Suppressed(); n > 0 {
-		i.log.Warnf("%s: %d more errors of the kinds already logged", Name, n)
+		i.log.Warnf("%s: %d similar errors were not logged", Name, n)
 	}
 	switch {
 	case i.probed == 0 && i.denied > 0:
-		i.log.Warnf("%s: nothing was recorded: no access to %d processes", Name, i.denied)
+		i.log.Warnf("%s: nothing was recorded, because access to %d processes was denied: grant CAP_SYS_PTRACE, and either CAP_CHECKPOINT_RESTORE or CAP_SYS_ADMIN", Name, i.denied)
 	case i.most == 0:
 		i.log.Warnf("%s: nothing was recorded: there was no %s", Name, i.filter.about())
 	case i.probed == 0:
-		i.log.Warnf("%s: nothing was recorded: none of the selected processes (up to %d at a time) has mapped a file with the function malloc. Go programs have none, and static, stripped programs hide it: see the gadget's README", Name, i.most)
+		i.log.Warnf("%s: nothing was recorded: none of the selected processes (up to %d at a time) has mapped a file with the function malloc. Go programs do not use it, and in static, stripped programs it cannot be found: see the gadget's README", Name, i.most)
 	default:
-		i.log.Infof("%s: up to %d processes were watched at a time; %s", Name, i.most, i.pacer.String())
+		i.log.Infof("%s: watched up to %d processes at a time; %s", Name, i.most, i.pacer.String())
 	}
 	return nil
 }
@@ -198,7 +198,7 @@ func (i *instance) read() {
 	for {
 		if err := i.reader.ReadInto(&rec); err != nil {
 			if !errors.Is(err, ringbuf.ErrClosed) {
-				i.warn(fmt.Errorf("reading new processes: %w", err))
+				i.warn(fmt.Errorf("reading the PIDs of new processes from the gadget: %w", err))
 			}
 			return
 		}
@@ -280,7 +280,7 @@ func (i *instance) tellNone() {
 	if i.filter.namespaces != nil {
 		tell = i.log.Infof
 	}
-	tell("%s: waiting, because there is no %s yet", Name, i.filter.about())
+	tell("%s: waiting for a %s to start", Name, i.filter.about())
 }
 
 // step carries out the pacer's next move. It returns an error if the run must end.
@@ -289,7 +289,7 @@ func (i *instance) step(now time.Time) error {
 	used := i.usage()
 	switch i.pacer.next(now, used, i.live) {
 	case tooDear:
-		return fmt.Errorf("--live must not miss an allocation, and the probes cost %s, more than --%s=%.0f percent of a CPU: choose fewer processes, or omit --live",
+		return fmt.Errorf("the probes cost %s, which exceeds --%s=%.0f (percent of a CPU). With --live, the probes cannot be removed for some of the time: choose fewer processes, or omit --live",
 			i.pacer.now(), ParamMaxCost, 100*i.maxCost)
 	case pause:
 		if i.pacer.plan.period == 0 {
@@ -316,7 +316,7 @@ func (i *instance) step(now time.Time) error {
 		if err := i.control.Always(); err != nil {
 			i.warn(err)
 		}
-		i.log.Infof("%s: the probes now cost %s, so they stay attached again", Name, i.pacer.now())
+		i.log.Infof("%s: the probes now cost only %s, so they are attached all the time again", Name, i.pacer.now())
 	case stay:
 	}
 	return nil
@@ -385,7 +385,7 @@ func (i *instance) count() counts { return i.countAt(0) }
 func (i *instance) countAt(slot uint32) (n counts) {
 	var perCPU []counts
 	if err := i.counts.Lookup(slot, &perCPU); err != nil {
-		i.warn(fmt.Errorf("reading counters: %w", err))
+		i.warn(fmt.Errorf("reading the counters of the gadget's probes: %w", err))
 	}
 	for _, c := range perCPU {
 		n.Drawn += c.Drawn

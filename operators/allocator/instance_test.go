@@ -27,10 +27,10 @@ func TestParameters(t *testing.T) {
 	}
 	for _, text := range []string{"", "0", "-1", "5%", "1e3", "65536"} {
 		_, err := operator{}.InstantiateDataOperator(exampleContext(t, nil), values(text, "false"))
-		require.EqualError(t, err, fmt.Sprintf(`parameter "max-cost": got %q, must be a percentage of at least 1`, text))
+		require.EqualError(t, err, fmt.Sprintf(`parameter "max-cost": got %q, expected a percentage of at least 1`, text))
 	}
 	_, err := operator{}.InstantiateDataOperator(exampleContext(t, nil), values("5", "maybe"))
-	require.EqualError(t, err, `parameter "everywhere": got "maybe", must be true or false`)
+	require.EqualError(t, err, `parameter "everywhere": got "maybe", expected true or false`)
 	got, err := operator{}.InstantiateDataOperator(exampleContext(t, nil, gadgetcontext.WithIsClient(true)), values("", ""))
 	require.NoError(t, err)
 	require.Nil(t, got, "on a client")
@@ -125,7 +125,7 @@ func TestNobodyThere(t *testing.T) {
 	said := func(line string) bool {
 		return strings.HasSuffix(log.String(), "level=warning msg=\"allocator: "+line+"\"\n")
 	}
-	require.Eventually(t, func() bool { return said("waiting, because there is no process that matches --pid=1073741824 yet") }, time.Minute, time.Millisecond)
+	require.Eventually(t, func() bool { return said("waiting for a process that matches --pid=1073741824 to start") }, time.Minute, time.Millisecond)
 	require.NoError(t, i.Stop(gadgetCtx))
 	require.True(t, said("nothing was recorded: there was no process that matches --pid=1073741824"), log)
 

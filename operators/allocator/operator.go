@@ -51,11 +51,11 @@ func (operator) InstanceParams() api.Params {
 	return api.Params{
 		{
 			Key: ParamMaxCost, DefaultValue: "5", TypeHint: api.TypeUint32,
-			Description: "Limit for the probes in percent of one CPU. Above it, the most expensive processes have probes only during random periods, and values are scaled up; with --live, the run ends instead",
+			Description: "Maximum cost of the probes, in percent of one CPU. Above it, the most expensive processes have probes only during random periods, and their values are scaled up. With --live, the run ends instead",
 		},
 		{
 			Key: ParamEverywhere, DefaultValue: "false", TypeHint: api.TypeBool,
-			Description: "Attach to all processes of the machine, or of more than 10 containers",
+			Description: "Allow probes in all processes of the machine, or in more than 10 containers",
 		},
 	}
 }
@@ -68,11 +68,11 @@ func (operator) InstantiateDataOperator(gadgetCtx operators.GadgetContext, value
 	}
 	percent, err := strconv.ParseUint(values[ParamMaxCost], 10, 16)
 	if err != nil || percent == 0 {
-		return nil, fmt.Errorf("parameter %q: got %q, must be a percentage of at least 1", ParamMaxCost, values[ParamMaxCost])
+		return nil, fmt.Errorf("parameter %q: got %q, expected a percentage of at least 1", ParamMaxCost, values[ParamMaxCost])
 	}
 	everywhere, err := strconv.ParseBool(values[ParamEverywhere])
 	if err != nil {
-		return nil, fmt.Errorf("parameter %q: got %q, must be true or false", ParamEverywhere, values[ParamEverywhere])
+		return nil, fmt.Errorf("parameter %q: got %q, expected true or false", ParamEverywhere, values[ParamEverywhere])
 	}
 	i := &instance{log: gadgetCtx.Logger(), maxCost: float64(percent) / 100, everywhere: everywhere}
 	i.warnings.Warn = func(err error) { i.log.Warnf("%s: %v", Name, err) }

@@ -220,7 +220,7 @@ func (p *pacer) close(now time.Time) (weight float64) {
 // now describes the current cost of the probes.
 func (p *pacer) now() string {
 	copies := p.cost * p.drawn
-	return fmt.Sprintf("%.2f CPUs (%v for each of %.0f calls a second, and %.3f for stacks)", p.cost, p.each, (p.cost-copies)/p.each.Seconds(), copies)
+	return fmt.Sprintf("%.2f CPUs (%.0f calls per second at %v each, and %.3f CPUs for stacks)", p.cost, (p.cost-copies)/p.each.Seconds(), p.each, copies)
 }
 
 // say logs once that the probes are attached only for stretches.
@@ -229,7 +229,7 @@ func (p *pacer) say(log logger.Logger) {
 		return
 	}
 	p.said = true
-	log.Infof("%s: the probes cost %s, above the limit of %.2f: from now on they are attached during random periods only, %v in each %v, and values are scaled up",
+	log.Infof("%s: the probes cost %s, more than the limit of %.2f CPUs. From now on, they are attached only during random periods, %v in every %v, and values are scaled up",
 		Name, p.now(), p.budget, p.plan.stretch.Round(time.Millisecond), p.plan.period.Round(time.Millisecond))
 }
 
@@ -239,7 +239,7 @@ func (p *pacer) String() string {
 		return "the probes were attached all the time"
 	}
 	if p.plan.period == 0 {
-		return fmt.Sprintf("the probes were attached during random periods only, %d times, and then all the time", p.periods)
+		return fmt.Sprintf("the probes were attached only during %d random periods, and then all the time", p.periods)
 	}
-	return fmt.Sprintf("the probes were attached during random periods only, %d times, the last time for %v of %v", p.periods, p.plan.stretch.Round(time.Millisecond), p.plan.period.Round(time.Millisecond))
+	return fmt.Sprintf("the probes were attached only during %d random periods, at the end %v in every %v", p.periods, p.plan.stretch.Round(time.Millisecond), p.plan.period.Round(time.Millisecond))
 }

@@ -185,16 +185,16 @@ func TestPacerDrawn(t *testing.T) {
 	s.run(20*time.Minute, false, steady(4e4))
 	require.Positive(t, s.moves[pause])
 	require.InEpsilon(t, 0.05, s.cost(), 0.35)
-	require.Equal(t, "0.20 CPUs (1µs for each of 40000 calls a second, and 0.160 for stacks)", s.pacer.now())
+	require.Equal(t, "0.20 CPUs (40000 calls per second at 1µs each, and 0.160 CPUs for stacks)", s.pacer.now())
 }
 
 // The summary must depend on how the run ended.
 func TestPacerString(t *testing.T) {
 	p := pacer{budget: 0.05, each: time.Microsecond, cost: 1}
 	p.start(time.Now())
-	require.Contains(t, p.String(), "the probes were attached during random periods only, 1 times, the last time for 100ms of 2s")
+	require.Contains(t, p.String(), "the probes were attached only during 1 random periods, at the end 100ms in every 2s")
 	p.begin(time.Now(), usage{})
-	require.Equal(t, "the probes were attached during random periods only, 1 times, and then all the time", p.String())
+	require.Equal(t, "the probes were attached only during 1 random periods, and then all the time", p.String())
 }
 
 // Below the budget, the probes must stay.

@@ -222,7 +222,7 @@ func (f *finder) file(at *procmap.File) *file {
 		return known
 	}
 	if !f.makeRoom() {
-		f.warn(fmt.Errorf("%d files with allocators have probes, which is the limit: choose fewer processes", mostOpen))
+		f.warn(fmt.Errorf("the maximum of %d files have probes, and further files get none: choose fewer processes", mostOpen))
 		return nil
 	}
 	var got struct {

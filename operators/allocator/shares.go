@@ -53,7 +53,7 @@ func (i *instance) tellPrograms(p *process) {
 		e.Settings = settingsAlways
 	}
 	if err := i.known.Update(p.pid, &e, ebpf.UpdateAny); err != nil {
-		i.warn(fmt.Errorf("registering process %d: %w", p.pid, err))
+		i.warn(fmt.Errorf("telling the gadget about process %d: %w", p.pid, err))
 	}
 }
 
@@ -199,6 +199,6 @@ func (i *instance) tellShares(chosen []*process) {
 		return
 	}
 	i.warned.shares = true
-	i.log.Infof("%s: %d of %d processes have probes during random periods only; the most expensive one is process %d with %.2f CPUs; the others always have probes",
+	i.log.Infof("%s: %d of %d processes have probes only during random periods, because their probes cost too much; the most expensive is process %d with %.2f CPUs",
 		Name, len(chosen), len(i.processes), chosen[0].pid, chosen[0].cost)
 }

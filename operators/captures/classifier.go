@@ -38,14 +38,14 @@ const mostInner = 256
 func newClassifier(gadgetCtx operators.GadgetContext, metadata *viper.Viper) (classifier, error) {
 	j := classifier{inner: metadata.GetStringSlice("inner")}
 	if len(j.inner) > mostInner {
-		return j, fmt.Errorf("inner: %d functions exceed the limit of %d", len(j.inner), mostInner)
+		return j, fmt.Errorf("inner: %d functions, more than the limit of %d", len(j.inner), mostInner)
 	}
 	if !metadata.IsSet("kinds") {
 		return j, nil
 	}
 	section := metadata.Sub("kinds")
 	if section == nil {
-		return j, errors.New("kinds: must be a map with members")
+		return j, errors.New("kinds: expected a map that is not empty")
 	}
 	var err error
 	j.kinds, err = newKinds(gadgetCtx, section)

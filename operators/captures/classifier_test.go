@@ -75,7 +75,7 @@ func TestClassifierMetadata(t *testing.T) {
 		"kinds: {}":                         "kinds",
 		"kinds: {field: kind_raw}":          `kinds.of: "" is not a value`,
 		"kinds: {field: kind_raw, of: [1]}": "kinds.of",
-		"inner: [" + strings.Repeat("a,", 1000) + "b]": "inner: 1001 functions exceed the limit of",
+		"inner: [" + strings.Repeat("a,", 1000) + "b]": "inner: 1001 functions, more than the limit of",
 	} {
 		_, err := classifierOf(t, text)
 		require.ErrorContains(t, err, want, text[:min(len(text), 40)])

@@ -35,10 +35,10 @@ func (i *instance) tellBlind() {
 	if i.classifier.kinds == nil || i.blind {
 		return
 	}
-	const why = "their waits cannot be classified by functions; grant CAP_SYS_PTRACE, with CAP_CHECKPOINT_RESTORE or CAP_SYS_ADMIN"
+	const why = "their waits cannot be classified by function; grant CAP_SYS_PTRACE, and either CAP_CHECKPOINT_RESTORE or CAP_SYS_ADMIN"
 	if err := i.code.names.Err(); err != nil {
 		i.blind = true
-		i.log.Warnf("%s: no access to any process so far (%v): %s", Name, err, why)
+		i.log.Warnf("%s: no access to the processes so far (%v): %s", Name, err, why)
 	} else if read, _ := i.code.names.Stats(); read.Denied > 0 {
 		i.blind = true
 		i.log.Warnf("%s: no access to %d processes so far: %s", Name, read.Denied, why)

@@ -17,7 +17,7 @@ type kernelCounts struct{ Events, Lost, LostWeight, LostEvents, Full uint64 }
 func (i *instance) count() {
 	var perCPU []kernelCounts
 	if err := i.maps.counts.Lookup(uint32(0), &perCPU); err != nil {
-		i.warn(fmt.Errorf("reading counters: %w", err))
+		i.warn(fmt.Errorf("reading the gadget's counters: %w", err))
 		return
 	}
 	weight, events := i.counts.lostWeight, i.counts.lostEvents
@@ -35,7 +35,7 @@ func (i *instance) count() {
 	}
 	if i.counts.full > 0 && !i.warnedFull {
 		i.warnedFull = true
-		i.log.Warnf("%s: the gadget's maps are full, and events are lost%s", Name, i.full)
+		i.log.Warnf("%s: the gadget's maps are full, so events are lost%s", Name, i.full)
 	}
 }
 
@@ -43,19 +43,19 @@ func (i *instance) count() {
 func (i *instance) summarize() {
 	c := i.counts
 	handed, folded := i.sums.handed()
-	i.log.Infof("%s: %d events, %d sampled: %d added to rows, %d inner calls, %d of other kinds, %d not decoded, %d lost in the kernel; stacks: %d by the unwinder, %d by frame pointers, %d without; %d rows emitted, %d samples without their own row; the step was %s",
+	i.log.Infof("%s: %d events, %d sampled: %d added to rows, %d inner calls, %d of other kinds, %d not decoded, %d lost in the kernel; stacks: %d from the unwinder, %d from frame pointers, %d missing; %d rows emitted; %d samples did not get a row of their own; the sampling step was %s",
 		Name, c.events, c.read+c.lost, c.added, c.inner, c.other, c.bad, c.lost,
 		c.whole, c.byFramePointers, c.none, handed, folded, i.pace.String())
 	if text := i.stacks.Summary(); text != "" {
 		i.log.Infof("%s: %s", Name, text)
 	}
 	if n := i.warnings.Suppressed(); n > 0 {
-		i.log.Warnf("%s: %d more errors of the kinds already logged", Name, n)
+		i.log.Warnf("%s: %d similar errors were not logged", Name, n)
 	}
 	if i.live != nil {
 		i.live.mu.Lock()
 		defer i.live.mu.Unlock()
-		i.log.Infof("%s: allocations in use: %d had no stack at the last read; removed: %d whose stack did not arrive, %d of processes that exited or called execve; not recorded: %d without room in the gadget's map, %d without room in the operator's table",
+		i.log.Infof("%s: allocations in use: %d had no stack at the last read; removed: %d whose stack did not arrive, %d of processes that exited or called execve; not recorded: %d because the gadget's map was full, %d because the operator's table was full",
 			Name, i.live.unknown, i.live.removed, i.live.gone, c.full, i.live.refused)
 	}
 }

@@ -128,7 +128,7 @@ func (i *instance) PreStart(gadgetCtx operators.GadgetContext) error {
 		if tune.On(gadgetCtx, param) {
 			i.live = newLive(i.sums, i.ended.Load)
 			if room := i.metadata.GetString("live.map") + "_max_entries"; tune.Key(gadgetCtx, room) != room {
-				i.full = fmt.Sprintf(": choose fewer processes, a larger --%s", tune.Key(gadgetCtx, room))
+				i.full = fmt.Sprintf(": choose fewer processes, or a larger --%s", tune.Key(gadgetCtx, room))
 				if i.step > 0 {
 					i.full += fmt.Sprintf(", or a larger --%s", tune.Key(gadgetCtx, i.metadata.GetString("step")))
 				}
@@ -177,7 +177,7 @@ func (i *instance) begin(gadgetCtx operators.GadgetContext) error {
 		return err
 	}
 	if i.reader, err = ringbuf.NewReader(i.maps.captures); err != nil {
-		return fmt.Errorf("reading captures: %w", err)
+		return fmt.Errorf("reading the gadget's sampled events: %w", err)
 	}
 	i.code = i.op.code.Acquire(func() *code { return newCode(gadgetCtx) })
 	i.arrived = map[uint64]arrival{}
@@ -271,7 +271,7 @@ func (i *instance) readUntil(until time.Time) {
 	for time.Now().Before(until) {
 		if err := i.reader.ReadInto(&rec); err != nil {
 			if !errors.Is(err, os.ErrDeadlineExceeded) {
-				i.warn(fmt.Errorf("reading captures: %w", err))
+				i.warn(fmt.Errorf("reading the gadget's sampled events: %w", err))
 				time.Sleep(time.Until(until))
 			}
 			return
@@ -446,7 +446,7 @@ func (i *instance) rows() []row {
 	}
 	rows, err := i.sums.rows(i.control.weight)
 	if err != nil {
-		i.warn(fmt.Errorf("keeping stacks: %w", err))
+		i.warn(fmt.Errorf("keeping the stacks of rows in the gadget's map: %w", err))
 	}
 	return rows
 }

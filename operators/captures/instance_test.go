@@ -134,7 +134,7 @@ func TestPeriod(t *testing.T) {
 	require.EqualValues(t, 524288, r.step, "the default")
 	for _, text := range []string{"0", "-1", "4294967296", "1k", "NaN"} {
 		_, err = newRun(t, exampleMetadata, api.ParamValues{"sample-bytes": text})
-		require.EqualError(t, err, fmt.Sprintf(`parameter "sample-bytes": got %q, must be a number from 1 to 4294967295`, text))
+		require.EqualError(t, err, fmt.Sprintf(`parameter "sample-bytes": got %q, expected a number from 1 to 4294967295`, text))
 	}
 }
 
@@ -145,10 +145,10 @@ func TestMetadataWrong(t *testing.T) {
 		{"source: allocations", "source: [1, 2]", "the gadget has no data source"},
 		{"sums: [bytes, calls]", "sums: [bytes, none]", `my_value has no member "none" of 8 bytes`},
 		{"sums: [bytes, calls]", "sums: {bytes: calls}", ""},
-		{"sums: [bytes, calls]", "sums: [" + strings.Repeat("bytes,", 100) + "bytes]", "101 sums exceed the limit of"},
+		{"sums: [bytes, calls]", "sums: [" + strings.Repeat("bytes,", 100) + "bytes]", "sums: 101 members, more than the limit of"},
 		{"step: sample_bytes", "step: none", ""},
 		{"step: sample_bytes", "step: {a: b}", ""},
-		{"step: sample_bytes", "kinds: 1", "kinds: must be a map"},
+		{"step: sample_bytes", "kinds: 1", "kinds: expected a map"},
 		{"live: {param: live, source: in_use, map: live_allocations, execs: live_execs}", "live: true", ""},
 		{"live: {param: live, source: in_use, map: live_allocations, execs: live_execs}", "live: {param: sample_bytes}", ""},
 	} {
@@ -268,7 +268,7 @@ func TestRun(t *testing.T) {
 		if live == "true" {
 			require.EqualValues(t, 77, sum)
 			require.Contains(t, r.log.String(), "a larger --live-entries, or a larger --sample-bytes")
-			require.Contains(t, r.log.String(), "1 without room in the gadget's map")
+			require.Contains(t, r.log.String(), "1 because the gadget's map was full")
 		} else {
 			require.EqualValues(t, 1077, sum, "and what found no room in the kernel")
 		}

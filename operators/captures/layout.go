@@ -83,7 +83,7 @@ func layoutOf(rows *ebpf.MapSpec, sums []string, kind string) (layout, error) {
 		}
 	}
 	if len(sums) > mostMembers {
-		return layout{}, fmt.Errorf("%d sums exceed the limit of %d", len(sums), mostMembers)
+		return layout{}, fmt.Errorf("sums: %d members, more than the limit of %d", len(sums), mostMembers)
 	}
 	for _, name := range sums {
 		at, err := unwinder.Member(value, name, 8)
@@ -107,7 +107,7 @@ var order = binary.LittleEndian
 // parse parses a capture.
 func (l *layout) parse(data []byte) (record, error) {
 	if len(data) < headSize+l.key+l.value {
-		return record{}, fmt.Errorf("a capture of %d bytes is too short", len(data))
+		return record{}, fmt.Errorf("a sampled event of %d bytes is too short", len(data))
 	}
 	r := record{data: data, key: data[headSize:][:l.key:l.key], value: data[headSize+l.key:][:l.value:l.value]}
 	r.user = r.value[l.user[0]:][:userSize]

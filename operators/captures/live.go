@@ -92,7 +92,7 @@ func (l *live) take(maps map[string]*ebpf.Map, metadata *viper.Viper) error {
 	inUse, execs := metadata.GetString("live.map"), metadata.GetString("live.execs")
 	l.inUse, l.execs = maps[inUse], maps[execs]
 	if l.inUse.Type() != ebpf.Hash || l.inUse.KeySize() != liveKeySize || l.inUse.ValueSize() != liveValueSize {
-		return fmt.Errorf("operator %s: the map %q is not a hash table of allocations: see struct allocation and struct allocated of profile_alloc", Name, inUse)
+		return fmt.Errorf("operator %s: the map %q must be a hash map with the same key and value structs as in profile_alloc (allocation, allocated)", Name, inUse)
 	}
 	if l.execs != nil && (l.execs.KeySize() != 4 || l.execs.ValueSize() != 8) {
 		return fmt.Errorf("operator %s: the map %q must have keys of 4 bytes (PIDs) and values of 8 bytes (times)", Name, execs)

@@ -85,7 +85,7 @@ func (i *instance) setPeriod(gadgetCtx operators.GadgetContext) error {
 	}
 	step, err := strconv.ParseUint(text, 10, 32)
 	if err != nil || step == 0 {
-		return fmt.Errorf("parameter %q: got %q, must be a number from 1 to %d", tune.Key(gadgetCtx, variable), text, uint32(maxStep))
+		return fmt.Errorf("parameter %q: got %q, expected a number from 1 to %d", tune.Key(gadgetCtx, variable), text, uint32(maxStep))
 	}
 	i.step = step
 	for _, ds := range gadgetCtx.GetDataSources() {

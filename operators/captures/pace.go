@@ -58,9 +58,9 @@ func (p *pace) look(captures uint64, since, used time.Duration) error {
 func (p *pace) String() string {
 	switch {
 	case p.base == 0:
-		return "the gadget's"
+		return "the gadget's default"
 	case p.largest == p.base:
 		return fmt.Sprint(p.base)
 	}
-	return fmt.Sprintf("%d to %d, raised because of the number of events", p.base, p.largest)
+	return fmt.Sprintf("%d to %d, raised because there were many events", p.base, p.largest)
 }

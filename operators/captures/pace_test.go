@@ -29,7 +29,7 @@ func TestPace(t *testing.T) {
 	second(0)
 	second(0)
 	require.Equal(t, []uint64{8000, 4000, 2000, 1000}, set, "back, step by step, and not below what was asked for")
-	require.Equal(t, "1000 to 8000, raised because of the number of events", p.String())
+	require.Equal(t, "1000 to 8000, raised because there were many events", p.String())
 }
 
 // A burst must increase the step at once, because captures without room are lost.
@@ -58,7 +58,7 @@ func TestPaceBounds(t *testing.T) {
 
 	p = newPace(0, func(uint64) error { return errors.New("called") })
 	require.NoError(t, p.look(1<<40, time.Second, 0), "the step of a gadget that does not name it is left alone")
-	require.Equal(t, "the gadget's", p.String())
+	require.Equal(t, "the gadget's default", p.String())
 
 	p = newPace(1, func(uint64) error { return errors.New("no map") })
 	require.EqualError(t, p.look(1<<40, time.Second, 0), "no map")

@@ -98,9 +98,9 @@ func TestFillWrong(t *testing.T) {
 		ds   datasource.DataSource
 		want string
 	}{
-		{"no stack", source(exampleKey, []field{proc}, field{"bytes", 0, 8, api.Kind_Uint64}), "lacks the fields"},
-		{"one struct for both", source(exampleKey+exampleValue, []field{proc, {"user_stack_raw", 40, userSize, api.Kind_Bytes}}), "lacks the fields"},
-		{"a longer key", source(exampleKey+8, []field{proc, {"more", exampleKey, 8, api.Kind_Uint64}}, stack), `the field "more" of the data source "other" extends past the end`},
+		{"no stack", source(exampleKey, []field{proc}, field{"bytes", 0, 8, api.Kind_Uint64}), "needs the field"},
+		{"one struct for both", source(exampleKey+exampleValue, []field{proc, {"user_stack_raw", 40, userSize, api.Kind_Bytes}}), "needs the field"},
+		{"a longer key", source(exampleKey+8, []field{proc, {"more", exampleKey, 8, api.Kind_Uint64}}, stack), `the field "more" of the data source "other" extends beyond`},
 		{"a longer value", source(exampleKey, []field{proc}, stack, field{"more", exampleValue - 4, 8, api.Kind_Uint64}), `the field "more"`},
 	} {
 		t.Run(tc.name, func(t *testing.T) {

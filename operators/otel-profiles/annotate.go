@@ -48,7 +48,7 @@ func checkAnnotations(gadgetCtx operators.GadgetContext, sources map[string]data
 		described := image.GetStringMap(fields)
 		for _, field := range slices.Sorted(maps.Keys(config.GetStringMap(fields))) {
 			if _, ok := described[field]; !ok && !hasField(sources[names[i]], field) {
-				return fmt.Errorf("--annotate names the field %q, which the data source %q does not have: its fields are on the gadget's page and in its rows with --output=json", field, names[i])
+				return fmt.Errorf("--annotate names the field %q, which the data source %q does not have: run the gadget with --output=json to see all fields", field, names[i])
 			}
 		}
 	}

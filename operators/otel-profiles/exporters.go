@@ -179,7 +179,7 @@ func parseTargets(text string) (targets, error) {
 		}
 		source, name = strings.TrimSpace(source), strings.TrimSpace(name)
 		if source == "" || name == "" || strings.Contains(name, ":") {
-			return targets{}, fmt.Errorf("parameter %q: got %q: write an exporter's name or datasource:name, and separate several with commas", ParamExporter, part)
+			return targets{}, fmt.Errorf("parameter %q: got %q, expected the name of an exporter or datasource:name; separate several with commas", ParamExporter, part)
 		}
 		if t.named[source] == nil {
 			t.inRun = append(t.inRun, source)
@@ -221,15 +221,15 @@ func parseInterval(text string, remote bool) (time.Duration, error) {
 	d, err := time.ParseDuration(text)
 	switch {
 	case err != nil:
-		return 0, fmt.Errorf("parameter %q: %q is not a duration: write one such as 10s or 1m", ParamInterval, text)
+		return 0, fmt.Errorf("parameter %q: got %q, expected a duration such as 10s or 1m", ParamInterval, text)
 	case d <= 0:
-		return 0, fmt.Errorf("parameter %q: %q must be positive", ParamInterval, text)
+		return 0, fmt.Errorf("parameter %q: got %q, expected a positive duration", ParamInterval, text)
 	case remote && d < config.MinInterval:
 		return 0, fmt.Errorf("parameter %q: %q is too short: a daemon requires at least %v", ParamInterval, text, config.MinInterval)
 	case d < minInterval:
 		return 0, fmt.Errorf("parameter %q: %q is too short: it must be at least %v", ParamInterval, text, minInterval)
 	case d > config.MaxInterval:
-		return 0, fmt.Errorf("parameter %q: %q is too long: receivers refuse data that is older than an hour", ParamInterval, text)
+		return 0, fmt.Errorf("parameter %q: %q is too long: use at most %v, because receivers refuse data that is older than an hour", ParamInterval, text, config.MaxInterval)
 	}
 	return d, nil
 }

@@ -77,8 +77,8 @@ func threads(r *receiver.Receiver) map[string]int64 {
 // If nearly all stacks end too early, the log must say how this gadget collects whole stacks.
 func TestStacksWithoutOutermostFunctions(t *testing.T) {
 	for otel, want := range map[bool]string{
-		false: "this project's gadgets collect whole stacks with --unwind=auto or whole, if this machine allows that",
-		true:  "with --collect-otel-stack, gadgets that attach to perf events, kprobes or uprobes collect whole stacks",
+		false: "with --unwind=auto or --unwind=whole, this project's gadgets do not need frame pointers, if this machine allows that",
+		true:  "with --collect-otel-stack, gadgets that attach to perf events, kprobes or uprobes do not need frame pointers",
 	} {
 		g := &gadgettest.Gadget{}
 		inside(t, g, func(inst *instance) {
@@ -89,7 +89,7 @@ func TestStacksWithoutOutermostFunctions(t *testing.T) {
 				inst.pipelines[0].reportStacks(c)
 				return g.Log.String()
 			}
-			const line = "nearly all stacks lack their outermost functions: the programs probably have no frame pointers; "
+			const line = "nearly all stacks lack their outermost functions, probably because the programs have no frame pointers; "
 			require.NotContains(t, rows(10, 90), line)
 			require.Contains(t, rows(1, 99), line+want)
 		}, "compression: none")

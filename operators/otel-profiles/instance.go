@@ -87,7 +87,7 @@ func (i *instance) PreStart(gadgetCtx operators.GadgetContext) error {
 	if i.targets.empty() {
 		for _, key := range localParams {
 			if i.values[key] != "" {
-				gadgetCtx.Logger().Warnf("%s: --%s has no effect without --%s, so nothing is exported: to export without a configured exporter, set --%s=%s", Name, key, ParamExporter, ParamExporter, config.BuiltIn)
+				gadgetCtx.Logger().Warnf("%s: --%s has no effect without --%s, so nothing is exported. To export without a configured exporter, set --%s=%s", Name, key, ParamExporter, ParamExporter, config.BuiltIn)
 			}
 		}
 		return nil
@@ -129,7 +129,7 @@ func (i *instance) PreStart(gadgetCtx operators.GadgetContext) error {
 		return i.nothing(faults, tune.ReadingOf(gadgetCtx).Detached())
 	}
 	for _, fault := range faults {
-		i.log.Errorf("%s: not exported: %v", Name, fault)
+		i.log.Errorf("%s: a data source is not exported: %v", Name, fault)
 	}
 	if err := i.op.add(i); err != nil {
 		i.giveBack()
@@ -158,7 +158,7 @@ func (i *instance) export(gadgetCtx operators.GadgetContext, set *config.Set, ds
 		o.First = src.plan
 		plan, err := fieldmap.Compile(ds, o)
 		if errors.Is(err, fieldmap.ErrNoStack) && !named {
-			i.log.Debugf("%s: data source %q has no field with a stack: not exported", Name, ds.Name())
+			i.log.Debugf("%s: data source %q is not exported, because it has no field with a stack", Name, ds.Name())
 			return nil, nil
 		}
 		if err != nil {

@@ -154,6 +154,6 @@ func TestShutdownWhileAGadgetCloses(t *testing.T) {
 	<-sent
 	ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
 	defer cancel()
-	require.ErrorContains(t, op.Shutdown(ctx), "has not stopped")
+	require.ErrorContains(t, op.Shutdown(ctx), "did not stop in time")
 	require.NoError(t, <-done)
 }

@@ -90,7 +90,7 @@ func TestSameValueAsTheImages(t *testing.T) {
 		before := leaves(t, r)["leaf"]
 		log := run(params[otelprofiles.ParamExporter], same)
 		for key := range params {
-			require.Contains(t, log, "To use this value, set the flag yourself, with a space after the value: --"+key+"='… '")
+			require.Contains(t, log, "To use this value, set the flag yourself, and add a space to distinguish it from the image's: --"+key+"='… '")
 		}
 		require.Equal(t, before, leaves(t, r)["leaf"])
 		log = run(params[otelprofiles.ParamExporter]+" ", withSpace)
@@ -111,7 +111,7 @@ func TestImageCannotFlood(t *testing.T) {
 		}
 		require.NoError(t, g.Make(t.Context(), op).Run(gadgettest.Params("mine", otelprofiles.ParamInterval, asked)))
 		require.Contains(t, g.Log.String(), want)
-		require.Equal(t, want == "every 10s", strings.Contains(g.Log.String(), "an image may set 1s to 1h"), asked)
+		require.Equal(t, want == "every 10s", strings.Contains(g.Log.String(), "an image may only set 1s to 1h"), asked)
 	}
 	require.ErrorContains(t, (&gadgettest.Gadget{}).Make(t.Context(), settings(t, "")).Run(gadgettest.Params("otlp", otelprofiles.ParamInterval, "1ns")), "at least 10ms")
 }

@@ -38,20 +38,20 @@ func (p *pipeline) absent(c Counts) string {
 		switch stack.Absence(reason) {
 		case stack.NotCollected:
 			if off := p.inst.uncollected; len(off) > 0 {
-				why = append(why, "the gadget does not collect them without "+strings.Join(off, " and "))
+				why = append(why, "the gadget collects no stacks without "+strings.Join(off, " and "))
 			} else {
-				why = append(why, "the gadget collected none")
+				why = append(why, "the gadget collected no stacks")
 			}
 		case stack.NoRoom:
-			why = append(why, "its stack map is too small for them: select fewer programs")
+			why = append(why, "the gadget's stack map was full: select fewer programs")
 		case stack.Gone:
-			why = append(why, "its stack map had dropped them before they were read")
+			why = append(why, "the gadget's stack map dropped stacks before they were read")
 		case stack.Refused:
-			why = append(why, "the kernel could not record them")
+			why = append(why, "the kernel could not record the stacks")
 		case stack.NoneThere:
-			why = append(why, "there were none: kernel threads have no user stack, and programs in user mode have no kernel stack")
+			why = append(why, "kernel threads have no user stack, and programs in user mode have no kernel stack")
 		case stack.NoText:
-			why = append(why, "their text fields are empty")
+			why = append(why, "the text fields for stacks are empty")
 		}
 	}
 	text := fmt.Sprintf("%d of %d rows so far have no stack", c.Fates[profile.NoStack], c.closed())
@@ -68,10 +68,10 @@ func (p *pipeline) reportStacks(c Counts) {
 	case c.bare():
 		p.warn("no stack", "%s", p.absent(c))
 	case c.nearly(profile.Incomplete):
-		how := "this project's gadgets collect whole stacks with --unwind=auto or whole, if this machine allows that"
+		how := "with --unwind=auto or --unwind=whole, this project's gadgets do not need frame pointers, if this machine allows that"
 		if p.inst.otelStacks {
-			how = "with --" + tune.OtelFlag + ", gadgets that attach to perf events, kprobes or uprobes collect whole stacks"
+			how = "with --" + tune.OtelFlag + ", gadgets that attach to perf events, kprobes or uprobes do not need frame pointers"
 		}
-		p.once("incomplete", "nearly all stacks lack their outermost functions: the programs probably have no frame pointers; %s", how)
+		p.once("incomplete", "nearly all stacks lack their outermost functions, probably because the programs have no frame pointers; %s", how)
 	}
 }

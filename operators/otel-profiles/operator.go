@@ -109,7 +109,7 @@ func Register() { operators.RegisterDataOperator(registered) }
 // Registered returns an error if another operator is registered under Name.
 func Registered() error {
 	if op := operators.GetDataOperators()[Name]; op != operators.DataOperator(registered) {
-		return fmt.Errorf("operator %q is %T, not this project's: remove the import of Inspektor Gadget's pkg/operators/otel-profiles, or call Register last", Name, op)
+		return fmt.Errorf("operator %q is registered as %T instead of this project's operator: remove the import of Inspektor Gadget's pkg/operators/otel-profiles, or call Register last", Name, op)
 	}
 	return nil
 }
@@ -252,15 +252,15 @@ func (o *Operator) GlobalParams() api.Params { return nil }
 // InstanceParams implements operators.DataOperator.
 func (o *Operator) InstanceParams() api.Params {
 	return api.Params{
-		param(ParamExporter, "Profiles exporter", "Comma-separated exporters: names from the configuration, or otlp for a Collector on this machine; datasource:name,... selects one per data source"),
-		param(ParamInterval, "Profiles interval", "Time over which samples are summed up before they are sent, such as 10s; if empty, the exporter's batch.interval"),
-		param(ParamName, "Profiles name", "Name of the profiles; if empty, the gadget's"),
+		param(ParamExporter, "Profiles exporter", "Comma-separated names of exporters in the configuration, or otlp for a Collector on this machine. datasource:name,... selects an exporter for each data source"),
+		param(ParamInterval, "Profiles interval", "Time over which samples are summed up before they are sent, such as 10s. Default: batch.interval of the exporter"),
+		param(ParamName, "Profiles name", "Name of the profiles. Default: the gadget's name for them"),
 	}
 }
 
 func extraParams() api.Params {
 	return api.Params{
-		param(ParamEndpoint, "", "Endpoint to use in place of the configured one, such as http://localhost:4317"),
+		param(ParamEndpoint, "", "Endpoint that replaces the configured one, such as http://localhost:4317"),
 		param(ParamInsecure, "", "Send in plain text: true or false"),
 		param(ParamHeaders, "", "Headers of each request: key=value,..."),
 		param(ParamCompression, "", "Compression: gzip, zstd or none"),
@@ -300,7 +300,7 @@ func (o *Operator) InstantiateDataOperator(gadgetCtx operators.GadgetContext, va
 	}
 	if check := values[ParamCheck]; check != "" {
 		if inst.mustDeliver, err = strconv.ParseBool(strings.TrimSpace(check)); err != nil {
-			return nil, fmt.Errorf("parameter %q: got %q, must be true or false", ParamCheck, check)
+			return nil, fmt.Errorf("parameter %q: got %q, expected true or false", ParamCheck, check)
 		}
 	}
 	return inst, nil
@@ -330,9 +330,9 @@ func withoutImageDefaults(gadgetCtx operators.GadgetContext, values api.ParamVal
 					continue
 				}
 				// The image does not know the receiver's limits.
-				may = fmt.Sprintf("an image may set 1s to 1h: %v", err)
+				may = fmt.Sprintf("an image may only set 1s to 1h: %v", err)
 			}
-			gadgetCtx.Logger().Warnf("%s: the gadget's image sets parameter %q to %q in paramDefaults: ignored, because %s. To use this value, set the flag yourself, with a space after the value: --%s='… '",
+			gadgetCtx.Logger().Warnf("%s: ignoring parameter %q with the value %q from paramDefaults of the gadget's image, because %s. To use this value, set the flag yourself, and add a space to distinguish it from the image's: --%s='… '",
 				Name, k, def, may, k)
 			delete(out, k)
 		}
@@ -369,7 +369,7 @@ func (o *Operator) Shutdown(ctx context.Context) error {
 		case <-ending.Done():
 			// Send the gadget's current sums.
 			inst.flush()
-			errs = append(errs, fmt.Errorf("gadget %q has not stopped: %w", inst.gadget, ending.Err()))
+			errs = append(errs, fmt.Errorf("gadget %q did not stop in time: %w", inst.gadget, ending.Err()))
 		}
 	}
 	errs = append(errs, o.exporters.shutdown(ctx))

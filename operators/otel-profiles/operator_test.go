@@ -135,7 +135,7 @@ func TestElasticIsForCPUTime(t *testing.T) {
 		op := settings(t, exporter("mine", r.Addr(), "        preset: elastic\n"))
 		g := &gadgettest.Gadget{Metadata: metadata, Start: func(g *gadgettest.Gadget) { g.Context.Cancel() }}
 		require.NoError(t, g.Make(t.Context(), op).Run(gadgettest.Params("mine")))
-		require.Equal(t, warned, strings.Contains(g.Log.String(), "accepts on-CPU samples only"), g.Log.String())
+		require.Equal(t, warned, strings.Contains(g.Log.String(), "only accepts on-CPU samples"), g.Log.String())
 	}
 }
 

@@ -123,7 +123,7 @@ func newPipeline(inst *instance, ds datasource.DataSource, plan *fieldmap.Plan, 
 		return nil, err
 	}
 	if cfg.Preset == "elastic" && !onCPU(d) {
-		inst.log.Warnf("%s: data source %q: exporter %q is for Elastic, which accepts on-CPU samples only (samples, count with a period of cpu, nanoseconds) and rejects these: choose another exporter for this gadget", Name, ds.Name(), cfg.Name)
+		inst.log.Warnf("%s: data source %q: exporter %q is for Elastic, which only accepts on-CPU samples (type samples, unit count, period in cpu nanoseconds). It rejects the samples of this gadget: choose another exporter", Name, ds.Name(), cfg.Name)
 	}
 	p := &pipeline{
 		inst: inst, ds: ds, plan: plan, agg: agg, exp: exp,
@@ -137,7 +137,7 @@ func newPipeline(inst *instance, ds datasource.DataSource, plan *fieldmap.Plan, 
 	}
 	switch maxAge := cfg.Queue.MaxAge; {
 	case inst.interval >= maxAge && inst.interval > 0:
-		inst.log.Warnf("%s: --%s is %s, but exporter %q drops rows that are older than %s (sending_queue.max_age). It sends every %s (batch.interval) instead: raise sending_queue.max_age, or shorten the interval",
+		inst.log.Warnf("%s: ignoring --%s=%s, because exporter %q drops rows that are older than %s (sending_queue.max_age). Its interval remains %s (batch.interval): raise sending_queue.max_age, or shorten the interval",
 			Name, ParamInterval, inst.interval, cfg.Name, maxAge, p.interval)
 	case inst.interval > 0:
 		p.interval = inst.interval
@@ -247,7 +247,7 @@ func (p *pipeline) flush(now time.Time) {
 	p.capping.Unlock()
 	if capped > 0 {
 		p.agg.Renew() // the cap starts at 0 in each window, but only new samples are checked
-		p.warn("capped", "%d samples or resources in the last window lack an attribute that has more than max_values_per_attribute=%d values: drop it with the setting attributes of exporter %q, or raise the limit", capped, p.exp.cfg.MaxValuesPerAttribute, p.exp.cfg.Name)
+		p.warn("capped", "in the last interval, %d samples or resources lost an attribute, because it has more than %d values (max_values_per_attribute): remove this attribute with the setting attributes of exporter %q, or raise the limit", capped, p.exp.cfg.MaxValuesPerAttribute, p.exp.cfg.Name)
 	}
 	if n := p.plan.KernelChanges(); n != p.kernelBefore {
 		p.kernelBefore = n
@@ -281,48 +281,48 @@ func (p *pipeline) flush(now time.Time) {
 	p.reported = c
 	p.reportStacks(c)
 	if f.Fates[profile.Lost] > 0 {
-		p.warn("lost", "%d of %d rows so far lack their stack or a part of it: the kernel's stack map was full, or the stack could not be read", p.fates[profile.Lost].Load(), p.read.Load())
+		p.warn("lost", "%d of %d rows so far lack their stack or a part of it, because the gadget's stack map was full or the kernel could not read the stack", p.fates[profile.Lost].Load(), p.read.Load())
 	}
 	if f.ClippedEvents > 0 {
-		p.warn("clipped", "%d timestamps of one sample did not fit into a message and were left out: use sample_shape: sum for this gadget", f.ClippedEvents)
+		p.warn("clipped", "%d timestamps of one sample did not fit into a request and were dropped: set sample_shape to sum for this gadget", f.ClippedEvents)
 	}
 	if n := p.inst.names; n != nil {
 		if err := n.Err(); err != nil {
-			p.warn("processes", "cannot find the files and functions of programs so far: %v; grant the host's PID namespace (hostPID, HOST_ROOT) and CAP_SYS_PTRACE with CAP_CHECKPOINT_RESTORE, or CAP_SYS_ADMIN", err)
+			p.warn("processes", "cannot find the files and functions of programs: %v; give this process the host's PID namespace (hostPID, HOST_ROOT), CAP_SYS_PTRACE, and either CAP_CHECKPOINT_RESTORE or CAP_SYS_ADMIN", err)
 		} else {
 			read, _ := n.Stats()
 			if read.Denied > 0 {
-				p.once("denied", "no access to %d processes so far: their frames have no names; grant CAP_SYS_PTRACE, with CAP_CHECKPOINT_RESTORE or CAP_SYS_ADMIN", read.Denied)
+				p.once("denied", "no access to %d processes so far: their frames have no names; grant CAP_SYS_PTRACE, and either CAP_CHECKPOINT_RESTORE or CAP_SYS_ADMIN", read.Denied)
 			}
 			if read.DeniedFiles > 0 {
-				p.once("denied files", "no access to %d files so far: their frames have no names; grant CAP_SYS_PTRACE, with CAP_CHECKPOINT_RESTORE or CAP_SYS_ADMIN, and CAP_DAC_READ_SEARCH for files that only their owner can read", read.DeniedFiles)
+				p.once("denied files", "no access to %d files so far: their frames have no names; grant CAP_SYS_PTRACE, and either CAP_CHECKPOINT_RESTORE or CAP_SYS_ADMIN, and CAP_DAC_READ_SEARCH for files that only their owner can read", read.DeniedFiles)
 			}
 		}
 	}
 	if c := p.inst.contexts; c != nil {
 		st := c.Stats()
 		if st.Denied > 0 {
-			p.once("contexts denied", "no access to the contexts of %d processes so far (process_context): their service names come from other sources; grant CAP_SYS_PTRACE", st.Denied)
+			p.once("contexts denied", "no access to the process contexts of %d processes so far (setting process_context): their service names come from other sources; grant CAP_SYS_PTRACE", st.Denied)
 		}
 		if st.Refused > 0 {
-			p.once("contexts refused", "%d processes so far exceeded the hourly limit of services or instances for one container or one service of the host (process_context): further ones are left out", st.Refused)
+			p.once("contexts refused", "the process contexts of %d processes so far are ignored (setting process_context), because their container or host service exceeds the hourly limit of services or instances", st.Refused)
 		}
 	}
 	ps := p.plan.Stats()
 	if ps.ShortRows > 0 {
-		p.warn("short", "%d reads of rows so far found fields shorter than the gadget declares: such fields count as empty", ps.ShortRows)
+		p.warn("short", "%d times so far, a row had a field that is shorter than the gadget declares: such fields count as empty", ps.ShortRows)
 	}
 	if ps.Unnamed > 0 {
-		p.tell(logger.InfoLevel, "unnamed", "could not name the functions of a kernel stack %d times so far, so its frames have addresses; the last error: %v", ps.Unnamed, ps.UnnamedReason)
+		p.tell(logger.InfoLevel, "unnamed", "%d kernel stacks so far have addresses instead of function names; the last error: %v", ps.Unnamed, ps.UnnamedReason)
 	}
 	if ps.CutResourceAttributes > 0 {
-		p.warn("cut", "containers or the host have more than max_resource_attributes attributes, and the least important are left out: drop some with the setting attributes of exporter %q", p.exp.cfg.Name)
+		p.warn("cut", "some containers or the host have more attributes than max_resource_attributes, so the least important ones are dropped: remove other attributes with the setting attributes of exporter %q", p.exp.cfg.Name)
 	}
 	if n := p.dropped[ReasonFull].Load(); n > 0 {
-		p.warn("full", "%d rows so far were dropped because one window had too many distinct stacks: shorten batch.interval of exporter %q", n, p.exp.cfg.Name)
+		p.warn("full", "%d rows so far were dropped, because an interval had too many distinct stacks: shorten batch.interval of exporter %q", n, p.exp.cfg.Name)
 	}
 	if n := p.dropped[ReasonResourceLimit].Load(); n > 0 {
-		p.warn("resource", "%d rows so far were dropped because one container had too many distinct stacks in a window: shorten batch.interval of exporter %q", n, p.exp.cfg.Name)
+		p.warn("resource", "%d rows so far were dropped, because a container had too many distinct stacks in an interval: shorten batch.interval of exporter %q", n, p.exp.cfg.Name)
 	}
 }
 
@@ -364,7 +364,7 @@ func (c Counts) stacks() string {
 	for _, f := range []struct {
 		fate profile.Fate
 		what string
-	}{{profile.Lost, "partly lost"}, {profile.Truncated, "truncated (too deep, or not unwound further)"}, {profile.Incomplete, "without their outermost functions"}} {
+	}{{profile.Lost, "partly lost"}, {profile.Truncated, "truncated (too deep, or the unwinder could not continue)"}, {profile.Incomplete, "without their outermost functions"}} {
 		if n := c.Fates[f.fate]; n > 0 {
 			list = append(list, fmt.Sprintf("%.1f %% %s", 100*float64(n)/float64(all), f.what))
 		}

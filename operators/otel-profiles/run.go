@@ -147,9 +147,9 @@ func (i *instance) check(ended error) {
 	case read == 0 && ended != nil:
 		err, said = ended, true
 	case read == 0:
-		err = errors.New("no rows, so nothing was exported: the gadget's filters (such as --pid or a container's name) matched nothing, or there were no events")
+		err = errors.New("nothing was exported, because the gadget had no rows: its filters (such as --pid or a container's name) matched nothing, or there were no events")
 	case delivered == 0 && !i.remote:
-		err = fmt.Errorf("none of %d rows was delivered", read)
+		err = fmt.Errorf("none of the %d rows was delivered", read)
 	case bare != nil:
 		err = fmt.Errorf("data source %q: %s", bare.ds.Name(), bare.absent(bare.counts()))
 		said = bare.said.Had("no stack")

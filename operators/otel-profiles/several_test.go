@@ -97,7 +97,7 @@ func TestANamedSourceGoesOnlyThere(t *testing.T) {
 
 	for _, wrong := range []string{"samples:", ":e0", "samples:e0:e1"} {
 		err := (&gadgettest.Gadget{}).Make(t.Context(), op).Run(gadgettest.Params(wrong))
-		require.ErrorContains(t, err, fmt.Sprintf("got %q: write an exporter's name or datasource:name", wrong))
+		require.ErrorContains(t, err, fmt.Sprintf("got %q, expected the name of an exporter or datasource:name", wrong))
 	}
 }
 

@@ -22,7 +22,7 @@ func TestNothingIsSilent(t *testing.T) {
 
 	g = &gadgettest.Gadget{Start: ends}
 	require.NoError(t, g.Make(t.Context(), op).Run(gadgettest.Params("mine")))
-	require.Contains(t, g.Log.String(), "no rows, so nothing was exported")
+	require.Contains(t, g.Log.String(), "nothing was exported, because the gadget had no rows")
 	require.NoError(t, op.Failed(), "nobody asked")
 
 	g = &gadgettest.Gadget{Start: gadgettest.Emits("leaf", 1)}
@@ -40,7 +40,7 @@ func TestNothingIsSilent(t *testing.T) {
 	require.ErrorContains(t, op.Failed(), "none of 1 rows was delivered")
 	require.Contains(t, g.Log.String(), "none of 1 rows was delivered")
 	require.ErrorContains(t, (&gadgettest.Gadget{}).Make(t.Context(), op).Run(gadgettest.Params("mine", otelprofiles.ParamCheck, "yes")),
-		`parameter "otel-profiles-check": got "yes", must be true or false`)
+		`parameter "otel-profiles-check": got "yes", expected true or false`)
 }
 
 // If its rows have no stack, a run must log a warning while it runs. With ParamCheck, it must fail.
@@ -71,7 +71,7 @@ func TestRowsWithoutAStack(t *testing.T) {
 	require.NoError(t, op.Failed())
 
 	log = run(39, 1)
-	const line = "39 of 40 rows so far have no stack: their text fields are empty"
+	const line = "39 of 40 rows so far have no stack: the text fields for stacks are empty"
 	require.Equal(t, 1, strings.Count(log, line), log)
 	require.ErrorContains(t, op.Failed(), line)
 

@@ -66,7 +66,7 @@ func (s *source) row(d datasource.Data) {
 				p.dropped[ReasonPanic].Add(1)
 			}
 			if !s.panicked.Swap(true) {
-				s.inst.log.Errorf("%s: data source %q: reading a row failed, so similar rows are dropped; please report this: %q\n%s",
+				s.inst.log.Errorf("%s: data source %q: dropping a row, and all similar ones, because reading it failed; please report this: %q\n%s",
 					Name, s.ds.Name(), fmt.Sprint(r), debug.Stack())
 			}
 		}

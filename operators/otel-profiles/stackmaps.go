@@ -81,7 +81,7 @@ func (s *stackMaps) note(kernel, user int32) {
 		}
 		if _, err := j.Sweep(now); err != nil && !s.failed {
 			s.failed = true
-			s.log.Warnf("%s: cannot clean up the gadget's stack map, which may fill up: %v", Name, err)
+			s.log.Warnf("%s: cannot remove old stacks from the gadget's stack map, which may fill up: %v", Name, err)
 		}
 	}
 }

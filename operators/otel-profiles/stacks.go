@@ -19,7 +19,7 @@ func (i *instance) collectStacks(gadgetCtx operators.GadgetContext) {
 		}
 	}
 	if flags := tune.CollectStacks(gadgetCtx, kernel, user); len(flags) > 0 {
-		i.log.Infof("%s: the gadget collects stacks for the exporter, as if you had set %s; with collect_stacks: off, it collects them only if you set these flags", Name, strings.Join(flags, " and "))
+		i.log.Infof("%s: the gadget collects stacks for the exporter, as if you had set %s. To turn this off, set collect_stacks to off", Name, strings.Join(flags, " and "))
 	}
 	i.uncollected = tune.Uncollected(gadgetCtx)
 	i.otelStacks = tune.Offers(gadgetCtx, tune.OtelFlag) != nil
@@ -43,6 +43,6 @@ func (i *instance) chooseStacks(gadgetCtx operators.GadgetContext) {
 		}
 	}
 	if found && tune.StacksByID(gadgetCtx) {
-		i.log.Infof("%s: rows are not printed, so stacks have no text; use --format-stacks=true to get it", Name)
+		i.log.Infof("%s: stacks are not formatted as text, because rows are not printed: to format them anyway, set --format-stacks=true", Name)
 	}
 }

@@ -107,12 +107,12 @@ func work(before, now unwinder.Totals) string {
 	}
 	fmt.Fprintf(&b, "; %s", reasons(before, now))
 	if n := now.Idle - before.Idle; n > 0 {
-		fmt.Fprintf(&b, "; without a frame: %d", n)
+		fmt.Fprintf(&b, "; stacks without a frame: %d", n)
 	}
 	if n := now.NoProcess - before.NoProcess; n > 0 {
-		fmt.Fprintf(&b, "; of unknown processes: %d", n)
+		fmt.Fprintf(&b, "; stacks of unknown processes: %d", n)
 	}
-	fmt.Fprintf(&b, "; lost: %d in the unwinder, %d in the kernel, %d in %d restarts (%.1f s without it); it used up to %d MiB of memory, and %d MiB of kernel memory",
+	fmt.Fprintf(&b, "; lost: %d in the unwinder, %d in the kernel, %d in %d restarts (%.1f s without an unwinder); the unwinder used up to %d MiB of memory and %d MiB of kernel memory",
 		now.Full+now.Failed-before.Full-before.Failed, now.KernelLost-before.KernelLost, now.Crashed-before.Crashed, now.Restarts-before.Restarts, (now.Away - before.Away).Seconds(),
 		now.Memory>>20, now.KernelMemory>>20)
 	return b.String()

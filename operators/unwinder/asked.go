@@ -25,23 +25,23 @@ func unwindParams() api.Params {
 	return api.Params{
 		{
 			Key: ParamLanguages, DefaultValue: "all",
-			Description: "Languages to unwind: all, or a list of beam, dotnet, go, java, lua, native, node, perl, php, python, ruby; native code is always unwound",
+			Description: "Languages to unwind: all, or a comma-separated list of beam, dotnet, go, java, lua, native, node, perl, php, python, ruby. Native code is always unwound",
 		},
 		{
 			Key: ParamScale, DefaultValue: "0", TypeHint: api.TypeUint32,
-			Description: "Size of the unwinder's kernel maps: N from 0 to 8 multiplies it by 2^N",
+			Description: "Multiply the size of the unwinder's kernel maps by 2^N; N is a number from 0 to 8",
 		},
 		{
 			Key: ParamSpans, DefaultValue: "false", TypeHint: api.TypeBool,
-			Description: "Distinguish events by span, if the program publishes its spans (Go: the pprof labels trace_id and span_id)",
+			Description: "Distinguish events by trace span, if the program publishes its spans (Go: the pprof labels trace_id and span_id)",
 		},
 		{
 			Key:         ParamLabels,
-			Description: "Distinguish events by these pprof labels of Go programs, comma-separated",
+			Description: "Comma-separated names of pprof labels of Go programs that distinguish events",
 		},
 		{
 			Key: ParamNames, DefaultValue: "true", TypeHint: api.TypeBool,
-			Description: "Find the names of native functions: with false, frames have only file, build ID and address, for a backend that has symbols",
+			Description: "Find the names of native functions. If false, frames have only file, build ID and address, and a backend can add the names",
 		},
 	}
 }
@@ -62,7 +62,7 @@ func readAsked(given api.ParamValues) (a asked, err error) {
 	yes := func(key string) (v bool) {
 		if err == nil {
 			if v, err = strconv.ParseBool(values[key]); err != nil {
-				err = fmt.Errorf("parameter %q: got %q, must be true or false", key, values[key])
+				err = fmt.Errorf("parameter %q: got %q, expected true or false", key, values[key])
 			}
 		}
 		return v
@@ -73,13 +73,13 @@ func readAsked(given api.ParamValues) (a asked, err error) {
 	}
 	scale, err := strconv.ParseUint(values[ParamScale], 10, 31)
 	if err != nil {
-		return a, fmt.Errorf("parameter %q: got %q, must be a number", ParamScale, values[ParamScale])
+		return a, fmt.Errorf("parameter %q: got %q, expected a number", ParamScale, values[ParamScale])
 	}
 	a.settings.Scale = int(scale)
 	a.spans, a.labels = a.settings.Spans, fieldmap.SplitList(values[ParamLabels])
 	for _, l := range a.labels {
 		if strings.ContainsFunc(l, func(c rune) bool { return c <= ' ' || c > '~' || c == '.' || c == '"' }) || len(l) > unwinder.MaxLabelName {
-			return a, fmt.Errorf("parameter %q: %q is not a label name: use at most %d characters, without spaces or dots", ParamLabels, l, unwinder.MaxLabelName)
+			return a, fmt.Errorf("parameter %q: %q is not a valid label name: use at most %d characters, without spaces or dots", ParamLabels, l, unwinder.MaxLabelName)
 		}
 	}
 	a.settings.Labels = strings.Join(a.labels, ",")

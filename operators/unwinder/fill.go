@@ -18,13 +18,13 @@ func Fill(ds datasource.DataSource, keySize, valueSize int, rows func(add func(k
 	const inKey, inValue = "proc", "user_stack_raw"
 	key, value := payloadOf(ds, inKey), payloadOf(ds, inValue)
 	if key < 0 || value < 0 || key == value {
-		return fmt.Errorf("the data source %q lacks the fields %s and %s of the map's key and value", ds.Name(), inKey, inValue)
+		return fmt.Errorf("the data source %q needs the field %s from the map's key and the field %s from its value", ds.Name(), inKey, inValue)
 	}
 	sizes := map[uint32]int{uint32(key): keySize, uint32(value): valueSize}
 	for _, f := range ds.Fields() {
 		// Consumers rely on a field's offset.
 		if size, ok := sizes[f.PayloadIndex]; ok && uint64(f.Offs)+uint64(f.Size) > uint64(size) {
-			return fmt.Errorf("the field %q of the data source %q extends past the end of the map's key or value", f.FullName, ds.Name())
+			return fmt.Errorf("the field %q of the data source %q extends beyond the map's key or value", f.FullName, ds.Name())
 		}
 	}
 	err := ds.SubscribeArray(func(_ datasource.DataSource, array datasource.DataArray) error {

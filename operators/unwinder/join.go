@@ -54,7 +54,7 @@ func rowLayoutOf(rows *ebpf.MapSpec, sums []string) (rowLayout, error) {
 		l.sums = append(l.sums, at)
 	}
 	if len(l.sums) == 0 {
-		return l, fmt.Errorf("the gadget's metadata lists no sums")
+		return l, fmt.Errorf("the gadget's metadata has no sums: list the fields to sum up in gadget.yaml")
 	}
 	return l, nil
 }

@@ -28,12 +28,12 @@ var theInstruments = sync.OnceValue(func() *instruments {
 	away, _ := metrics.Float64Counter("ig_otel_profiles_unwinder_away", metric.WithUnit("s"),
 		metric.WithDescription("Time without whole stacks because the unwinder restarted"))
 	memory, _ := metrics.Int64UpDownCounter("ig_otel_profiles_unwinder_memory", metric.WithUnit("By"),
-		metric.WithDescription("Memory of the unwinder in its process and in the kernel"))
+		metric.WithDescription("Memory used by the unwinder, in its process and in the kernel"))
 	return &instruments{
-		taken:      counter("samples", "{sample}", "Samples that the unwinder has taken"),
+		taken:      counter("samples", "{sample}", "Samples collected by the unwinder"),
 		dropped:    counter("samples_dropped", "{sample}", "Samples that were dropped, by reason"),
-		incomplete: counter("stacks_incomplete", "{sample}", "Samples whose stack ends before the program's entry, by reason"),
-		frames:     counter("samples_by_language", "{sample}", "Samples with a frame of a language"),
+		incomplete: counter("stacks_incomplete", "{sample}", "Samples with an incomplete stack, by reason"),
+		frames:     counter("samples_by_language", "{sample}", "Samples with at least one frame of a language"),
 		restarts:   counter("restarts", "{restart}", "Restarts of the unwinder"),
 		away:       away, memory: memory,
 	}

@@ -57,7 +57,7 @@ func (o otelOperator) InstantiateDataOperator(gadgetCtx operators.GadgetContext,
 				if found := raw.GetSubFieldsWithTag("name:" + name); len(found) == 1 {
 					*field = found[0]
 				} else {
-					return nil, fmt.Errorf("--%s: the gadget's stacks have no member %s: rebuild its image", tune.OtelFlag, name)
+					return nil, fmt.Errorf("--%s: the gadget's stacks have no member %s: rebuild the gadget's image", tune.OtelFlag, name)
 				}
 			}
 			var err error
@@ -127,7 +127,7 @@ func (i *otelInstance) prepare(gadgetCtx operators.GadgetContext) error {
 		}
 	}
 	if flags := tune.CollectStacks(gadgetCtx, false, true); len(flags) > 0 {
-		i.log.Infof("%s: --%s collects stacks, as if you had set %s", OtelName, tune.OtelFlag, strings.Join(flags, " and "))
+		i.log.Infof("%s: the gadget collects stacks for --%s, as if you had set %s", OtelName, tune.OtelFlag, strings.Join(flags, " and "))
 	}
 	gadgetCtx.SetVar(symbolizer.OtelGenericParamsMapName, ids)
 	return nil
@@ -217,7 +217,7 @@ func (i *otelInstance) Close(gadgetCtx operators.GadgetContext) error {
 		i.stop = nil
 		i.op.names.Release((*names).close)
 		total := i.op.otel.report(i.op.broker).since(i.before)
-		i.log.Infof("%s: %d rows with whole stacks; for all gadgets with --%s: %s", OtelName, i.joined.Load(), tune.OtelFlag, total.summary("events"))
+		i.log.Infof("%s: %d rows have whole stacks; totals of all gadgets with --%s: %s", OtelName, i.joined.Load(), tune.OtelFlag, total.summary("events"))
 	}
 	leave(&i.sub)
 	return nil

@@ -78,7 +78,7 @@ func TestSpans(t *testing.T) {
 func TestAsked(t *testing.T) {
 	for _, c := range []struct{ key, value, refused string }{
 		{ParamLabels, "a b", `"a b"`},
-		{ParamLabels, "tenant,exactly_sixteen_", `"exactly_sixteen_" is not a label name: use at most 15`},
+		{ParamLabels, "tenant,exactly_sixteen_", `"exactly_sixteen_" is not a valid label name: use at most 15`},
 		{ParamLabels, "fifteen_letters, span_id,trace_id", ""},
 		{ParamLanguages, "python, cobol", `"cobol"`},
 		{ParamLanguages, "python, ruby", ""},

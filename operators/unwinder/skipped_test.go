@@ -49,6 +49,6 @@ func TestSkipped(t *testing.T) {
 	require.Zero(t, skipped(found[1]))
 
 	totals := unwindTotals{missed: skipped(found[0])}
-	require.Contains(t, totals.summary("nanoseconds"), "; the kernel skipped events before the gadget saw them: 1")
+	require.Contains(t, totals.summary("nanoseconds"), "; 1 events skipped by the kernel before the gadget saw them")
 	require.Equal(t, unwindCount{Events: 1}, totals.ended()["skipped"])
 }

@@ -68,7 +68,7 @@ func newStacks(op *operator, gadgetCtx operators.GadgetContext, how, unit string
 		how = unwindAuto
 	case unwindAuto, unwindWhole, unwindFramePointers:
 	default:
-		return nil, fmt.Errorf("parameter %q: got %q, must be %s, %s or %s", ParamUnwind, how, unwindAuto, unwindWhole, unwindFramePointers)
+		return nil, fmt.Errorf("parameter %q: got %q, expected %s, %s or %s", ParamUnwind, how, unwindAuto, unwindWhole, unwindFramePointers)
 	}
 	return &Stacks{op: op, log: gadgetCtx.Logger(), how: how, unit: unit, rows: r}, nil
 }
@@ -119,7 +119,7 @@ func (s *Stacks) choose(gadgetCtx operators.GadgetContext, prepare func() error)
 }
 
 // errUnasked is the error for runs whose flags leave nothing to unwind.
-var errUnasked = errors.New("the run's flags turn off user stacks")
+var errUnasked = errors.New("user stacks are turned off")
 
 // goes counts the run in the metric by the kind of its stacks. With "", the run is not counted.
 func (s *Stacks) goes(way string) {
@@ -137,7 +137,7 @@ func (s *Stacks) subscribe(gadgetCtx operators.GadgetContext, ds datasource.Data
 		}
 	}
 	if len(chains) == 0 {
-		return errors.New("the gadget's programs do not call the unwinder: define UNWIND_FROM_… as in gadgets/include/unwind.h, and rebuild the gadget's image")
+		return errors.New("the gadget's programs do not call the unwinder: define one of the macros UNWIND_FROM_… (see gadgets/include/unwind.h), and rebuild the gadget's image")
 	}
 	settings.Chains = strings.Join(chains, ",")
 	var err error
@@ -161,7 +161,7 @@ func (s *Stacks) call(gadgetCtx operators.GadgetContext, step, budget uint32, wh
 	variables := map[string]uint32{"unwind_on": 1, "unwind_run": s.sub.Run(), "unwind_step": step, "unwind_budget": budget}
 	for name := range variables {
 		if v, _ := gadgetCtx.GetVar(name); v != uint32(0) {
-			return fmt.Errorf("the gadget has no variable %s: rebuild its image", name)
+			return fmt.Errorf("the gadget has no variable %s: rebuild the gadget's image", name)
 		}
 	}
 	for name, value := range variables {
@@ -281,7 +281,7 @@ func (s *Stacks) end() {
 		return
 	}
 	if err := s.over.Put(uint32(0), uint32(1)); err != nil {
-		s.log.Warnf("%s: stacks at the end of the run are collected with frame pointers: %v", UnwindName, err)
+		s.log.Warnf("%s: the last stacks of the run use frame pointers: %v", UnwindName, err)
 	}
 }
 

@@ -251,12 +251,12 @@ func TestNoWholeStacks(t *testing.T) {
 		without func(*gadget)
 		refused string
 	}{
-		{"whole", func(g *gadget) { g.SetVar("unwind_step", "") }, "--unwind=whole: the gadget has no variable unwind_step: rebuild its image"},
+		{"whole", func(g *gadget) { g.SetVar("unwind_step", "") }, "--unwind=whole: the gadget has no variable unwind_step: rebuild the gadget's image"},
 		{"whole", func(g *gadget) { g.SetVar(operators.MapSpecPrefix+"unwind_raw_tp", nil) }, "--unwind=whole: the gadget's programs do not call the unwinder"},
 		{"whole", func(g *gadget) { os.Remove(g.program) }, "--unwind=whole: the program unwinder is not installed"},
 		{"auto", func(g *gadget) { os.Remove(g.program) }, ""},
 		{"auto", func(g *gadget) { g.Cancel() }, ""},
-		{"sometimes", func(*gadget) {}, `parameter "unwind": got "sometimes", must be`},
+		{"sometimes", func(*gadget) {}, `parameter "unwind": got "sometimes", expected`},
 	} {
 		t.Run(tt.how+tt.refused, func(t *testing.T) {
 			g := newGadget(t)
@@ -327,7 +327,7 @@ func TestOtelRun(t *testing.T) {
 	require.NoError(t, run.Stop(g))
 	require.NoError(t, run.Close(g))
 	require.False(t, g.served("otel_tc_kprobe"))
-	require.Contains(t, g.log.String(), "1 rows with whole stacks; for all gadgets with --collect-otel-stack: 0 events sampled, 1 rows with the ID of another event")
+	require.Contains(t, g.log.String(), "1 rows have whole stacks; totals of all gadgets with --collect-otel-stack: 0 events sampled, 1 rows with the stack ID of another event")
 	_, left := g.op.otel.runs.Load(g.Context())
 	require.False(t, left)
 }
@@ -353,7 +353,7 @@ func TestNoOtelRun(t *testing.T) {
 	require.NoError(t, err)
 	g.SetVar("otel-profiles/otel-chains", []string{"kprobe"})
 	_, err = o.InstantiateDataOperator(g, nil)
-	require.ErrorContains(t, err, "rebuild its image")
+	require.ErrorContains(t, err, "rebuild the gadget's image")
 }
 
 // TestSymbol requires that only native code is looked up by its file.
@@ -381,13 +381,13 @@ func TestWork(t *testing.T) {
 	now.Taken, now.Idle, now.Full, now.KernelLost, now.Restarts, now.Crashed, now.Away = 150, 4, 5, 6, 2, 9, 3*time.Second
 	now.Memory, now.KernelMemory = 64<<20, 32<<20
 	now.Languages[wire.FramePython].Frames, now.Languages[wire.FrameGo].Frames = 40, 10
-	require.Equal(t, "50 stacks, with frames of: Go 10, Python 40; all stacks are complete; without a frame: 3; "+
-		"lost: 5 in the unwinder, 6 in the kernel, 7 in 1 restarts (2.0 s without it); it used up to 64 MiB of memory, and 32 MiB of kernel memory", work(before, now))
+	require.Equal(t, "50 stacks, with frames of: Go 10, Python 40; all stacks are complete; stacks without a frame: 3; "+
+		"lost: 5 in the unwinder, 6 in the kernel, 7 in 1 restarts (2.0 s without an unwinder); the unwinder used up to 64 MiB of memory and 32 MiB of kernel memory", work(before, now))
 	now.Aborts = map[uint32]uint64{2: 8, 4: 30, 5: 20, 6: 10, 7: 5, 8: 3}
 	said := reasons(before, now)
 	require.Contains(t, said, "incomplete stacks: 69, most frequent reasons: "+unwinder.Reason(4)+" (30), "+unwinder.Reason(5)+" (20), ")
 	require.Equal(t, 5, strings.Count(said, "("), "the five most frequent")
 	require.NotContains(t, said, unwinder.Reason(2)+" (1)")
 	now.Taken, now.Idle, now.NoProcess, now.Languages = before.Taken, before.Idle, 2, before.Languages
-	require.Regexp(t, "^0 stacks; incomplete stacks: 69, .*; of unknown processes: 2; lost: ", work(before, now))
+	require.Regexp(t, "^0 stacks; incomplete stacks: 69, .*; stacks of unknown processes: 2; lost: ", work(before, now))
 }

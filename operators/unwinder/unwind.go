@@ -138,7 +138,7 @@ func (i *unwindInstance) prepare(gadgetCtx operators.GadgetContext) error {
 	if param := i.metadata.GetString("needs"); param != "" {
 		events, err := tune.Found(gadgetCtx, param, tune.ThisMachine())
 		if err != nil {
-			return fmt.Errorf("no program of the gadget runs in the waiting thread: %w", err)
+			return fmt.Errorf("the gadget cannot collect the stack of a waiting thread: %w", err)
 		}
 		where = ", collected at " + events.String()
 		i.only = wire.ChainRawTracepoint.String()
@@ -150,7 +150,7 @@ func (i *unwindInstance) prepare(gadgetCtx operators.GadgetContext) error {
 	i.rows.userOnly = kernel == "false"
 	spec := tune.MapSpec(gadgetCtx, "rows")
 	if spec == nil {
-		return errors.New("the gadget has no map rows")
+		return errors.New("the gadget has no map \"rows\"")
 	}
 	layout, err := rowLayoutOf(spec, i.metadata.GetStringSlice("sums"))
 	if err != nil {
@@ -170,7 +170,7 @@ func (i *unwindInstance) prepare(gadgetCtx operators.GadgetContext) error {
 	}
 	i.rows.containers.wrong = func(value uint64) { i.elsewhere.events.Add(1); i.elsewhere.value.Add(value) }
 	if err := i.rows.containers.subscribe(ds, i.metadata.GetStringSlice("sums")[0]); err != nil {
-		return fmt.Errorf("watching the rows of the data source %q: %w", ds.Name(), err)
+		return fmt.Errorf("subscribing to the data source %q: %w", ds.Name(), err)
 	}
 	return i.call(gadgetCtx, i.metadata.GetUint32("step"), i.metadata.GetUint32("budget"), where)
 }
@@ -191,7 +191,7 @@ func (i *unwindInstance) Start(gadgetCtx operators.GadgetContext) error {
 func (i *unwindInstance) begin(gadgetCtx operators.GadgetContext) error {
 	buffer := tune.Map(gadgetCtx, "unwound")
 	if buffer == nil {
-		return errors.New("the gadget has no map called unwound: rebuild its image")
+		return errors.New("the gadget has no map \"unwound\": rebuild the gadget's image")
 	}
 	var err error
 	if i.unwound, err = ringbuf.NewReader(buffer); err != nil {

@@ -51,7 +51,7 @@ func TestWays(t *testing.T) {
 		{"", "frame-pointers", ""},
 		{"auto", "frame-pointers", ""},
 		{"frame-pointers", "frame-pointers", ""},
-		{"whole", "", "--unwind=whole: the gadget has no map rows"},
+		{"whole", "", "--unwind=whole: the gadget has no map \"rows\""},
 	} {
 		t.Run(tt.how, func(t *testing.T) {
 			ctx := gadgetcontext.New(t.Context(), "gadget")

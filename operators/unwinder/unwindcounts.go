@@ -24,10 +24,10 @@ func (c unwindCount) minus(o unwindCount) unwindCount {
 var resultNames = [wire.Results]struct{ attribute, words string }{
 	wire.ResultNoChain:        {"no_unwinder", "without an unwinder"},
 	wire.ResultDone:           {"unwound", "unwound"},
-	wire.ResultUnknownProcess: {"unknown_process", "of processes that the unwinder did not know yet"},
-	wire.ResultBusy:           {"busy", "not unwound because another stack was being unwound on the CPU"},
+	wire.ResultUnknownProcess: {"unknown_process", "of processes that the unwinder had not detected yet"},
+	wire.ResultBusy:           {"busy", "not unwound because the CPU was unwinding another stack"},
 	wire.ResultNoRoom:         {"no_room", "lost because the gadget's buffer was full"},
-	wire.ResultOverBudget:     {"over_budget", "over the budget of stacks per CPU and second"},
+	wire.ResultOverBudget:     {"over_budget", "over the limit of stacks per CPU and second"},
 }
 
 // unwindTotals counts the results of one run's events.
@@ -68,7 +68,7 @@ var unwindInstruments = sync.OnceValue(func() (m struct{ events, value metric.In
 	m.events, _ = metrics.Int64Counter("ig_otel_profiles_unwinder_events", metric.WithUnit("{event}"),
 		metric.WithDescription("Events that needed a stack, by result"))
 	m.value, _ = metrics.Int64Counter("ig_otel_profiles_unwinder_events_value",
-		metric.WithDescription("Time or bytes that these events represent, by result and unit"))
+		metric.WithDescription("Time or bytes represented by events that needed a stack, by result and unit"))
 	return m
 })
 
@@ -122,16 +122,16 @@ func (t *unwindTotals) summary(unit string) string {
 		fmt.Fprintf(&b, ", %d %s of a container that had exited", t.elsewhere.Value, unit)
 	}
 	if t.others > 0 {
-		fmt.Fprintf(&b, ", %d rows with the ID of another event", t.others)
+		fmt.Fprintf(&b, ", %d rows with the stack ID of another event", t.others)
 	}
 	if t.unlinked > 0 {
 		fmt.Fprintf(&b, ", %d without their span because there were too many spans", t.unlinked)
 	}
 	if t.missed > 0 {
-		fmt.Fprintf(&b, "; the kernel skipped events before the gadget saw them: %d", t.missed)
+		fmt.Fprintf(&b, "; %d events skipped by the kernel before the gadget saw them", t.missed)
 	}
 	if t.bad+t.strays+t.overrun > 0 {
-		fmt.Fprintf(&b, "; %d rows not decoded, %d stacks without a row, %d stacks not read in time", t.bad, t.strays, t.overrun)
+		fmt.Fprintf(&b, "; %d rows not decoded, %d stacks without a row, %d stacks overwritten before they were read", t.bad, t.strays, t.overrun)
 	}
 	return b.String()
 }

@@ -6,7 +6,7 @@ import "os"
 const firstPIDNamespace = "pid:[4026531836]"
 
 // NeedPIDs describes the missing access if SharesPIDs is false, and the remedy.
-const NeedPIDs = "the host's PID namespace, because it finds processes by the kernel's PIDs (Kubernetes: hostPID: true in the daemon's pod, hostPID=true for Inspektor Gadget's chart; docker: --pid=host)"
+const NeedPIDs = "the host's PID namespace, because the kernel reports processes by their PIDs on the host (Kubernetes: hostPID: true in the daemon's pod, hostPID=true for Inspektor Gadget's chart; docker: --pid=host)"
 
 // SharesPIDs reports whether this process is in the host's PID namespace. If so, the kernel's PIDs are valid in this process's
 // system calls.

@@ -41,7 +41,7 @@ func TestCheck(t *testing.T) {
 		says           string
 	}{
 		{"delivered", "http://" + rcv.Addr(), []string{"--otel-profiles-check=true"}, 0, ""},
-		{"no row", "http://" + rcv.Addr(), []string{"--otel-profiles-check=true", "--pid", strconv.Itoa(idle.Process.Pid)}, 1, "no rows, so nothing was exported"},
+		{"no row", "http://" + rcv.Addr(), []string{"--otel-profiles-check=true", "--pid", strconv.Itoa(idle.Process.Pid)}, 1, "nothing was exported, because the gadget had no rows"},
 		{"nobody there", nobodyListens, []string{"--otel-profiles-check=true"}, 1, "rows was delivered"},
 		{"not asked for", nobodyListens, nil, 0, "rows was delivered"},
 	} {

@@ -129,7 +129,7 @@ func testContext(t *testing.T, unwind string) {
 		}
 	}
 	require.NotContains(t, r.log, "restarting the file reader")
-	require.NotContains(t, r.log, "reading a row failed")
+	require.NotContains(t, r.log, "because reading it failed")
 }
 
 // ofProgram is like of, but omits samples from before execve, when the process still ran the test's own program.

@@ -74,7 +74,7 @@ func TestCapabilities(t *testing.T) {
 		{"whole cpu without dac_read_search", cpu, "dac_read_search", nil, nil, "the unwinder needs the capabilities CAP_DAC_READ_SEARCH (", ""},
 		{"alloc with all", alloc, "", []func(receiver.Sample) bool{allocator, allocates, service}, nil, "", ""},
 		// No program is seen, so the run ends after this message.
-		{"alloc without sys_ptrace", alloc, "sys_ptrace", nil, nil, "", `no access to process \d+, so it gets no probes: .* CAP_SYS_PTRACE, `},
+		{"alloc without sys_ptrace", alloc, "sys_ptrace", nil, nil, "", `no access to process \d+, so its allocations are not recorded: .* CAP_SYS_PTRACE, `},
 		{"alloc without sys_admin", alloc, "sys_admin", nil, nil, "operation not permitted", ""},
 		{"alloc without dac_read_search", alloc, "dac_read_search", []func(receiver.Sample) bool{allocator, service}, []func(receiver.Sample) bool{allocates}, "", `no access to [1-9]\d* files so far: .* CAP_DAC_READ_SEARCH for files that only their owner`},
 		{"alloc without syslog", alloc, "syslog", []func(receiver.Sample) bool{allocator, allocates, service}, nil, "", ""},

@@ -26,7 +26,7 @@ func TestCollectStacks(t *testing.T) {
 		said      string
 	}{
 		"on":  {true, nil, ""},
-		"off": {false, slices.Concat(igrun.Prefix(), []string{"env", variable + "=off"}), "rows so far have no stack: the gadget does not collect them without --collect-ustack"},
+		"off": {false, slices.Concat(igrun.Prefix(), []string{"env", variable + "=off"}), "rows so far have no stack: the gadget collects no stacks without --collect-ustack"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			r, err := export(t, options{image: image, seconds: 3, flags: []string{"--comm=opens"}, prefix: tc.prefix, said: tc.said,

@@ -55,7 +55,7 @@ func TestFirstGadget(t *testing.T) {
 			require.NotContains(t, string(r.printed), "user_stack_id", "internal fields are not exported")
 			require.NotContains(t, string(r.printed), "user_stack_key")
 		}
-		require.Equal(t, quiet, bytes.Contains(r.log, []byte("rows are not printed, so stacks have no text")))
+		require.Equal(t, quiet, bytes.Contains(r.log, []byte("stacks are not formatted as text, because rows are not printed")))
 		for _, s := range r.samples {
 			require.Equal(t, receiver.Type{Type: "opens", Unit: "count", PeriodType: "file_opens", PeriodUnit: "count", Period: 1}, receiver.TypeOf(s))
 		}

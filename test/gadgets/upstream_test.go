@@ -189,7 +189,7 @@ func TestInspektorGadgets(t *testing.T) {
 				require.NoError(t, err)
 				r.row(t, &table, "trace_open, with `collect_stacks: off`")
 				require.Equal(t, r.accounts.read, r.accounts.noStack)
-				require.Contains(t, string(r.log), "rows so far have no stack: the gadget does not collect them without --collect-ustack")
+				require.Contains(t, string(r.log), "rows so far have no stack: the gadget collects no stacks without --collect-ustack")
 			}
 		})
 	}

@@ -51,8 +51,8 @@ func TestInspektorGadgetsWhole(t *testing.T) {
 	r, err := export(t, options{image: image, until: enough, flags: []string{"--collect-otel-stack", "--symbolizers=otel-ebpf-profiler"}})
 	require.NoError(t, err)
 	require.Empty(t, r.findings)
-	require.Contains(t, string(r.log), "otel-stacks: --collect-otel-stack collects stacks, as if you had set --collect-ustack")
-	require.Regexp(t, `otel-stacks: \d+ rows with whole stacks`, string(r.log))
+	require.Contains(t, string(r.log), "otel-stacks: the gadget collects stacks for --collect-otel-stack, as if you had set --collect-ustack")
+	require.Regexp(t, `otel-stacks: \d+ rows have whole stacks`, string(r.log))
 	for comm, text := range whole {
 		var all, named float64
 		for _, s := range r.of(comm) {

@@ -53,7 +53,7 @@ func vmWays(traceMalloc string) []way {
 var (
 	lostLine  = regexp.MustCompile(`lost (\d+) samples`)
 	readLine  = regexp.MustCompile(`: (\d+) rows read`)
-	probeLine = regexp.MustCompile(`a probe adds (\S+) to (\S+) to a call`)
+	probeLine = regexp.MustCompile(`a probe makes a call (\S+) to (\S+) slower`)
 )
 
 // sum adds up the numbers in a log.

@@ -256,7 +256,7 @@ func TestOtherLibraries(t *testing.T) {
 // samples must be marked.
 func TestStretches(t *testing.T) {
 	r := watch(t, plan{program: cProgram(t), seconds: 20, pause: 50, flags: []string{"--sample-bytes=65536"}})
-	require.Contains(t, r.log, "they are attached during random periods only")
+	require.Contains(t, r.log, "they are attached only during random periods")
 	attached := map[string]int64{}
 	var all, own int64
 	for _, s := range r.samples {
@@ -290,7 +290,7 @@ func TestTooDear(t *testing.T) {
 	case <-time.After(2 * time.Minute):
 		require.Fail(t, "the run goes on")
 	}
-	require.Regexp(t, `stopping the run: --live must not miss an allocation.*more than --max-cost=1 percent of a CPU`, ig.Log.String())
+	require.Regexp(t, `stopping the run: the probes cost .*, which exceeds --max-cost=1 \(percent of a CPU\)`, ig.Log.String())
 }
 
 // TestLater profiles a program that starts after the gadget and has its own allocator.
@@ -301,7 +301,7 @@ func TestLater(t *testing.T) {
 	// The program has this name from the start, because the gadget selects threads when they allocate.
 	program := filepath.Join(t.TempDir(), "latecomer")
 	require.NoError(t, os.Rename(compile(t, "gcc", "-O2", "-DNAME=\"latecomer\"", source("allocate.c")), program))
-	ig := profile(t, rcv, "allocator: a probe adds", append([]string{"--comm=latecomer"}, watched...)...)
+	ig := profile(t, rcv, "allocator: a probe makes a call", append([]string{"--comm=latecomer"}, watched...)...)
 	c := start(t, plan{program: program, pause: 1000})
 	ig.Says("the first probes are attached")
 	truth := c.work(t)
@@ -321,8 +321,8 @@ func TestRefusals(t *testing.T) {
 		want  string
 	}{
 		{"everything", nil, `the run covers the whole machine; .*--pid.*--everywhere`},
-		{"no percentage", []string{"--pid=1", "--max-cost=0"}, `parameter "max-cost": got "0", must be a percentage`},
-		{"no step", []string{"--pid=1", "--sample-bytes=0"}, `parameter "sample-bytes": got "0", must be a number from 1`},
+		{"no percentage", []string{"--pid=1", "--max-cost=0"}, `parameter "max-cost": got "0", expected a percentage`},
+		{"no step", []string{"--pid=1", "--sample-bytes=0"}, `parameter "sample-bytes": got "0", expected a number from 1`},
 		{"no allocator", []string{"--pid=" + strconv.Itoa(os.Getpid()), "--timeout=2"}, `nothing was recorded: none of the selected processes`},
 	} {
 		t.Run(tc.name, func(t *testing.T) {

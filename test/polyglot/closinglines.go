@@ -22,7 +22,7 @@ var (
 	closingLine   = regexp.MustCompile(`unwind: (\d+) events sampled`)
 	containerPart = regexp.MustCompile(`unwind: \d+ events sampled.*, (\d+) samples of a container that had exited`)
 	lostPart      = regexp.MustCompile(`unwind: \d+ events sampled.*, (\d+) whose stack did not arrive`)
-	unwinderLine  = regexp.MustCompile(`unwind: for all gadgets together, .*lost: (\d+) in the unwinder, (\d+) in the kernel, (\d+) in (\d+) restarts \(([\d.]+) s without it\)`)
+	unwinderLine  = regexp.MustCompile(`unwind: for all gadgets together, .*lost: (\d+) in the unwinder, (\d+) in the kernel, (\d+) in (\d+) restarts \(([\d.]+) s without an unwinder\)`)
 )
 
 // ErrNoClosingLine reports that a run's log has no closing lines.

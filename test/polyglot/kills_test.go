@@ -112,7 +112,7 @@ func TestKillsUnderFive(t *testing.T) {
 			}
 		}
 		without, withoutShare := outcome(logs[g.name], "without an unwinder")
-		unknown, unknownShare := outcome(logs[g.name], "of processes that the unwinder did not know yet")
+		unknown, unknownShare := outcome(logs[g.name], "of processes that the unwinder had not detected yet")
 		lost, lostShare := outcome(logs[g.name], "whose stack did not arrive")
 		t.Logf("%-17s by frame pointers %d events, %.1f %% of the value, without an unwinder, and %d, %.1f %%, before it knew the program; without a stack %d, %.1f %%; delivered %d, the program's own %d",
 			g.name, without, withoutShare, unknown, unknownShare, lost, lostShare, value, own[g.account])

@@ -276,7 +276,7 @@ func check(t *testing.T, w way, used time.Duration, all span, middle time.Time, 
 	for _, l := range []string{"k8s_pod_name", "service_name", "host_name"} {
 		require.Contains(t, labels, l)
 	}
-	found["labels"] = "`" + sel + "` or any other label finds all samples"
+	found["labels"] = "`" + sel + "`, like every other label, finds all samples"
 
 	left, right := w.diff(t, w.all, span{all.from, middle}, span{middle, all.until})
 	compared := sum
@@ -291,7 +291,7 @@ func check(t *testing.T, w way, used time.Duration, all span, middle time.Time, 
 	require.Positive(t, left)
 	require.Positive(t, right)
 	require.Equal(t, compared, left+right, "the two sides of a diff: %d and %d", left, right)
-	found["diff"] = "both sides add up"
+	found["diff"] = "the two ranges add up to the total"
 }
 
 // report logs the table, and writes it into the page on request.

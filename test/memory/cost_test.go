@@ -156,7 +156,7 @@ func TestCost(t *testing.T) {
 				igs[how.name] = append(igs[how.name], 100*r.ig)
 			}
 		}
-		fmt.Fprintf(&b, "\n### %s\n\nAlone, an allocation takes %.0f ns of CPU time.\n\n| | time | CPU time | loss in percent of one CPU | added per allocation | CPU of `ig` |\n|---|---|---|---|---|---|\n",
+		fmt.Fprintf(&b, "\n### %s\n\nWithout a tool, the program uses %.0f ns of CPU time per allocation.\n\n| tool | time | CPU time | loss in percent of one CPU | CPU time added per allocation | CPU time of `ig` |\n|---|---|---|---|---|---|\n",
 			strings.ToUpper(w.name[:1])+w.name[1:], 1e9*median(cpus["alone"])/w.calls)
 		for _, how := range ways(dir) {
 			if how.base == "" || len(cpus[how.name]) == 0 {
@@ -199,12 +199,12 @@ func eachEvent(t *testing.T) string {
 	return fmt.Sprintf(`
 ### The gadget's programs in the kernel
 
-Their time by `+"`kernel.bpf_stats_enabled`"+`, without the trap that leads to them:
+This table shows the time of the gadget's eBPF programs, measured with `+"`kernel.bpf_stats_enabled`"+`. The time does not include the trap:
 
-| | |
+| event | time |
 |---|---|
 | `+"`malloc`"+`, not sampled | %d ns |
-| `+"`malloc`"+`, sampled, with its stack | %d ns |
+| `+"`malloc`"+`, sampled, including its stack | %d ns |
 | `+"`free`"+`, with `+"`--live`"+` | %d ns |
 | the return of `+"`malloc`"+`, with `+"`--live`"+` | %d ns |
 `, plain[0], drawn[0], live[1], live[2])

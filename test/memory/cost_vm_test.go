@@ -165,9 +165,9 @@ func TestCostVM(t *testing.T) {
 	alone := median(cpus["alone"])
 	var b strings.Builder
 	fmt.Fprintf(&b, "\n`make cost-memory-vm` wrote this table on %s, on Linux %s. The values are medians of %d rounds with one run of each tool.\n", time.Now().UTC().Format("2 January 2006"), bytes.TrimSpace(release), vmRounds)
-	fmt.Fprintf(&b, "Alone, an allocation takes %.0f ns of CPU time. A system call that does nothing (`getppid`) takes %.0f ns, and a probe takes %.0f to %.0f ns.\n",
+	fmt.Fprintf(&b, "Without a tool, the program uses %.0f ns of CPU time per allocation. A system call that does nothing (`getppid`) takes %.0f ns, and a probe takes %.0f to %.0f ns.\n",
 		1e9*alone/w.calls, 1e9*median(calls), 1e9*median(probes[0]), 1e9*median(probes[1]))
-	b.WriteString("\n| | CPU time | added per allocation | `ig` per allocation | events lost |\n|---|---|---|---|---|\n")
+	b.WriteString("\n| gadget | CPU time | added per allocation | CPU time of `ig` per allocation | events lost |\n|---|---|---|---|---|\n")
 	for _, how := range list[1:] {
 		share := "none"
 		if how.image != "" {

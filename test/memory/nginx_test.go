@@ -68,7 +68,7 @@ func nginx(t *testing.T) work {
 	require.NoError(t, os.WriteFile(filepath.Join(dir, "part.html"), []byte(part.String()), 0o600))
 	require.NoError(t, os.WriteFile(filepath.Join(dir, "page.html"), []byte(strings.Repeat(`<h1>Parts</h1><!--#include virtual="/part.html" -->`+"\n", 8)), 0o600))
 	return work{
-		name: "nginx, pages of parts, compressed", calls: 4180, warm: 150, long: 1000, short: 50,
+		name: "nginx with compressed pages of several files", calls: 4180, warm: 150, long: 1000, short: 50,
 		command: []string{program, "-p", dir, "-c", "nginx.conf"},
 		choose:  []string{"--comm=nginx-measured"},
 		// it does not follow a fork without execve

@@ -93,7 +93,7 @@ func pairs(t *testing.T) work {
 		compilePairs(t, program)
 	}
 	w := work{
-		name: "a million `malloc` and `free` a second", calls: 1e5, warm: 30, long: 200, short: 10,
+		name: "a million calls of `malloc` and `free` per second", calls: 1e5, warm: 30, long: 200, short: 10,
 		input: func(n int) string { return fmt.Sprintln(n * 1e5) },
 		read: func(output string) (s spent, err error) {
 			found := clocks.FindAllStringSubmatch(output, -1)
@@ -121,7 +121,7 @@ func sqlite(t *testing.T) work {
 	text, err := os.ReadFile(source("work.sql"))
 	require.NoError(t, err)
 	return work{
-		name: "sqlite3, a database in memory", calls: 5.87e5, warm: 40, long: 150, short: 1,
+		name: "sqlite3 with a database in memory", calls: 5.87e5, warm: 40, long: 150, short: 1,
 		command: []string{"sqlite3", ":memory:"},
 		input:   func(n int) string { return ".timer on\n" + strings.Repeat(string(text), n) + ".print measured\n" },
 		read: func(output string) (s spent, err error) {

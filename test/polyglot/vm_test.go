@@ -110,7 +110,7 @@ func TestVirtualMachine(t *testing.T) {
 	require.Zero(t, closing.Restarts)
 
 	var table strings.Builder
-	table.WriteString("| started | container | runs | samples | in the first 20 s: samples | complete | named | in Java's own threads | after that: samples | complete | named | shares found | arrived as |\n|---|---|---|---|---|---|---|---|---|---|---|---|---|\n")
+	table.WriteString("| container started | container | program | samples | in the first 20 s: samples | complete | named | of Java's own threads: samples | later: samples | complete | named | shares found | samples that arrived |\n|---|---|---|---|---|---|---|---|---|---|---|---|---|\n")
 	var wrong []string
 	bad := func(c guestContainer, format string, args ...any) {
 		wrong = append(wrong, c.name+": "+fmt.Sprintf(format, args...))

@@ -306,7 +306,7 @@ func (s step) check(t *testing.T, l look) string {
 	t.Helper()
 	require.Contains(t, l.said, s.note)
 	if s.empty {
-		return "empty by nature: " + s.note + " … | " + cells(l.truth, s.question)
+		return "empty, as expected: " + s.note + " … | " + cells(l.truth, s.question)
 	}
 	require.NoError(t, l.err)
 	truth := l.truth

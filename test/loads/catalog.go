@@ -83,7 +83,7 @@ var catalog = []Load{
 	},
 
 	{
-		Name: "compile", What: "a machine that compiles C without pause", Packages: cPackages, Naming: DynamicSymbols, FrameType: "native",
+		Name: "compile", What: "a machine that compiles C all the time", Packages: cPackages, Naming: DynamicSymbols, FrameType: "native",
 		build: buildCompile,
 	},
 	{

@@ -71,10 +71,13 @@ func (v Verdict) Detectable(share float64) float64 {
 }
 
 // tally is the sum of weights, and of their squares. A weight w in n samples adds n times (w/n)² to the squares.
-type tally struct{ weight, squares, samples float64 }
+type tally struct {
+	weight, squares, samples float64
+	kernel                   bool // the part is a kernel function
+}
 
 func (t tally) plus(o tally) tally {
-	return tally{t.weight + o.weight, t.squares + o.squares, t.samples + o.samples}
+	return tally{t.weight + o.weight, t.squares + o.squares, t.samples + o.samples, t.kernel || o.kernel}
 }
 
 // of returns the share of a part, and the number of samples of equal weight with the same uncertainty.
@@ -108,7 +111,7 @@ func tallyOf(s receiver.Sample) tally {
 	if weight <= 0 {
 		return tally{}
 	}
-	return tally{weight, weight * weight / n, n}
+	return tally{weight: weight, squares: weight * weight / n, samples: n}
 }
 
 type judgedKey struct {
@@ -116,50 +119,44 @@ type judgedKey struct {
 	group, function string
 }
 
-// run holds the sums of one run, or of all runs of a side.
-type run struct {
-	all    tally
-	parts  map[judgedKey]tally
-	kernel map[judgedKey]bool
-}
-
-func newRun() run { return run{parts: map[judgedKey]tally{}, kernel: map[judgedKey]bool{}} }
-
-// whole returns the whole that a part belongs to.
-func (r run) whole(k judgedKey) tally {
+// whole returns the key of the whole that a part belongs to.
+func (k judgedKey) whole() judgedKey {
 	if k.measure == Group {
-		return r.all
+		return judgedKey{}
 	}
-	return r.parts[judgedKey{Group, k.group, ""}]
+	return judgedKey{Group, k.group, ""}
 }
+
+// run holds the sums of one run, or of all runs of a side. The empty key has the sum of everything.
+type run map[judgedKey]tally
+
+func (r run) add(k judgedKey, t tally) { r[k] = r[k].plus(t) }
+
+func (r run) share(k judgedKey) draw { return r[k].of(r[k.whole()]) }
 
 // runOf adds up samples by function and, with totals, also by caller.
 func runOf(samples []receiver.Sample, totals bool, opts Options) run {
-	r := newRun()
-	seen := map[judgedKey]bool{}
+	r, seen := run{}, map[judgedKey]bool{}
 	for _, s := range samples {
 		t, group := tallyOf(s), opts.Group(s)
+		r.add(judgedKey{}, t)
+		r.add(judgedKey{Group, group, ""}, t)
+		clear(seen)
 		add := func(k judgedKey, f receiver.Frame) {
-			r.parts[k] = r.parts[k].plus(t)
-			if f.Type == "kernel" {
-				r.kernel[k] = true
+			if !seen[k] {
+				seen[k] = true
+				t.kernel = f.Type == "kernel"
+				r.add(k, t)
 			}
 		}
-		r.all = r.all.plus(t)
-		add(judgedKey{Group, group, ""}, receiver.Frame{})
 		leaf, at, _ := opts.leaf(s.Stack)
 		add(judgedKey{Self, group, leaf}, at)
 		if !totals {
 			continue
 		}
-		clear(seen)
-		seen[judgedKey{Total, group, leaf}] = true
 		add(judgedKey{Total, group, leaf}, at)
 		for _, f := range opts.shown(s.Stack) {
-			if k := (judgedKey{Total, group, label(f)}); !seen[k] {
-				seen[k] = true
-				add(k, f)
-			}
+			add(judgedKey{Total, group, label(f)}, f)
 		}
 	}
 	return r
@@ -167,12 +164,10 @@ func runOf(samples []receiver.Sample, totals bool, opts Options) run {
 
 // sum adds up runs.
 func sum(runs []run) run {
-	all := newRun()
+	all := run{}
 	for _, r := range runs {
-		all.all = all.all.plus(r.all)
-		for k, t := range r.parts {
-			all.parts[k] = all.parts[k].plus(t)
-			all.kernel[k] = all.kernel[k] || r.kernel[k]
+		for k, t := range r {
+			all.add(k, t)
 		}
 	}
 	return all
@@ -192,16 +187,17 @@ func Judge(before, after [][]receiver.Sample, totals bool, opts Options) Verdict
 			runs[side] = append(runs[side], runOf(samples, totals, opts))
 		}
 		sums[side] = sum(runs[side])
-		v.Samples[side] = sums[side].all.samples
-		for k, t := range sums[side].parts {
+		v.Samples[side] = sums[side][judgedKey{}].samples
+		for k, t := range sums[side] {
 			if k.measure == Group && t.weight > 0 {
 				groups[k.group] = true
 				v.largest[side] = max(v.largest[side], t.weight*t.weight/t.squares)
 			}
 		}
 	}
-	parts := maps.Clone(sums[0].parts)
-	maps.Copy(parts, sums[1].parts)
+	parts := maps.Clone(sums[0])
+	maps.Copy(parts, sums[1])
+	delete(parts, judgedKey{})
 	freedom := float64(max(0, len(before)-1) + max(0, len(after)-1))
 	var tests []test
 	var factors []float64
@@ -209,9 +205,9 @@ func Judge(before, after [][]receiver.Sample, totals bool, opts Options) Verdict
 		if k.measure == Group && len(groups) == 1 {
 			continue
 		}
-		t := test{row: Judged{Measure: k.measure, Group: k.group, Function: k.function, Kernel: sums[0].kernel[k] || sums[1].kernel[k], P: 1}}
+		t := test{row: Judged{Measure: k.measure, Group: k.group, Function: k.function, Kernel: sums[0][k].kernel || sums[1][k].kernel, P: 1}}
 		for i := range sums {
-			t.sides[i] = sums[i].parts[k].of(sums[i].whole(k))
+			t.sides[i] = sums[i].share(k)
 		}
 		if t.row.Tested = t.enough() && (freedom > 0 || !t.row.Kernel); t.row.Tested {
 			if v.Tested++; freedom > 0 {
@@ -285,7 +281,7 @@ func (t *test) differs(k judgedKey, runs [2][]run) (sum float64) {
 	p := t.pooled()
 	for side, of := range runs {
 		for _, r := range of {
-			d := r.parts[k].of(r.whole(k))
+			d := r.share(k)
 			off := d.share - t.sides[side].share
 			sum += d.n * off * off / (p * (1 - p))
 		}

@@ -78,6 +78,9 @@ func TestPGO(t *testing.T) {
 	require.Contains(t, said, " of pgo (github.com/ig-otel-profiles/ig-otel-profiles/test/profile/testdata/pgo)")
 
 	want := calls(t, own)
+	// On a busy machine, the signal that makes the runtime preempt a goroutine often comes together with that of its profiler, which
+	// then finds this assembly function. The program does not call it, and the compiler cannot inline it.
+	maps.DeleteFunc(want, func(call string, _ int64) bool { return strings.HasSuffix(call, " → runtime.asyncPreempt") })
 	hottest, sum := hot(want)
 	for _, file := range []string{filepath.Join(result, "profile.pb.gz"), merged} {
 		got := calls(t, file)

@@ -28,7 +28,6 @@ var signature = []byte("OTEL_CTX")
 const (
 	maxPayload  = 64 << 10
 	maxMappings = 4 // mappings that may hold contexts
-	maxTries    = 3 // attempts to read a changing context
 )
 
 // mappings are the possible names of a context's mapping. A memfd is always deleted.
@@ -142,17 +141,8 @@ func (p *process) read(b []byte, at uint64) error {
 }
 
 // context copies the payload of the context at an address, and returns the time of its publication. If that time equals known,
-// it copies nothing.
+// it copies nothing. If the context is changed meanwhile, the error is errBusy.
 func (p *process) context(at, known uint64) (payload []byte, published uint64, err error) {
-	for range maxTries {
-		if payload, published, err = p.tryContext(at, known); !errors.Is(err, errBusy) {
-			break
-		}
-	}
-	return payload, published, err
-}
-
-func (p *process) tryContext(at, known uint64) (payload []byte, published uint64, err error) {
 	time := func() (uint64, error) {
 		var b [8]byte
 		err := p.read(b[:], at+publishedAt)

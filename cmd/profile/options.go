@@ -186,11 +186,7 @@ func parseProfile(args []string) (options, error) {
 	if o.gadget, err = gadgetName(o.gadget); err != nil {
 		return options{}, err
 	}
-	// The filter of the gadgets' programs has one PID.
-	own := o.gadget == "" || ownGadgets[o.gadget] != ""
-	if o.target.children = *children && own && len(o.target.list) == 1; *children && !o.target.children {
-		o.target.list = withChildren(o.target.list, parents())
-	}
+	o.target.children = *children
 	if o.gadget == "alloc" && len(o.target.list) > 1 {
 		return options{}, errors.New("--gadget alloc takes one process with --pid: use --comm for all processes with one name")
 	}
@@ -201,6 +197,14 @@ func parseProfile(args []string) (options, error) {
 		return options{}, errors.New("--gadget alloc slows allocations down, so you must choose processes: use --pid, --comm or --container")
 	}
 	return o, o.target.check()
+}
+
+// settle adds the child processes that exist now, unless the gadget finds them. The filter of this project's gadgets has one PID.
+func (o *options) settle() {
+	own := o.gadget == "" || ownGadgets[o.gadget] != ""
+	if o.target.children && (!own || len(o.target.list) > 1) {
+		o.target.list, o.target.children = withChildren(o.target.list, parents()), false
+	}
 }
 
 // runProfile samples according to the command line, and reports the result.
@@ -215,6 +219,7 @@ func runProfile(ctx context.Context, args []string, out io.Writer) error {
 	if err := opts.target.exists(opts.igFlags); err != nil {
 		return err
 	}
+	opts.settle()
 	if opts.dir == "" {
 		if opts.dir, err = newDir(opts.target.fileName(), time.Now()); err != nil {
 			return err

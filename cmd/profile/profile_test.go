@@ -151,8 +151,14 @@ func TestChildren(t *testing.T) {
 	require.Zero(t, o.target.one(), "the table names the programs")
 	require.Contains(t, o.target.String(), " and its child processes")
 	for _, more := range [][]string{{"--pid", fmt.Sprint(os.Getppid(), ",1")}, {"--gadget", "trace_open:latest"}} { // without such a filter
+		child := exec.CommandContext(t.Context(), "sleep", "60")
+		require.NoError(t, child.Start())
 		o, err = parseProfile(append([]string{"--pid", fmt.Sprint(os.Getppid()), "--children"}, more...))
 		require.NoError(t, err)
+		require.NoError(t, child.Process.Kill())
+		_ = child.Wait()
+		require.NoError(t, o.target.exists(nil), "children may exit at any time")
+		o.settle()
 		require.Contains(t, o.target.list, os.Getpid())
 		require.Contains(t, o.target.igFlags()[1], "--filter-expr=proc.pid in [")
 	}

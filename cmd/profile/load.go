@@ -12,6 +12,7 @@ import (
 	"os"
 	"path"
 	"path/filepath"
+	"slices"
 	"strings"
 	"time"
 
@@ -43,7 +44,8 @@ func (p *past) load(name string) (runInfo, []receiver.Sample, error) {
 }
 
 // load loads a result: its folder, OTLP in JSON or protobuf, a pprof profile, or a folder of such files. If the run's length is
-// unknown, it is the time from the first to the last profile. For a file of a result, it is known, too.
+// unknown, it is the time from the first to the last profile, or the time that pprof profiles cover. Files of a result have the
+// length of its run.
 func load(name string) (runInfo, []receiver.Sample, error) {
 	info := runInfo{}
 	files, folder, err := inputs(name)
@@ -61,7 +63,7 @@ func load(name string) (runInfo, []receiver.Sample, error) {
 	}
 	var requests []*collectorpb.ExportProfilesServiceRequest
 	var samples []receiver.Sample
-	seconds := 0.0
+	var spans []span
 	for _, file := range files {
 		more, profile, err := read(file)
 		if err != nil {
@@ -70,7 +72,7 @@ func load(name string) (runInfo, []receiver.Sample, error) {
 		requests = append(requests, more...)
 		if profile != nil {
 			samples = append(samples, fromPprof(profile)...)
-			seconds += time.Duration(profile.DurationNanos).Seconds()
+			spans = append(spans, span{profile.TimeNanos, profile.TimeNanos + profile.DurationNanos})
 		}
 	}
 	for _, req := range receiver.Newest(requests) {
@@ -89,11 +91,27 @@ func load(name string) (runInfo, []receiver.Sample, error) {
 				end = s.End
 			}
 		}
-		info.Seconds = cmp.Or(end.Sub(start).Seconds(), seconds)
-		info.Started = start
+		info.Seconds, info.Started = end.Sub(start).Seconds(), start
+		if len(requests) == 0 {
+			info.Seconds = covered(spans).Seconds()
+		}
 	}
 	info.Target = cmp.Or(info.Target, filepath.Base(name))
 	return info, samples, nil
+}
+
+// span is the start and end of a pprof profile, in nanoseconds since 1970.
+type span struct{ start, end int64 }
+
+// covered returns how much time spans cover. Time in several spans counts once.
+func covered(spans []span) (all time.Duration) {
+	slices.SortFunc(spans, func(a, b span) int { return cmp.Compare(a.start, b.start) })
+	until := int64(0)
+	for _, s := range spans {
+		all += time.Duration(max(0, s.end-max(s.start, until)))
+		until = max(until, s.end)
+	}
+	return all
 }
 
 // inputs returns the files of an input, and whether it is a folder.

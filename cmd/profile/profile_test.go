@@ -489,6 +489,13 @@ func TestInputs(t *testing.T) {
 		require.FileExists(t, filepath.Join(drawn, pageFile))
 		require.NoError(t, os.RemoveAll(drawn))
 	}
+	requests[0].ResourceProfiles[0].ScopeProfiles[0].Profiles[0].TimeUnixNano += uint64(time.Hour)
+	later, err := pprof.File(requests[0])
+	require.NoError(t, err)
+	require.NoError(t, os.WriteFile(filepath.Join(dir, "folder", "3.pb.gz"), later, 0o600))
+	info, _, err := load(filepath.Join(dir, "folder"))
+	require.NoError(t, err)
+	require.InDelta(t, 20, info.Seconds, 1e-9, "nothing was sampled between pprof files")
 	requests[0].ResourceProfiles[0].ScopeProfiles[0].Profiles[0].DurationNano = 0
 	file, err = pprof.File(requests[0])
 	require.NoError(t, err)

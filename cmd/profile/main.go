@@ -49,7 +49,7 @@ func main() {
 	err := run(ctx, os.Args[1:])
 	stop()
 	if err != nil && !errors.Is(err, pflag.ErrHelp) {
-		fmt.Fprintln(os.Stderr, "profile:", err)
+		fmt.Fprintf(os.Stderr, "%s: %s\n", filepath.Base(os.Args[0]), asStarted(err.Error(), os.Args[0]))
 		if errors.Is(err, errCheck) {
 			os.Exit(2)
 		}
@@ -88,9 +88,9 @@ func run(ctx context.Context, args []string) error {
 	return runProfile(ctx, args, os.Stdout)
 }
 
-var examples = regexp.MustCompile(`(?m)^(  (?:sudo )?)profile\b`)
+var examples = regexp.MustCompile(`(?m)(^  (?:sudo )?|: )profile\b`)
 
-// asStarted inserts the program's name into a usage. In packages, the name is ig-otel-profile.
+// asStarted inserts the program's name into a usage or an error. In packages, the name is ig-otel-profile.
 func asStarted(usage, program string) string {
 	return examples.ReplaceAllString(usage, "${1}"+filepath.Base(program))
 }

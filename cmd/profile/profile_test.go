@@ -332,6 +332,8 @@ func TestGadgetsOfThePackage(t *testing.T) {
 	require.Empty(t, gadgetsOf(root))
 	require.Contains(t, asStarted(usage, "/usr/bin/ig-otel-profile"), "\n  sudo ig-otel-profile --pid 1234")
 	require.Equal(t, usage, asStarted(usage, "build/bin/profile"))
+	require.Equal(t, "not 1: ig-otel-profile diff BEFORE AFTER", asStarted("not 1: profile diff BEFORE AFTER", "/usr/bin/ig-otel-profile"))
+	require.Equal(t, "with: profile_cpu", asStarted("with: profile_cpu", "/usr/bin/ig-otel-profile"))
 }
 
 func TestChoiceOfGadget(t *testing.T) {

@@ -44,7 +44,7 @@ func TestFailedRunsAreCounted(t *testing.T) {
 		exporter, why string
 		start         func(operators.GadgetContext) error
 	}{
-		{"mnie", "the known ones are mine", nil},
+		{"mnie", "the known exporters are mine", nil},
 		{"mine", "no such kernel function", func(operators.GadgetContext) error { return errors.New("no such kernel function") }},
 		{"mine", "allocator: the probes cost too much", func(gadgetCtx operators.GadgetContext) error {
 			tune.End(gadgetCtx, "allocator", errors.New("the probes cost too much"))
@@ -108,7 +108,7 @@ func TestDetachedRunsAreChecked(t *testing.T) {
 		_, err := store.CreateGadgetInstance(t.Context(), &api.CreateGadgetInstanceRequest{GadgetInstance: detached(runID, values)})
 		return err
 	}
-	require.ErrorContains(t, create(gadgettest.Params("mnie")), `unknown exporter "mnie": the known ones are broken, mine`)
+	require.ErrorContains(t, create(gadgettest.Params("mnie")), `unknown exporter "mnie": the known exporters are broken, mine`)
 	require.ErrorContains(t, create(gadgettest.Params("mine,samples:broken")), "carrier-pigeon")
 	require.ErrorContains(t, create(gadgettest.Params("a:b:c")), otelprofiles.ParamExporter)
 	require.ErrorContains(t, create(gadgettest.Params("mine", otelprofiles.ParamInterval, "5")), `"5" is not a duration`)

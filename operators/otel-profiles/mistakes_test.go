@@ -30,7 +30,7 @@ func TestRemoteCallerCannotChooseWhereADaemonConnects(t *testing.T) {
 		err := (&gadgettest.Gadget{}).Make(t.Context(), op, remote).Run(gadgettest.Params("mine", param, "http://10.0.0.1:4317"))
 		require.ErrorContains(t, err, param)
 	}
-	require.ErrorContains(t, (&gadgettest.Gadget{}).Make(t.Context(), op, remote).Run(gadgettest.Params("otlp")), "the known ones are mine", "no built-in exporter in a daemon")
+	require.ErrorContains(t, (&gadgettest.Gadget{}).Make(t.Context(), op, remote).Run(gadgettest.Params("otlp")), "the known exporters are mine", "no built-in exporter in a daemon")
 	require.ErrorContains(t, (&gadgettest.Gadget{}).Make(t.Context(), op, remote).Run(gadgettest.Params("mine", otelprofiles.ParamInterval, "1ms")), "requires at least 1s")
 
 	for remoteCall, want := range map[bool]bool{true: false, false: true} {
@@ -123,7 +123,7 @@ func TestIntervalBeyondMaxAge(t *testing.T) {
 	g := &gadgettest.Gadget{Start: func(g *gadgettest.Gadget) { g.Context.Cancel() }}
 	require.NoError(t, g.Make(t.Context(), op).Run(gadgettest.Params("mine", otelprofiles.ParamInterval, "30m")))
 	require.Contains(t, g.Log.String(), "every 10s")
-	require.Contains(t, g.Log.String(), "--otel-profiles-interval is 30m0s")
+	require.Contains(t, g.Log.String(), "--otel-profiles-interval=30m0s")
 	require.Contains(t, g.Log.String(), "older than 15m0s (sending_queue.max_age)")
 }
 
@@ -135,7 +135,7 @@ func TestWrongSettings(t *testing.T) {
 	err := (&gadgettest.Gadget{}).Make(t.Context(), op).Run(gadgettest.Params("broken"))
 	require.ErrorContains(t, err, "carrier-pigeon")
 	err = (&gadgettest.Gadget{}).Make(t.Context(), op).Run(gadgettest.Params("nobody"))
-	require.ErrorContains(t, err, "the known ones are broken, mine, otlp")
+	require.ErrorContains(t, err, "the known exporters are broken, mine, otlp")
 	err = (&gadgettest.Gadget{}).Make(t.Context(), op).Run(gadgettest.Params("elsewhere:mine"))
 	require.ErrorContains(t, err, `"samples"`)
 

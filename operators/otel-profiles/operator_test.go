@@ -254,7 +254,7 @@ func TestShutdownEndsRunningGadgets(t *testing.T) {
 			err := op.Shutdown(ctx)
 			require.Equal(t, c.want, leaves(t, r))
 			if !c.ends {
-				require.ErrorContains(t, err, "has not stopped")
+				require.ErrorContains(t, err, "did not stop in time")
 				close(release)
 			} else {
 				require.NoError(t, err)
@@ -327,7 +327,7 @@ func TestRowsThatCannotBeRead(t *testing.T) {
 func TestRegistered(t *testing.T) {
 	require.NoError(t, otelprofiles.Registered())
 	operators.RegisterDataOperator(simple.New(otelprofiles.Name))
-	require.ErrorContains(t, otelprofiles.Registered(), "not this project's")
+	require.ErrorContains(t, otelprofiles.Registered(), "instead of this project's operator")
 	otelprofiles.Register()
 	require.NoError(t, otelprofiles.Registered())
 }

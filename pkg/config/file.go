@@ -28,7 +28,7 @@ func (s *Set) readFile(v *viper.Viper, file string) {
 		s.emptyFile = file
 	}
 	if raw != nil && !ok {
-		s.addError(FileKey, file, "got %s, expected a map of exporters, each a map of settings below its name", describeKind(raw))
+		s.addError(FileKey, file, "got %s, expected a map from exporter names to maps of settings", describeKind(raw))
 	}
 	for _, name := range slices.Sorted(maps.Keys(exporters)) {
 		switch body := exporters[name].(type) {
@@ -137,7 +137,7 @@ func (s *Set) fileExporter(name string, body map[string]any, file string) {
 	d := s.draft(name, file)
 	d.Source = file
 	if !wellFormed(name) || strings.ContainsAny(name, ":,=") {
-		d.addError("name", file, "got %s, expected a name without spaces, ':', ',' and '=', so that a command line can name it", describe(name))
+		d.addError("name", file, "got %s, expected a name without spaces, ':', ',' or '=', for use on the command line", describe(name))
 	}
 	d.readMap("", body, file)
 }

@@ -181,7 +181,7 @@ func (s *Set) unknown(name string) error {
 	if s.emptyFile != "" {
 		hint += "; " + s.emptyFile + " has none under " + FileKey + ", or is not valid YAML"
 	}
-	return fmt.Errorf("unknown exporter %q: the known ones are %s", clip(name), line(strings.Join(names, ", ")+hint))
+	return fmt.Errorf("unknown exporter %q: the known exporters are %s", clip(name), line(strings.Join(names, ", ")+hint))
 }
 
 // Problems returns all mistakes. Each names the exporter, the key, the given value and the valid values, and contains no

@@ -40,13 +40,13 @@ var mistakes = []struct {
 	cases []mistake
 }{
 	{"Names", []mistake{
-		{file: "prod: {endpoint: 'c:4317'}", name: "prd", answer: `unknown exporter "prd": the known ones are otlp, prod`},
+		{file: "prod: {endpoint: 'c:4317'}", name: "prd", answer: `unknown exporter "prd": the known exporters are otlp, prod`},
 		{daemon: true, name: "prod", answer: `unknown exporter "prod": none is configured; add one under operator.otel-profiles.exporters in the config, or set OTEL_EXPORTER_OTLP_ENDPOINT for "otlp"`},
-		{daemon: true, file: "prod: {endpoint: 'c:4317'}", name: "otlp", answer: `unknown exporter "otlp": the known ones are prod; in a daemon, otlp exists only if the daemon's config or environment names it`},
-		{file: "{}", name: "prod", answer: `unknown exporter "prod": the known ones are otlp; config.yaml has none under operator.otel-profiles.exporters, or is not valid YAML`},
-		{file: "'a b': {endpoint: 'c:4317'}", name: "a b", answer: `exporter "a b": name (config.yaml): got "a b", expected a name without spaces, ':', ',' and '=', so that a command line can name it`},
+		{daemon: true, file: "prod: {endpoint: 'c:4317'}", name: "otlp", answer: `unknown exporter "otlp": the known exporters are prod; in a daemon, otlp exists only if the daemon's config or environment names it`},
+		{file: "{}", name: "prod", answer: `unknown exporter "prod": the known exporters are otlp; config.yaml has none under operator.otel-profiles.exporters, or is not valid YAML`},
+		{file: "'a b': {endpoint: 'c:4317'}", name: "a b", answer: `exporter "a b": name (config.yaml): got "a b", expected a name without spaces, ':', ',' or '=', for use on the command line`},
 		{file: "prod: collector:4317", answer: onProd + `operator.otel-profiles.exporters.prod (config.yaml): got a string, expected a map of settings`},
-		{file: "[prod]", global: true, answer: `operator.otel-profiles.exporters (config.yaml): got a list, expected a map of exporters, each a map of settings below its name`},
+		{file: "[prod]", global: true, answer: `operator.otel-profiles.exporters (config.yaml): got a list, expected a map from exporter names to maps of settings`},
 		{
 			environ: []string{EnvPrefix + "P_1_TIMEOUT=1s"}, file: "{p-1: {endpoint: 'c:4317'}, p_1: {endpoint: 'c:4317'}}", name: "p-1",
 			answer: `exporter "p-1": timeout (` + EnvPrefix + `P_1_TIMEOUT): the variable matches several exporters: p-1, p_1: rename all but one`,
@@ -83,7 +83,7 @@ var mistakes = []struct {
 		prod(`endpoint: "c:4317", batch: {max_request_size: big}`).answered(onProd + `batch.max_request_size (config.yaml): got "big", expected a size in bytes, such as 1MiB, from 64 KiB to 1.0 GiB`),
 		prod(`endpoint: "c:4317", sending_queue: {queue_size: 1000}`).answered(onProd + `sending_queue.queue_size (config.yaml): got the number 1000, expected a size in bytes, such as 128MiB, from 64 KiB to 1.0 PiB`),
 		prod(`endpoint: "c:4317", sending_queue: {queue_size: 1MiB}`).answered(onProd + `sending_queue.queue_size (config.yaml): got 1.0 MiB, expected at least batch.max_request_size (3.5 MiB), and preferably many times that: the limit is in bytes, not requests`),
-		prod(`endpoint: "c:4317", sending_queue: {max_age: 5s}`).answered(onProd + `sending_queue.max_age (config.yaml): got 5s, expected more than batch.interval (10s): the first rows of a request are that old when the request is sent`),
+		prod(`endpoint: "c:4317", sending_queue: {max_age: 5s}`).answered(onProd + `sending_queue.max_age (config.yaml): got 5s, expected more than batch.interval (10s), because the oldest rows of a request have this age when it is sent`),
 		prod(`endpoint: "c:4317", sending_queue: {num_consumers: 0}`).answered(onProd + `sending_queue.num_consumers (config.yaml): got the number 0, expected a whole number from 1 to 1000`),
 		prod(`endpoint: "c:4317", retry_on_failure: {multiplier: 0.5}`).answered(onProd + `retry_on_failure.multiplier (config.yaml): got the number 0.5, expected a number from 1 to 100`),
 		prod(`endpoint: "c:4317", retry_on_failure: {initial_interval: 1m}`).answered(onProd + `retry_on_failure.max_interval (config.yaml): got 30s, expected at least retry_on_failure.initial_interval (1m)`),
@@ -164,8 +164,8 @@ var mistakes = []struct {
 		prod(`endpoint: "c:4317", oauth2: {token_url: "https://me:s3cr3t@l/t", client_id: me, client_secret: s3cr3t}`).answered(onProd + `oauth2.token_url (config.yaml): got "https://…@l/t", a URL with credentials: set oauth2.client_id and oauth2.client_secret instead`),
 		prod(`endpoint: "c:4317", oauth2: {token_url: "https://l/t", client_id: me, client_secret: s3cr3t}, auth: {bearer_token: s3cr3t}`).answered(onProd + `oauth2 (config.yaml): is set together with auth: set only one of them`),
 		prod(`endpoint: "http://c:4317", oauth2: {token_url: "https://l/t", client_id: me, client_secret: s3cr3t}`).answered(onProd + `oauth2.token_url (config.yaml): would be sent in plain text: use TLS (https:// in the endpoint), or set insecure: true if everyone on the network path may read it`),
-		prod(`endpoint: "c:4317", proxy_url: "proxy:3128"`).answered(onProd + `proxy_url (config.yaml): got "proxy:3128", expected the URL of an HTTP proxy, such as http://proxy:3128: its traffic is encrypted if the connection to the endpoint is`),
-		prod(`endpoint: "c:4317", proxy_url: "socks5://me:s3cr3t@proxy"`).answered(onProd + `proxy_url (config.yaml): got "socks5://…@proxy", expected the URL of an HTTP proxy, such as http://proxy:3128: its traffic is encrypted if the connection to the endpoint is`),
+		prod(`endpoint: "c:4317", proxy_url: "proxy:3128"`).answered(onProd + `proxy_url (config.yaml): got "proxy:3128", expected the URL of an HTTP proxy, such as http://proxy:3128 (with a TLS endpoint, the data is encrypted on its way through the proxy)`),
+		prod(`endpoint: "c:4317", proxy_url: "socks5://me:s3cr3t@proxy"`).answered(onProd + `proxy_url (config.yaml): got "socks5://…@proxy", expected the URL of an HTTP proxy, such as http://proxy:3128 (with a TLS endpoint, the data is encrypted on its way through the proxy)`),
 	}},
 	{"No effect", []mistake{
 		prod(`endpoint: "unix:///run/otel.sock", proxy_url: "http://proxy:3128"`).noticed(onProd + `proxy_url: has no effect: the endpoint is a socket of this machine`),
@@ -174,10 +174,10 @@ var mistakes = []struct {
 		prod(`exporter: file, path: p, tls: {ca_file: /ca}`).noticed(onProd + `tls.ca_file: has no effect with exporter: file, only with otlp-grpc, otlp-http`),
 		prod(`endpoint: "https://c:4317", insecure: true`).noticed(onProd + `insecure: has no effect: the endpoint begins with https://`),
 		prod(`endpoint: "http://c:4317", tls: {ca_file: /ca}`).noticed(onProd + `tls.ca_file: has no effect: the connection is plain text`),
-		prod(`endpoint: "c:4317", preset: parca, compression: zstd`).noticed(onProd + `compression: zstd is refused by Parca: set gzip or none, unless a proxy in between accepts zstd`),
+		prod(`endpoint: "c:4317", preset: parca, compression: zstd`).noticed(onProd + `compression: Parca refuses zstd: set gzip or none, unless a proxy in front of it accepts zstd`),
 		prod(`endpoint: "c:4317", sending_queue: {storage_size: 1GiB}`).noticed(onProd + `sending_queue.storage_size: has no effect without sending_queue.storage`),
-		prod(`endpoint: "c:4317", batch: {interval: 1h}`).noticed(onProd + `batch.interval: the first rows of a request are 1h old when it is sent, and sending_queue.max_age (1h) drops the request: raise sending_queue.max_age, or shorten the interval`),
-		prod(`endpoint: "c:4317", batch: {max_request_size: 8MiB}`).noticed(onProd + `batch.max_request_size: 8.0 MiB is more than gRPC servers accept by default (4.0 MiB)`),
+		prod(`endpoint: "c:4317", batch: {interval: 1h}`).noticed(onProd + `batch.interval: the oldest rows of a request are 1h old when it is sent, so sending_queue.max_age (1h) drops it: raise sending_queue.max_age, or shorten the interval`),
+		prod(`endpoint: "c:4317", batch: {max_request_size: 8MiB}`).noticed(onProd + `batch.max_request_size: 8.0 MiB is more than gRPC servers accept by default (4.0 MiB): lower it, or raise the receiver's limit`),
 		{file: "prod: {endpoint: 'c:4317'}", flags: Flags{"otel-profiles-compression": "none"}, environ: []string{EnvPrefix + "PROD_COMPRESSION=zstd"}, notice: true, answer: onProd + `compression: ` + EnvPrefix + `PROD_COMPRESSION (zstd) in the environment overrides --otel-profiles-compression (none)`},
 		{file: "prod: {exporter: file, path: p}", flags: Flags{"otel-profiles-compression": "none"}, notice: true, answer: onProd + `--otel-profiles-compression: has no effect with exporter: file`},
 		{environ: []string{"OTEL_EXPORTER_OTLP_TIMEOUT=10s"}, name: "otlp", notice: true, answer: onBuilt + `OTEL_EXPORTER_OTLP_TIMEOUT is ignored: got "10s", expected a whole number of milliseconds`},
@@ -240,7 +240,7 @@ func (m mistake) answerWithBystander(set *Set) string {
 	if set.find("bystander") == nil {
 		return m.answer
 	}
-	return strings.Replace(m.answer, "the known ones are ", "the known ones are bystander, ", 1)
+	return strings.Replace(m.answer, "the known exporters are ", "the known exporters are bystander, ", 1)
 }
 
 func texts(errs []error) []string {

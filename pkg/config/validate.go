@@ -254,7 +254,7 @@ func (d *draft) proxy() {
 	switch {
 	case d.ProxyURL == "":
 	case u == nil || u.Scheme != "http" || u.Hostname() == "" || strings.Trim(u.Path, "/") != "" || u.RawQuery != "" || u.Port() != "" && !isPort(u.Port()):
-		d.addValueError("proxy_url", "got %s, expected the URL of an HTTP proxy, such as http://proxy:3128: its traffic is encrypted if the connection to the endpoint is", describe(withoutCredentials(d.ProxyURL)))
+		d.addValueError("proxy_url", "got %s, expected the URL of an HTTP proxy, such as http://proxy:3128 (with a TLS endpoint, the data is encrypted on its way through the proxy)", describe(withoutCredentials(d.ProxyURL)))
 	case d.Transport == TransportGRPC && strings.HasPrefix(d.Endpoint, "unix:"):
 		d.addNotice("proxy_url", "has no effect: the endpoint is a socket of this machine")
 	}
@@ -313,9 +313,9 @@ func (d *draft) sizes() {
 	switch {
 	case d.Queue.MaxAge > d.Batch.Interval:
 	case d.written("sending_queue.max_age"):
-		d.addValueError("sending_queue.max_age", "got %s, expected more than batch.interval (%s): the first rows of a request are that old when the request is sent", short(d.Queue.MaxAge), short(d.Batch.Interval))
+		d.addValueError("sending_queue.max_age", "got %s, expected more than batch.interval (%s), because the oldest rows of a request have this age when it is sent", short(d.Queue.MaxAge), short(d.Batch.Interval))
 	default:
-		d.addNotice("batch.interval", "the first rows of a request are %s old when it is sent, and sending_queue.max_age (%s) drops the request: raise sending_queue.max_age, or shorten the interval", short(d.Batch.Interval), short(d.Queue.MaxAge))
+		d.addNotice("batch.interval", "the oldest rows of a request are %s old when it is sent, so sending_queue.max_age (%s) drops it: raise sending_queue.max_age, or shorten the interval", short(d.Batch.Interval), short(d.Queue.MaxAge))
 	}
 	if d.Queue.Storage != "" && d.Queue.StorageSize < d.Batch.MaxRequestSize {
 		d.addValueError("sending_queue.storage_size", "got %s, expected at least batch.max_request_size (%s)", formatSize(d.Queue.StorageSize), formatSize(d.Batch.MaxRequestSize))
@@ -324,10 +324,10 @@ func (d *draft) sizes() {
 		d.addNotice("sending_queue.storage_size", "has no effect without sending_queue.storage")
 	}
 	if d.Transport == TransportGRPC && d.Batch.MaxRequestSize > grpcLimit {
-		d.addNotice("batch.max_request_size", "%s is more than gRPC servers accept by default (%s)", formatSize(d.Batch.MaxRequestSize), formatSize(grpcLimit))
+		d.addNotice("batch.max_request_size", "%s is more than gRPC servers accept by default (%s): lower it, or raise the receiver's limit", formatSize(d.Batch.MaxRequestSize), formatSize(grpcLimit))
 	}
 	if d.Compression == "zstd" && d.Transport != TransportFile && (d.Preset == "pyroscope" || d.Preset == "parca") {
-		d.addNotice("compression", "zstd is refused by %s: set gzip or none, unless a proxy in between accepts zstd", map[string]string{"pyroscope": "Pyroscope", "parca": "Parca"}[d.Preset])
+		d.addNotice("compression", "%s refuses zstd: set gzip or none, unless a proxy in front of it accepts zstd", map[string]string{"pyroscope": "Pyroscope", "parca": "Parca"}[d.Preset])
 	}
 	if d.Retry.Enabled && d.Retry.MaxInterval < d.Retry.InitialInterval {
 		d.addValueError("retry_on_failure.max_interval", "got %s, expected at least retry_on_failure.initial_interval (%s)", short(d.Retry.MaxInterval), short(d.Retry.InitialInterval))

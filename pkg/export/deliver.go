@@ -75,7 +75,7 @@ func (e *Exporter) expire() {
 		case from.IsZero():
 			return
 		case maxAge > 0 && now.Sub(from) > maxAge && !e.cfg.History():
-			e.log.warnf("too old", "dropped: data from %s is older than sending_queue.max_age (%s), and receivers refuse old data",
+			e.log.warnf("too old", "dropped a request: its data from %s is older than sending_queue.max_age (%s), and receivers refuse old data",
 				from.UTC().Format(time.RFC3339), maxAge)
 			e.drop(en, ReasonTooOld)
 		case from.Sub(now) > maxAhead && !e.cfg.History():
@@ -83,7 +83,7 @@ func (e *Exporter) expire() {
 			e.setEarly(en, true)
 			en.notBefore, en.mustWait = time.Now().Add(clockCheck), true
 			e.queue.push(en, time.Now())
-			e.log.warnf("too new", "held: data from %s is more than %s ahead of this machine's clock, and receivers refuse it: set the clock; the data is sent when the clock has caught up",
+			e.log.warnf("too new", "holding a request: its data from %s is more than %s ahead of this machine's clock, and receivers would refuse it. Set the clock. The request is sent when the clock has caught up",
 				from.UTC().Format(time.RFC3339), maxAhead)
 			e.checkDrains()
 		default:
@@ -129,13 +129,13 @@ func (e *Exporter) dropUnreadable(en *entry, err error) {
 	en.keepFile = r != ReasonCorrupt && !errors.Is(err, fs.ErrNotExist)
 	stays := ""
 	if en.keepFile {
-		stays = "; its file stays for the next start"
+		stays = "; its file is kept for the next start"
 	}
 	if clearInFlight(en) {
 		e.drop(en, r)
 	}
 	e.unlock()
-	e.log.errorf(string(r), "dropped: a message in the storage folder %s cannot be read: %v%s", e.store.Dir, err, stays)
+	e.log.errorf(string(r), "dropped a request: it cannot be read from the storage folder %s: %v%s", e.store.Dir, err, stays)
 }
 
 // settle counts an attempt. Then it removes the entry, or queues it for the next attempt and returns again as true. reason is
@@ -197,7 +197,7 @@ func (e *Exporter) endOutage(now time.Time) {
 		return
 	}
 	if lasted := now.Sub(e.gate.since).Round(time.Second); lasted > 0 {
-		e.log.infof("outage", "delivering again after %s; %s rows were held", lasted, humanize.Comma(e.stats.Rows.Held))
+		e.log.infof("outage", "delivering again after an outage of %s; %s rows were held", lasted, humanize.Comma(e.stats.Rows.Held))
 	}
 	e.gate.open()
 	e.wakeAll()
@@ -260,6 +260,6 @@ func (e *Exporter) report(en *entry, size int, out attempt.Outcome, reason Reaso
 		e.log.warnf("partial", "the receiver rejected %d profiles of a request with %d rows; the request is not retried: %s%s",
 			out.RejectedProfiles, en.Rows, out.What, said)
 	case out.What != "":
-		e.log.warnf("odd answer", "delivered, but the receiver answered with %s%s%s", out.What, said, hint)
+		e.log.warnf("odd answer", "delivered a request, but the receiver answered with %s%s%s", out.What, said, hint)
 	}
 }

@@ -29,7 +29,7 @@ func TestHistory(t *testing.T) {
 	delivered := balanced(t, e).Rows.Delivered
 	require.Equal(t, int64(30), delivered)
 	_, err := New(cfg, Options{})
-	require.ErrorContains(t, err, "path: folder "+cfg.Path+" has another writer")
+	require.ErrorContains(t, err, "path: folder "+cfg.Path+" is in use")
 
 	list, err := history.List(cfg.Path)
 	require.NoError(t, err)

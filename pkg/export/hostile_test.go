@@ -235,7 +235,7 @@ func TestShutdownWithStuckSender(t *testing.T) {
 		require.Equal(t, 4, inFlight(e))
 		ctx, cancel := context.WithTimeout(t.Context(), time.Millisecond)
 		defer cancel()
-		require.ErrorContains(t, e.Shutdown(ctx), "is still running")
+		require.ErrorContains(t, e.Shutdown(ctx), "is still being sent")
 		require.Equal(t, map[Reason]int64{ReasonShutdown: 200}, balanced(t, e).Rows.Dropped)
 		close(s.release)
 		<-e.done

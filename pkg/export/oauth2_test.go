@@ -170,7 +170,7 @@ func TestOAuth2(t *testing.T) {
 			require.Equal(t, 2, tokens.count())
 			require.Equal(t, "Bearer t0k3n-2", lastAuthorization(g))
 			stop(t, e)
-			require.Contains(t, logs.String(), "fetching another one")
+			require.Contains(t, logs.String(), "requesting a new one")
 			require.NotContains(t, logs.String(), "s3cr3t")
 			require.NotContains(t, logs.String(), "t0k3n")
 		})
@@ -313,7 +313,7 @@ func TestOAuth2RefusedAtOnce(t *testing.T) {
 			drainAll(t, e)
 			require.Equal(t, map[Reason]int64{ReasonRejected: 10}, balanced(t, e).Rows.Dropped)
 			stop(t, e)
-			require.Contains(t, logs.String(), "check auth and headers")
+			require.Contains(t, logs.String(), "check the settings auth and headers")
 		})
 	}
 }

@@ -9,6 +9,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/dustin/go-humanize"
 	"github.com/sirupsen/logrus"
 
 	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/config"
@@ -26,7 +27,7 @@ const (
 
 var errStopped = errors.New("the exporter was stopped")
 
-var errOpenHangs = fmt.Errorf("a file or folder in the settings has not responded for %s: check its file system", openTimeout)
+var errOpenHangs = fmt.Errorf("a file or folder that the settings name has not responded for %s: check its file system", openTimeout)
 
 // New starts an exporter. Package config has checked the settings. New does not connect to the receiver. The caller stops the
 // exporter with Shutdown.
@@ -113,7 +114,7 @@ func (e *Exporter) run(connect func() (sender, error), patient bool) {
 		if !patient || errors.Is(err, errStopped) {
 			return
 		}
-		e.log.errorf("open", "not ready, retrying; up to %d bytes are held in memory until then: %v", e.cfg.Queue.Size, err)
+		e.log.errorf("open", "not ready, retrying (up to %s of data are held in memory until then): %v", humanize.IBytes(uint64(e.cfg.Queue.Size)), err)
 		if patience.Within(e.ctx.Done(), wait+rand.N(wait/10)) {
 			return
 		}

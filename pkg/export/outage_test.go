@@ -102,7 +102,7 @@ func TestAnHoursOutage(t *testing.T) {
 				t.Logf("rows read %d, delivered %d, held %d at the end of the outage, dropped %v; attempts while down %d; memory over the baseline %d MiB; recovered in %s",
 					after.Rows.Enqueued, after.Rows.Delivered, during.Rows.Held, after.Rows.Dropped, to.attempts, peak>>20, took)
 				require.NoError(t, e.Shutdown(t.Context()))
-				require.Regexp(t, `delivering again after 1h0m\d+s; [\d,]+ rows were held`, logs.String())
+				require.Regexp(t, `delivering again after an outage of 1h0m\d+s; [\d,]+ rows were held`, logs.String())
 			})
 		})
 	}
@@ -255,7 +255,7 @@ func TestClockBehindAtStart(t *testing.T) {
 				synctest.Wait()
 				require.Equal(t, int64(31), balanced(t, e).Rows.Delivered)
 				require.NoError(t, e.Shutdown(t.Context()))
-				require.Contains(t, logs.String(), "set the clock")
+				require.Contains(t, logs.String(), "Set the clock")
 			})
 		})
 	}

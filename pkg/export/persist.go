@@ -37,13 +37,13 @@ func (e *Exporter) takeOver(found spool.Inventory) {
 		e.log.warnf("recovery", "%d files in the storage folder %s were damaged and removed: their requests are lost", found.Damaged, e.store.Dir)
 	}
 	if found.Unreadable > 0 {
-		e.log.warnf("unreadable", "%d files in the storage folder %s cannot be read now and are kept for the next start: check the disk: %v", found.Unreadable, e.store.Dir, found.ReadErr)
+		e.log.warnf("unreadable", "%d files in the storage folder %s cannot be read, and are kept for the next start. Check the disk. The last error: %v", found.Unreadable, e.store.Dir, found.ReadErr)
 	}
 	if found.Unknown > 0 {
 		e.log.warnf("unknown format", "%d files in the storage folder %s have an unknown format and are kept, because a newer version may have written them. Remove them if you no longer use that version. The last error: %v", found.Unknown, e.store.Dir, found.UnknownErr)
 	}
 	if n := len(found.Messages); n > 0 {
-		e.log.infof("recovered", "loaded %d messages with %d rows from the storage folder %s", n, rows, e.store.Dir)
+		e.log.infof("recovered", "loaded %d requests with %d rows from the storage folder %s", n, rows, e.store.Dir)
 	}
 }
 
@@ -98,7 +98,7 @@ func (e *Exporter) persist() {
 			if pe := (*fs.PathError)(nil); errors.As(err, &pe) {
 				why = fmt.Sprintf("%s %s: %v", pe.Op, pe.Path, pe.Err)
 			}
-			e.log.errorf("storage write", "a message cannot be written to the storage folder and is held in memory only: %s", why)
+			e.log.errorf("storage write", "a request cannot be written to the storage folder %s, and is held only in memory: %s", e.cfg.Queue.Storage, why)
 		}
 	}
 }

@@ -93,7 +93,7 @@ func (e *Exporter) Shutdown(ctx context.Context) error {
 
 	var stuck error
 	if !patience.Within(e.done, stopGrace) {
-		stuck = errors.New("a send or a write to the storage folder is still running")
+		stuck = errors.New("a request is still being sent, or written to the storage folder")
 	}
 	lost := e.dropHeld()
 	if lost > 0 {

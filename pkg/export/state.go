@@ -4,6 +4,8 @@ import (
 	"slices"
 	"sync"
 	"time"
+
+	"github.com/dustin/go-humanize"
 )
 
 // state holds an exporter's entries and counters. mu guards all fields.
@@ -34,7 +36,7 @@ func (e *Exporter) unlock() {
 	e.mu.Unlock()
 	for _, en := range ended {
 		if err := e.store.Remove(en.seq); err != nil {
-			e.log.errorf("unlink", "cannot remove a finished message from the storage folder; a restart would send it again: %v", err)
+			e.log.errorf("unlink", "cannot remove a delivered or dropped request from the storage folder, so a restart would send it again: %v", err)
 		}
 	}
 }
@@ -86,8 +88,8 @@ func (e *Exporter) warnFull(r Reason) {
 	if r == ReasonStorageFull {
 		key, bound = "storage_size", e.cfg.Queue.StorageSize
 	}
-	e.log.warnf(string(r), "dropped: the queue is full (sending_queue.%s is %d bytes): "+
-		"the receiver is down or too slow; raise sending_queue.%s, or send less with the setting sampling", key, bound, key)
+	e.log.warnf(string(r), "dropped requests, because the queue is full (sending_queue.%s is %s): "+
+		"the receiver is down or too slow. Raise sending_queue.%s, or send less with the setting sampling", key, humanize.IBytes(uint64(bound)), key)
 }
 
 // notify wakes the goroutine that receives from c.

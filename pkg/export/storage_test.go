@@ -113,7 +113,7 @@ func TestStorageSurvivesRestart(t *testing.T) {
 	}
 	stop(t, e)
 	require.Empty(t, storedFiles(t, cfg.Queue.Storage), "a worker removes a file after it has counted its rows, and a stop waits for the worker")
-	require.Contains(t, logs.String(), "20 messages with 200 rows")
+	require.Contains(t, logs.String(), "20 requests with 200 rows")
 }
 
 func TestStorageFolder(t *testing.T) {

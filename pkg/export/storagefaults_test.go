@@ -140,7 +140,7 @@ func TestStorageThatCannotBeWritten(t *testing.T) {
 	drainAll(t, e)
 	require.False(t, balanced(t, e).NotStored)
 	stop(t, e)
-	require.Contains(t, logs.String(), "in memory only")
+	require.Contains(t, logs.String(), "only in memory")
 }
 
 // A disk that hangs must not block callers, and memory must stay within its limit.

@@ -190,7 +190,7 @@ func TestHeadersAndCredentials(t *testing.T) {
 				stop(t, e)
 				require.NotContains(t, logs.String(), "s3cr3t")
 				require.NotContains(t, logs.String(), "czNjcjN0")
-				require.Contains(t, logs.String(), "check auth and headers")
+				require.Contains(t, logs.String(), "check the settings auth and headers")
 			})
 		}
 	}

@@ -65,7 +65,7 @@ func TestCompression(t *testing.T) {
 				config := "operator:\n  otel-profiles:\n    exporters:\n" +
 					strings.Replace(exporter(t, s.name(), s.name(), "zstd", s.addr()), "exporter: otlp-grpc", "exporter: "+transport, 1) + "        compression: zstd\n"
 				said := sample(t, config)
-				require.Contains(t, said, "zstd is refused by", "a warning before anything is sent")
+				require.Contains(t, said, "refuses zstd", "a warning before anything is sent")
 				require.Contains(t, said, "set compression: gzip", "the remedy for the server's answer")
 				require.NotContains(t, said, "service.profilesSupport", "not the version of the protocol")
 			})

@@ -79,7 +79,7 @@ func TestDaemonDeliversOnSIGTERM(t *testing.T) {
 		}, grpc.WaitForReady(true))
 		return err
 	}
-	require.ErrorContains(t, create("oltp"), `unknown exporter "oltp": the known ones are otlp`)
+	require.ErrorContains(t, create("oltp"), `unknown exporter "oltp": the known exporters are otlp`)
 	require.NoError(t, create("otlp"))
 
 	started := func() bool { return bytes.Contains(log.Bytes(), []byte("exporting data source")) }

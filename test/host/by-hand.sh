@@ -66,7 +66,7 @@ say "the page's commands"
 sed -n '/^## By hand/,/^## Limits and rights/p' page.md >out/page
 examples out/page '^```sh tested' '^```$'
 ! gadgetctl run profile_offcpu --host --detach --otel-profiles-exporter=mian >out/said 2>&1 || die "a run for no exporter was taken"
-grep 'unknown exporter "mian": the known ones are history, main' out/said || { cat out/said; die "the refusal names no cause"; }
+grep 'unknown exporter "mian": the known exporters are history, main' out/said || { cat out/said; die "the refusal names no cause"; }
 systemctl stop ig-otel-profiles-daemon
 journalctl --no-pager -o cat -u ig-otel-profiles-daemon | grep 'rows read' || die "no summary of a run that has ended"
 

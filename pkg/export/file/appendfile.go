@@ -103,7 +103,7 @@ func (a *appendFile) writeToReader(ctx context.Context, record []byte) error {
 	}
 	n, err := write(record, time.Now().Add(a.patience))
 	if errors.Is(err, os.ErrDeadlineExceeded) && ctx.Err() == nil {
-		a.problem(fmt.Errorf("%s: the reader is blocked: records wait until it reads again", a.path))
+		a.problem(fmt.Errorf("%s: the reader is blocked, so requests wait until it reads again", a.path))
 		_, err = write(record[n:], time.Time{})
 	}
 	return err

@@ -14,7 +14,7 @@ type recordEnd func(f io.ReaderAt, from, size int64) (int64, error)
 // maxRecord is the maximum size of a record. It is far above the limits of all receivers.
 const maxRecord = 1 << 30
 
-var errForeign = errors.New("contains data in another format: name another file, or move this one away")
+var errForeign = errors.New("contains data in another format: choose another file, or move this one away")
 
 // lineEnd is the recordEnd of JSON lines.
 func lineEnd(f io.ReaderAt, from, size int64) (int64, error) {

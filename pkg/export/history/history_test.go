@@ -287,7 +287,7 @@ func TestOneWriter(t *testing.T) {
 		require.Equal(t, os.FileMode(0o600), info.Mode().Perm())
 	}
 	_, err = history.New(m.dir, limit, func(error) {})
-	require.ErrorContains(t, err, "has another writer")
+	require.ErrorContains(t, err, "is in use")
 }
 
 // Only a request that cannot be decoded must be lost. The next segment is another file.

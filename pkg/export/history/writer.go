@@ -176,7 +176,7 @@ func (w *Writer) end() {
 		err = s.file.Sync()
 	}
 	if err != nil {
-		w.warn(fmt.Errorf("completing a segment of the history (queries will take longer): %w", err))
+		w.warn(fmt.Errorf("completing a file of the history, whose queries now take longer: %w", err))
 	} else {
 		s.size += int64(len(tail))
 	}
@@ -198,7 +198,7 @@ func (w *Writer) drop() {
 		w.keep(file{s.seq, onDisk(s.size), s.summary.End})
 	}
 	if err = errors.Join(err, s.file.Close()); err != nil {
-		w.warn(fmt.Errorf("closing a segment of the history: %w", err))
+		w.warn(fmt.Errorf("closing a file of the history: %w", err))
 	}
 }
 
@@ -221,7 +221,7 @@ func (w *Writer) prune(more int64) {
 			continue
 		}
 		if err := os.Remove(segmentPath(w.dir, k.seq)); err != nil && !errors.Is(err, fs.ErrNotExist) {
-			w.warn(fmt.Errorf("removing an old segment of the history: %w", err))
+			w.warn(fmt.Errorf("removing an old file of the history: %w", err))
 			left = append(left, k)
 			continue
 		}

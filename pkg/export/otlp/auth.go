@@ -125,7 +125,7 @@ func (a *Auth) observe(sent request, denied bool, out *attempt.Outcome) {
 	case sent.token == "":
 	case denied && a.tokens.refused(sent.token):
 		out.Verdict = attempt.Retryable
-		out.Hint = "the receiver rejected a token that has not expired: fetching another one"
+		out.Hint = "the receiver rejected a token that has not expired: requesting a new one"
 	case out.Verdict == attempt.Accepted, out.Verdict == attempt.Partial:
 		a.tokens.markAccepted(sent.token)
 	}

@@ -37,7 +37,7 @@ func (d diagnosis) hint(msg string) string {
 		return "the receiver speaks gRPC on this port: " + d.otherTransport()
 	case has("readLoopPeekFailLocked: %!w(<nil>)"):
 		// net/http reports this for a server that sends before the request, as gRPC servers do.
-		return "the receiver sends first, so it probably speaks gRPC on this port: " + d.otherTransport()
+		return "the receiver sends data before the request, so it probably speaks gRPC on this port: " + d.otherTransport()
 	case !d.plain && has("first record does not look like a TLS handshake", "server gave HTTP response to HTTPS client"):
 		return "the receiver speaks plain text and this exporter speaks TLS: " + d.asPlainText() + ", or use the receiver's TLS port"
 	case d.plain && has("error reading server preface", "HTTP request to an HTTPS server", `malformed HTTP response "\x15`):
@@ -47,7 +47,7 @@ func (d diagnosis) hint(msg string) string {
 	case has("x509: certificate is valid for", "doesn't contain any IP SANs", "cannot validate certificate for"):
 		return "set tls.server_name_override to a name in the receiver's certificate"
 	case has("certificate has expired or is not yet valid", "tls: expired certificate"):
-		return "renew the certificate, or set the clock"
+		return "renew the certificate, or set this machine's clock"
 	case has("tls: certificate required", "tls: bad certificate"):
 		return "the receiver requires a client certificate: set tls.cert_file and tls.key_file"
 	case has("no such host", "produced zero addresses", "server misbehaving"):
@@ -55,7 +55,7 @@ func (d diagnosis) hint(msg string) string {
 	case has("connection refused"):
 		return "nothing listens at this address: start the receiver, or check host and port of the endpoint" + d.where()
 	case has("context deadline exceeded"):
-		return fmt.Sprintf("there was no answer within timeout (%s): raise it if the receiver is only slow", d.timeout)
+		return fmt.Sprintf("there was no answer within timeout (%s): raise timeout if the receiver is only slow", d.timeout)
 	case d.layout != "" && has("unmarshal", "wireType", "wire-format", "proto: "):
 		return fmt.Sprintf("the receiver could not decode the request: it was sent in the layout of otlp_version %q. Set the version that the receiver supports", d.layout)
 	}
@@ -105,6 +105,6 @@ func (d diagnosis) otherTransport() string {
 	if d.grpc {
 		here = "4317"
 	}
-	return fmt.Sprintf("%s (its port is usually %s), or write the port for %s, usually %s, in the endpoint%s",
+	return fmt.Sprintf("%s (its port is usually %s), or use the receiver's port for %s (usually %s) in the endpoint%s",
 		how, port, map[bool]string{true: "gRPC", false: "HTTP"}[d.grpc], here, d.where())
 }

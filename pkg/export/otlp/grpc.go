@@ -227,7 +227,7 @@ func (s *GRPC) answered(conn *grpc.ClientConn, yes bool) {
 	}
 	s.conn, s.timeouts = fresh, 0
 	if err := conn.Close(); err != nil {
-		s.warn("close", "closing a connection: %v", err)
+		s.warn("close", "closing the previous connection: %v", err)
 	}
 }
 
@@ -272,7 +272,7 @@ func grpcOutcome(st *status.Status, bodyLen int, d diagnosis) attempt.Outcome {
 		out.Hint = "the receiver does not support this version of the profiles protocol: " +
 			"check the endpoint, and whether the receiver has profiles turned on (the Collector: --feature-gates=service.profilesSupport)"
 	case st.Code() == codes.Unauthenticated, st.Code() == codes.PermissionDenied:
-		out.Hint = "check auth and headers"
+		out.Hint = "check the settings auth and headers"
 	}
 	return out
 }

@@ -207,7 +207,7 @@ func (s *HTTP) outcome(resp *http.Response, answer []byte, readErr error) attemp
 		out.Words = resp.Header.Get("Location")
 		out.Hint = "redirects are not followed: set endpoint to the receiver's address"
 	case code == http.StatusUnauthorized, code == http.StatusForbidden:
-		out.Hint = "check auth and headers"
+		out.Hint = "check the settings auth and headers"
 	case code == http.StatusNotFound, code == http.StatusMethodNotAllowed:
 		out.Hint = "the endpoint does not serve " + config.ProfilesPath + ": check endpoint and profiles_endpoint, and whether the receiver has " +
 			"profiles turned on (the Collector: --feature-gates=service.profilesSupport)"

@@ -84,7 +84,7 @@ func (t *tokens) token(ctx context.Context) (string, *attempt.Outcome) {
 	case t.fetching <- struct{}{}:
 		defer func() { <-t.fetching }()
 	case <-ctx.Done():
-		return "", &attempt.Outcome{What: "no token within the time limit of an attempt", Hint: "check oauth2.token_url, and the connection to it"}
+		return "", &attempt.Outcome{What: "the token server did not answer within timeout", Hint: "check oauth2.token_url, and the connection to it"}
 	}
 	if v, ok := t.valid(); ok { // another goroutine has fetched a token
 		return v, nil
@@ -128,7 +128,7 @@ func (t *tokens) fetch(ctx context.Context) (*oauth2.Token, *attempt.Outcome) {
 	fresh, err := t.request.Token(context.WithValue(ctx, oauth2.HTTPClient, client))
 	if err == nil {
 		if !config.Printable(fresh.AccessToken) {
-			return nil, &attempt.Outcome{What: "the token of " + t.shown() + " cannot be sent: it has characters other than printable ASCII"}
+			return nil, &attempt.Outcome{What: "the token from " + t.shown() + " cannot be sent, because it has characters other than printable ASCII"}
 		}
 		return fresh, nil
 	}

@@ -160,7 +160,7 @@ func LockFolder(dir string) (*os.File, error) {
 	s, err := lockStorage(dir)
 	switch {
 	case errors.Is(err, trusted.ErrLocked):
-		return nil, fmt.Errorf("folder %s has another writer: %w: give each process its own folder", dir, trusted.ErrLocked)
+		return nil, fmt.Errorf("folder %s is %w: give each process its own folder", dir, trusted.ErrLocked)
 	case err != nil:
 		return nil, err
 	}
@@ -183,7 +183,7 @@ func lockStorage(dir string) (*Folder, error) {
 			if pid, err := strconv.Atoi(strings.TrimSpace(string(holder[:n]))); err == nil {
 				who = fmt.Sprintf(" (process %d)", pid)
 			}
-			return nil, fmt.Errorf("folder %s, and the %d below it, are %w%s: give each exporter its own folder", filepath.Dir(dir), maxSharers-1, trusted.ErrLocked, who)
+			return nil, fmt.Errorf("folder %s and the %d numbered folders in it are %w%s: give each exporter its own folder", filepath.Dir(dir), maxSharers-1, trusted.ErrLocked, who)
 		}
 		return nil, fmt.Errorf("locking %s: %w", path, err)
 	}

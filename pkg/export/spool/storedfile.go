@@ -85,7 +85,7 @@ func decodeHead(data []byte) (head storedHead, err error) {
 		v[i] = int64(binary.BigEndian.Uint64(data[storePrefix+8*i:]))
 	}
 	if v[0] < 0 || v[1] < 0 || v[2] < 0 || v[5] < 0 || v[5] > maxStoredBody {
-		return head, fmt.Errorf("%w: a count in the header is out of range", ErrCorrupt)
+		return head, fmt.Errorf("%w: a number in the header is out of range", ErrCorrupt)
 	}
 	rest := data[storePrefix+storeFixed : end]
 	if version > 1 {

@@ -10,6 +10,7 @@ import (
 	"path/filepath"
 	"regexp"
 	"runtime"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -259,7 +260,7 @@ func testGuide(t *testing.T, c cluster) {
 	for _, gadget := range []string{"profile_cpu", "profile_alloc"} {
 		_, _ = c.try(t.Context(), "cosign", "clean", "--force", "--allow-http-registry", registryAddress+"/gadgets/"+gadget+":v1.0.0")
 	}
-	for _, name := range []string{"cosign.key", "cosign.pub", "gadget.yaml", "ca.crt"} {
+	for _, name := range []string{"cosign.key", "cosign.pub", "gadget.yaml", "ca.crt", "post-render"} {
 		g.make(t, name)
 	}
 	authority, err := os.ReadFile(filepath.Join(c.lab, "state/pki/ca.crt"))
@@ -286,11 +287,16 @@ func testGuide(t *testing.T, c cluster) {
 	require.Equal(t, "true 1Gi", kept, "a later deploy keeps the patches")
 
 	rest = g.run(t, guidePage, rest, has("kubectl kustomize"))
-	g.fleet(t)
 	g.patientProbes(t)
 	since = time.Now()
 	c.eventuallyArrived(t, since, whole(pods...))
 	t.Log("after patching the manifests: the run goes on")
+
+	g.fleet(t)
+	g.patientProbes(t)
+	since = time.Now()
+	c.eventuallyArrived(t, since, whole(pods...))
+	t.Log("installed for many nodes: the declared run sends")
 
 	g.history(t)
 
@@ -300,6 +306,9 @@ func testGuide(t *testing.T, c cluster) {
 	since = time.Now()
 	c.eventuallyArrived(t, since, whole(pods...))
 	t.Log("installed by the chart: its run sends without another command")
+	g.run(t, fleetPage, slices.DeleteFunc(pageBlocks(t, g.top, fleetPage, firstRollout), func(b pageBlock) bool { return !withChart(b) }), nil)
+	g.requirePatched(t)
+	t.Log("installed by the chart with the patch for many nodes")
 	g.run(t, guidePage, rest, nil)
 	c.in(t, "rm", "-r", "/var/lib/ig-otel-profiles") // the history remains without its daemon
 	for _, w := range g.wants {
@@ -307,19 +316,35 @@ func testGuide(t *testing.T, c cluster) {
 	}
 }
 
-// fleet runs the commands of the page for many nodes, on the daemon that Kustomize has patched. A declared run replaces the
-// detached run. The cluster's only node is also the node pool that tries a new daemon.
+// firstRollout is a section of the page for many nodes. Its commands that install with the chart are run separately.
+const firstRollout = "Before the first rollout"
+
+var withChart = has("helm upgrade")
+
+// fleet runs the commands of the page for many nodes. The daemon is installed anew, as the page describes, and must start only
+// once. A declared run replaces the detached run. The cluster's only node is also the node pool that tries a new daemon.
 func (g *guide) fleet(t *testing.T) {
 	t.Helper()
+	g.kubectl(t, "gadget", "undeploy") // keeps the namespace with the detached runs
+	rest := g.run(t, fleetPage, slices.DeleteFunc(pageBlocks(t, g.top, fleetPage, ""), withChart), has("--print-only"))
+	g.requirePatched(t)
+	require.Equal(t, "1", g.kubectl(t, "-n", "gadget", "get", "daemonset/gadget", "-o", "jsonpath={.metadata.generation}"), "the daemon was rolled out more than once")
 	pod := g.kubectl(t, "-n", "gadget", "get", "pods", "-l", "k8s-app=gadget", "-o", "jsonpath={.items[*].metadata.uid}")
-	rest := g.run(t, fleetPage, pageBlocks(t, g.top, fleetPage, ""), has("delete pod"))
+	rest = g.run(t, fleetPage, rest, has("delete pod"))
 	require.NotEqual(t, pod, g.kubectl(t, "-n", "gadget", "get", "pods", "-l", "k8s-app=gadget", "-o", "jsonpath={.items[*].metadata.uid}"))
 	g.run(t, fleetPage, rest, nil)
-	strategy := g.kubectl(t, "-n", "gadget", "get", "daemonset/gadget", "-o",
-		"jsonpath={.spec.updateStrategy.type} {.spec.updateStrategy.rollingUpdate.maxUnavailable} {.spec.template.spec.priorityClassName}")
-	require.Equal(t, "RollingUpdate 10% system-node-critical", strategy)
+	g.requirePatched(t)
 	// The Collector's address in this cluster differs from the address on the page.
 	g.kubectl(t, "-n", "gadget", "delete", "networkpolicy", "egress")
+}
+
+// requirePatched requires the settings for many nodes.
+func (g *guide) requirePatched(t *testing.T) {
+	t.Helper()
+	const pod = "{.spec.template.spec"
+	require.Equal(t, "RollingUpdate 10% system-node-critical true 384Mi 1Gi", g.kubectl(t, "-n", "gadget", "get", "daemonset/gadget", "-o",
+		"jsonpath={.spec.updateStrategy.type} {.spec.updateStrategy.rollingUpdate.maxUnavailable} "+pod+".priorityClassName} "+pod+".hostPID} "+
+			pod+".containers[0].resources.requests.memory} "+pod+".containers[0].resources.limits.memory}"))
 }
 
 // history queries the history of the daemon that Kustomize has patched, with the page's commands.

@@ -1,6 +1,7 @@
 package pprof
 
 import (
+	"strings"
 	"testing"
 
 	"github.com/google/pprof/profile"
@@ -115,6 +116,7 @@ func TestInlined(t *testing.T) {
 	require.Equal(t, [][]int64{{1, 2}, {6}, {5}, {-21}}, lines(p.Sample[1]), "without an address it is not known")
 	require.Equal(t, p.Sample[0].Location[0], p.Sample[1].Location[0])
 	require.Len(t, p.Location, 5)
+	require.Len(t, p.Function, 2)
 }
 
 // Requests of several types must share a file. Each sample has a value for each type.
@@ -164,7 +166,7 @@ func TestProgramIsTheFirstMapping(t *testing.T) {
 	shop := func() *colprofiles.ExportProfilesServiceRequest {
 		r := request(7, 0)
 		d := r.Dictionary
-		d.StringTable = append(d.StringTable, "/usr/lib/libc.so.6", "[kernel.kallsyms]")
+		d.StringTable = append(d.StringTable, "/usr/lib/libc.so.6", "[kernel.kallsyms]", "/usr/lib/libjvm.so", "/job")
 		d.MappingTable = append(d.MappingTable, &otlpprofiles.Mapping{FilenameStrindex: 11}, &otlpprofiles.Mapping{FilenameStrindex: 12})
 		d.LocationTable = append(d.LocationTable, &otlpprofiles.Location{MappingIndex: 2, Address: 5}, &otlpprofiles.Location{MappingIndex: 3, Address: 6})
 		return r
@@ -193,13 +195,74 @@ func TestProgramIsTheFirstMapping(t *testing.T) {
 
 	r = shop()
 	r.Dictionary.MappingTable[1] = &otlpprofiles.Mapping{}
-	r.Dictionary.StackTable[1].LocationIndices = []int32{4, 3}
-	r.Dictionary.StackTable[2].LocationIndices = []int32{3}
-	require.Equal(t, []string{"[kernel.kallsyms]", "/usr/lib/libc.so.6"}, files(r), "no program is known")
+	r.Dictionary.MappingTable = append(r.Dictionary.MappingTable, &otlpprofiles.Mapping{FilenameStrindex: 13})
+	r.Dictionary.LocationTable = append(r.Dictionary.LocationTable, &otlpprofiles.Location{MappingIndex: 4, Address: 7}, &otlpprofiles.Location{Address: 8})
+	r.Dictionary.StackTable[1].LocationIndices = []int32{3, 4, 6}
+	r.Dictionary.StackTable[2].LocationIndices = []int32{3, 5}
+	require.Equal(t, []string{"/usr/lib/libc.so.6", "[kernel.kallsyms]", "/usr/lib/libjvm.so"}, files(r), "no program is known")
 
 	path := &commonpb.KeyValue{Key: "process.executable.path", Value: &commonpb.AnyValue{Value: &commonpb.AnyValue_StringValue{StringValue: "/usr/bin/java"}}}
 	r.ResourceProfiles[0].Resource = &resourcepb.Resource{Attributes: []*commonpb.KeyValue{path}}
-	require.Equal(t, []string{"/usr/bin/java", "[kernel.kallsyms]", "/usr/lib/libc.so.6"}, files(r), "its code is in libraries alone")
+	require.Equal(t, []string{"/usr/bin/java", "/usr/lib/libc.so.6", "[kernel.kallsyms]", "/usr/lib/libjvm.so"}, files(r), "its code is in libraries alone")
+
+	r = shop()
+	r.Dictionary.MappingTable[2].FilenameStrindex = 14
+	r.Dictionary.StackTable[1].LocationIndices = []int32{3, 3, 1}
+	require.Equal(t, []string{"/app", "/job"}, files(r), "both have samples: /app has more")
+	r.Dictionary.StackTable[2].LocationIndices = []int32{3}
+	require.Equal(t, []string{"/job", "/app"}, files(r), "/job has more, and recursion does not count")
+	r.Dictionary.StackTable[2].LocationIndices = nil
+	require.Equal(t, []string{"/app", "/job"}, files(r), "the first by name")
+}
+
+// Everything that a message can say must be in the file.
+func TestEveryField(t *testing.T) {
+	r := request(7, 0)
+	d := r.Dictionary
+	d.StringTable = append(d.StringTable, "_main", "main.c", "milliseconds", "wait", "state", buildIDKey, "abc") // 11 to 17
+	d.FunctionTable = append(d.FunctionTable, &otlpprofiles.Function{SystemNameStrindex: 11, FilenameStrindex: 12, StartLine: 4})
+	d.MappingTable[1] = &otlpprofiles.Mapping{MemoryStart: 0x1000, MemoryLimit: 0x3000, FileOffset: 0x200, FilenameStrindex: 10, AttributeIndices: []int32{4}}
+	d.LocationTable = []*otlpprofiles.Location{{}, {MappingIndex: 1, Address: 0x1010, Lines: []*otlpprofiles.Line{{FunctionIndex: 3, Line: 5, Column: 9}}}, {MappingIndex: 2, Address: 0x20}}
+	d.AttributeTable = append(d.AttributeTable, &otlpprofiles.KeyValueAndUnit{KeyStrindex: 14, UnitStrindex: 13, Value: &commonpb.AnyValue{Value: &commonpb.AnyValue_IntValue{IntValue: 4}}},
+		&otlpprofiles.KeyValueAndUnit{KeyStrindex: 15, Value: &commonpb.AnyValue{Value: &commonpb.AnyValue_StringValue{StringValue: "idle"}}},
+		&otlpprofiles.KeyValueAndUnit{KeyStrindex: 16, Value: &commonpb.AnyValue{Value: &commonpb.AnyValue_StringValueStrindex{StringValueStrindex: 17}}},
+		&otlpprofiles.KeyValueAndUnit{Value: &commonpb.AnyValue{Value: &commonpb.AnyValue_StringValue{StringValue: "without a key"}}})
+	d.LinkTable = append(d.LinkTable, &otlpprofiles.Link{TraceId: []byte{1}, SpanId: []byte{2}})
+	rp := r.ResourceProfiles[0]
+	for _, key := range []string{"host.id", "service.namespace", "host.name", "container.name", "k8s.namespace.name", "k8s.pod.name", "k8s.container.name", "process.executable.name"} {
+		rp.Resource.Attributes = append(rp.Resource.Attributes, &commonpb.KeyValue{Key: key, Value: &commonpb.AnyValue{Value: &commonpb.AnyValue_StringValue{StringValue: key}}})
+	}
+	cpu := rp.ScopeProfiles[0].Profiles[0]
+	cpu.Samples = []*otlpprofiles.Sample{
+		{StackIndex: 1, LinkIndex: 1, AttributeIndices: []int32{2, 3, 5}, TimestampsUnixNano: []uint64{start, start + 1}},
+		{StackIndex: 1, LinkIndex: 1, AttributeIndices: []int32{2, 3, 5}, Values: []int64{3, 4}},
+		{StackIndex: 2, LinkIndex: 1, AttributeIndices: []int32{2, 3, 5}, Values: []int64{1 << 60}},
+		{StackIndex: 1, Values: []int64{-5}},
+		{StackIndex: 1, LinkIndex: 1, Values: []int64{1}},
+		{StackIndex: 1, AttributeIndices: []int32{3}, Values: []int64{1}},
+	}
+	rp.ScopeProfiles[0].Profiles = append(rp.ScopeProfiles[0].Profiles, &otlpprofiles.Profile{
+		SampleType: &otlpprofiles.ValueType{TypeStrindex: 14, UnitStrindex: 13}, TimeUnixNano: start - 1e9, DurationNano: 2e9,
+		Samples: []*otlpprofiles.Sample{{StackIndex: 1, Values: []int64{8}}},
+	}, &otlpprofiles.Profile{SampleType: cpu.SampleType, PeriodType: cpu.SampleType, Period: 5, TimeUnixNano: start, DurationNano: 1e9, Samples: []*otlpprofiles.Sample{{StackIndex: 1, Values: []int64{100}}}})
+	file, err := File(r)
+	require.NoError(t, err)
+	p, err := profile.ParseData(file)
+	require.NoError(t, err)
+	var lines []string
+	for line := range strings.Lines(p.String()) {
+		lines = append(lines, strings.Join(strings.Fields(line), " "))
+	}
+	const labels = "container.name:[container.name] host.name:[host.name] k8s.container.name:[k8s.container.name] k8s.namespace.name:[k8s.namespace.name] " +
+		"k8s.pod.name:[k8s.pod.name] process.executable.name:[process.executable.name] service.name:[shop] service.namespace:[service.namespace]"
+	require.Equal(t, []string{
+		"PeriodType: cpu nanoseconds", "Period: 1000", "Time: 2023-11-14 22:13:19 +0000 UTC", "Duration: 11s", "Samples:",
+		"samples/count wait/milliseconds cpu/nanoseconds[dflt]",
+		"9 0 9000: 1 2", labels + " span_id:[02] state:[idle] trace_id:[01]", "wait:[4 milliseconds]",
+		"1152921504606846976 0 9223372036854775807: 2", labels + " span_id:[02] state:[idle] trace_id:[01]", "wait:[4 milliseconds]",
+		"95 8 0: 1 2", labels, "1 0 1000: 1 2", labels + " span_id:[02] trace_id:[01]", "1 0 1000: 1 2", labels + " state:[idle]",
+		"Locations", "1: 0x20", "2: 0x1010 M=1 _main main.c:5:9 s=4", "Mappings", "1: 0x1000/0x3000/0x200 /app abc [FN]",
+	}, lines)
 }
 
 // If the requests have CPU time themselves, it is not also computed from the number of samples.

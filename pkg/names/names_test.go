@@ -11,6 +11,7 @@ import (
 	"go.uber.org/goleak"
 	"golang.org/x/sys/unix"
 
+	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/buildid"
 	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/procmap"
 	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/symbols"
 	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/symbols/parse"
@@ -43,6 +44,11 @@ func TestOwnProcess(t *testing.T) {
 	p.PID, p.Space = 1<<31, 2
 	frames = n.ResolveWithin(nil, time.Minute, p, 0, addrs[:1])
 	require.Equal(t, []Frame{{State: Gone}}, frames)
+
+	elsewhere := New(Options{HostRoot: t.TempDir(), Unwatched: true, Store: n.store})
+	t.Cleanup(elsewhere.Close)
+	p.PID = uint32(os.Getpid())
+	require.Equal(t, Gone, elsewhere.ResolveWithin(nil, time.Minute, p, 0, addrs[:1])[0].State, "the host is below another folder")
 }
 
 // A signal handler returns to the first byte of a function that nobody has called. Before any other function, the code has no
@@ -72,13 +78,37 @@ func TestRestorers(t *testing.T) {
 	require.Equal(t, Outside, at(0x2fff, true).State)
 }
 
-// A file that the store cannot queue for reading must be looked up again.
-func TestBusyStore(t *testing.T) {
+// The reason why code has no name must be the reason that procmap or the store gave.
+func TestReasons(t *testing.T) {
 	n := newNamer(t)
 	t.Cleanup(n.Close)
+	failed := func(inode uint64, err error) procmap.Place {
+		id := symtab.FileID{Inode: inode}
+		n.store.Request(symbols.Request{ID: id, Open: func() (*os.File, error) { return nil, err }})
+		require.True(t, n.store.Wait(t.Context(), id))
+		return procmap.Place{State: procmap.Known, File: &procmap.File{ID: id}}
+	}
+	for _, tt := range []struct {
+		place procmap.Place
+		want  State
+	}{
+		{procmap.Place{State: procmap.Pending}, Pending},
+		{procmap.Place{State: procmap.Unreadable, File: &procmap.File{Path: "/a"}}, Unreadable},
+		{procmap.Place{State: procmap.Gone}, Gone},
+		{procmap.Place{State: procmap.Unmapped}, NotCode},
+		{procmap.Place{State: procmap.Generated}, Generated},
+		{failed(1, os.ErrNotExist), Replaced},
+		{failed(2, symtab.ErrNoSymbols), NoSymbols},
+		{failed(3, os.ErrPermission), BadSymbols},
+	} {
+		frame, grows := n.frame(&tt.place, 1, false)
+		require.Equal(t, tt.want, frame.State)
+		require.Equal(t, tt.place.File, frame.File)
+		require.False(t, grows)
+	}
 	n.store.Close() // it queues no file from now on
 	frame, _ := n.frame(&procmap.Place{State: procmap.Known, File: &procmap.File{}, Address: 0x2000}, 0, false)
-	require.Equal(t, Unread, frame.State)
+	require.Equal(t, Unread, frame.State, "it is looked up again")
 }
 
 // A running program keeps its names when its file gets another mode, name or link. Functions that nobody has requested before
@@ -103,11 +133,31 @@ func TestFileTimeChanges(t *testing.T) {
 	require.Equal(t, pkg+"TestIsGoName", name(TestIsGoName))
 }
 
+// A function is in Go if Go's own table names it, or if the file is a Go program.
+func TestGo(t *testing.T) {
+	golang := &procmap.File{Info: buildid.Info{Go: "id"}}
+	for _, tt := range []struct {
+		frame Frame
+		name  string
+		want  bool
+	}{
+		{Frame{Symbol: symtab.Symbol{Name: "main.f", Source: symtab.SourcePclntab}}, "main.f", true},
+		{Frame{Symbol: symtab.Symbol{Name: "memeqbody", Source: symtab.SourcePclntab}}, "memeqbody", false},
+		{Frame{Symbol: symtab.Symbol{Name: "main.f", Source: symtab.SourcePclntab}}, "main.inlined", false},
+		{Frame{Symbol: symtab.Symbol{Name: "main.f"}}, "main.f", false},
+		{Frame{Symbol: symtab.Symbol{Name: "main.f"}, File: &procmap.File{}}, "main.f", false},
+		{Frame{Symbol: symtab.Symbol{Name: "main.f"}, File: golang}, "main.f", true},
+		{Frame{Symbol: symtab.Symbol{Name: "puts"}, File: golang}, "puts", false},
+	} {
+		require.Equal(t, tt.want, tt.frame.Go(tt.name), "%s in %+v", tt.name, tt.frame)
+	}
+}
+
 func TestIsGoName(t *testing.T) {
 	for name, want := range map[string]bool{
 		"main.work": true, "main.main.func1": true, "example.com/a.b/pkg.(*T).Method": true, "runtime.mallocgc": true,
 		"main.f[go.shape.struct { A example.com/x.T }]": true, "type:.eq.main.T": true,
-		"work": false, "memeqbody": false, "": false, "f.cold": false, "f.isra.0": false, "f.constprop.0.isra.1": false,
+		"work": false, "memeqbody": false, "": false, "f.cold": false, "f.isra.0": false, "f.constprop.0.isra.1": false, "f.part.0": false, "f.llvm.12": false,
 		"_ZN3foo3barEv.llvm.123": false, "_cgo_x.y": false, ".L1": false, "a/b": false,
 	} {
 		require.Equal(t, want, isGoName(name), name)

@@ -12,6 +12,9 @@ import (
 	"go.opentelemetry.io/otel/sdk/metric/metricdata"
 
 	"github.com/ig-otel-profiles/ig-otel-profiles/internal/gadgettest"
+	otelprofiles "github.com/ig-otel-profiles/ig-otel-profiles/operators/otel-profiles"
+	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/names"
+	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/profile"
 )
 
 // If gadgets share an exporter, each gadget's rows must be counted separately.
@@ -24,7 +27,38 @@ func TestDeliveryIsCountedByGadget(t *testing.T) {
 	}
 	require.Equal(t, map[string]int64{"profile_cpu": 2}, gauges("ig_otel_profiles_rows_delivered", "gadget"))
 	require.Equal(t, map[string]int64{"profile_cpu": 1}, gauges("ig_otel_profiles_rows_dropped", "gadget"))
-	require.Contains(t, gauges("ig_otel_profiles_requests", "gadget"), "profile_cpu")
+	require.Equal(t, int64(2), gauges("ig_otel_profiles_requests", "exporter")["mine"])
+	require.Equal(t, map[string]int64{"mine": 2}, gauges("ig_otel_profiles_exporter_sent_profile_samples", "exporter"))
+	require.Equal(t, map[string]int64{"away": 1}, gauges("ig_otel_profiles_exporter_send_failed_profile_samples", "exporter"))
+	require.Greater(t, gauges("ig_otel_profiles_request_bytes", "exporter")["mine"], gauges("ig_otel_profiles_request_wire_bytes", "exporter")["mine"])
+	require.Positive(t, gauges("ig_otel_profiles_request_wire_bytes", "exporter")["mine"])
+}
+
+// Each count of a data source must reach its own metric, as the difference since the last report.
+func TestCountsBecomeMetrics(t *testing.T) {
+	gauges := collector(t)
+	counts := func(n int64) otelprofiles.Counts {
+		c := otelprofiles.Counts{Read: 2 * n, Replaced: 3 * n, Dropped: map[otelprofiles.Reason]int64{otelprofiles.ReasonFull: 4 * n}}
+		c.Fates = profile.Fates{profile.Whole: 5 * n, profile.NoStack: 6 * n, profile.Lost: 7 * n, profile.Truncated: 8 * n, profile.Incomplete: 9 * n}
+		c.Frames[names.Outside] = 10 * n
+		return c
+	}
+	otelprofiles.ReportCounts(counts(100), counts(99), attribute.String("exporter", "counts"), attribute.String("gadget", "g"))
+	for _, tt := range []struct {
+		metric, by, value string
+		want              int64
+	}{
+		{"rows_read", "gadget", "g", 2},
+		{"texts_replaced", "exporter", "counts", 3},
+		{"rows_dropped", "reason", "window_full", 4},
+		{"rows_stack_none", "exporter", "counts", 6},
+		{"rows_stack_lost", "exporter", "counts", 7},
+		{"rows_stack_truncated", "exporter", "counts", 8},
+		{"rows_stack_incomplete", "exporter", "counts", 9},
+		{"user_frames", "state", "outside any symbol", 10},
+	} {
+		require.Equal(t, map[string]int64{tt.value: tt.want}, gauges("ig_otel_profiles_"+tt.metric, tt.by), tt.metric)
+	}
 }
 
 // After an exporter has ended, its stored queue must no longer count. The next exporter counts it again.
@@ -67,7 +101,7 @@ func collector(t *testing.T) func(metric, attribute string) map[string]int64 {
 				}
 				for _, p := range m.Data.(metricdata.Sum[int64]).DataPoints {
 					value, _ := p.Attributes.Value(attribute.Key(by))
-					counts[value.AsString()] = p.Value
+					counts[value.AsString()] += p.Value
 				}
 			}
 		}

@@ -19,6 +19,9 @@ import (
 // These times are shorter, because several tests wait for files that do not respond.
 func init() { openWaitDaemon, failedInterval = 200*time.Millisecond, 50*time.Millisecond }
 
+// ReportCounts is for the tests outside of the package.
+var ReportCounts = Counts.report
+
 // inside runs a gadget with one exporter and receiver for each of settings, and calls start with the instance. No interval ends
 // before the gadget.
 func inside(t *testing.T, g *gadgettest.Gadget, start func(inst *instance), settings ...string) []*receiver.Receiver {

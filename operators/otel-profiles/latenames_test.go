@@ -1,12 +1,16 @@
 package otelprofiles
 
 import (
+	"fmt"
+	"path/filepath"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/require"
 
 	"github.com/ig-otel-profiles/ig-otel-profiles/internal/gadgettest"
+	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/config"
+	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/names"
 	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/profile"
 )
 
@@ -70,6 +74,41 @@ func TestEndWaitsForNames(t *testing.T) {
 		require.Equal(t, profile.Added, p.agg.Insert(1, 1, s, []int64{1}, 0))
 	}, "attributes: []")
 	require.Equal(t, "main.heavy", rs[0].Samples()[0].Stack[0].Name)
+}
+
+// A window that fills up must be flushed before its interval ends, but not more than once a second.
+func TestFullWindowIsDueEarly(t *testing.T) {
+	now := time.Now()
+	agg, err := profile.New(profile.Config{Types: []profile.ValueType{{Type: "samples", Unit: "count"}}, MaxBytes: 64 << 10})
+	require.NoError(t, err)
+	p := &pipeline{agg: agg, since: now, next: now.Add(time.Hour)}
+	require.Equal(t, p.next, p.due())
+	agg.SetResource(1, profile.Resource{})
+	for i := uint64(0); !agg.NearFull(); i++ {
+		agg.Insert(1, i, profile.Sample{Stack: []profile.Frame{{Name: fmt.Sprint("f", i)}}}, []int64{1}, 0)
+	}
+	require.Equal(t, now.Add(time.Second), p.due())
+	p.next = now.Add(time.Millisecond)
+	require.Equal(t, p.next, p.due(), "the interval ends earlier")
+}
+
+// The last line of a run must name the missing parts of stacks, as shares of the rows in closed windows.
+func TestSharesOfStacks(t *testing.T) {
+	require.Empty(t, Counts{Fates: profile.Fates{profile.Whole: 3, profile.NoStack: 1}}.stacks())
+	require.Equal(t, "; stacks: 10.0 % partly lost, 20.0 % truncated (too deep, or not unwound further), 30.0 % without their outermost functions",
+		Counts{Fates: profile.Fates{profile.Whole: 3, profile.NoStack: 1, profile.Lost: 1, profile.Truncated: 2, profile.Incomplete: 3}}.stacks())
+	require.Empty(t, Counts{}.frames())
+	require.Equal(t, "; 8 user frames in distinct stacks: 50.0 % with a name, 37.5 % with only a file (no symbols 2, outside any symbol 1), 12.5 % with neither (process gone 1)",
+		Counts{Frames: [names.NumStates]int64{names.Named: 4, names.NoSymbols: 2, names.Outside: 1, names.Gone: 1}}.frames())
+}
+
+// Debug files are fetched only with a server.
+func TestDebuginfod(t *testing.T) {
+	cache := filepath.Join(t.TempDir(), "cache")
+	require.Nil(t, tableOptions(config.Names{Debuginfod: config.Debuginfod{Cache: cache}}).Fetch)
+	require.NoDirExists(t, cache)
+	require.NotNil(t, tableOptions(config.Names{Debuginfod: config.Debuginfod{URLs: []string{"http://127.0.0.1:1"}, Cache: cache}}).Fetch)
+	require.DirExists(t, cache)
 }
 
 // If a window is full and flushed early, the schedule must not shift. After a suspension, there must be one flush.

@@ -87,13 +87,14 @@ func TestRowsFromPreStartToClose(t *testing.T) {
 				Start: func(g *gadgettest.Gadget) {
 					g.Emit("leaf_a", 2)
 					g.Emit("leaf_a", 3)
+					g.Emit("leaf_a", 0)
 					g.Context.Cancel()
 				},
 				PostStop: func(g *gadgettest.Gadget) { g.Emit("leaf_late", 7) },
 			}
 			require.NoError(t, g.Make(t.Context(), op).Run(gadgettest.Params("mine")))
 			require.Equal(t, map[string]int64{"leaf_early": 1, "leaf_a": 5, "leaf_late": 7}, leaves(t, r), g.Log.String())
-			require.Contains(t, g.Log.String(), "4 rows read, 4 exported, 0 not")
+			require.Contains(t, g.Log.String(), "5 rows read, 4 exported, 1 not exported (zero_value 1), 0 without stack")
 			require.Contains(t, g.Log.String(), "4 delivered, 0 held")
 
 			s := r.Samples()[0]
@@ -188,6 +189,17 @@ func TestLastRowWins(t *testing.T) {
 	require.NoError(t, g.Make(t.Context(), op).Run(gadgettest.Params("mine")))
 	require.Equal(t, map[string]int64{"leaf_kept": 7}, leaves(t, r), g.Log.String())
 	require.Contains(t, g.Log.String(), "5 rows read, 2 exported, 3 not exported (zero_value 3)")
+
+	// An array is a snapshot of all stacks: a stack that it lacks is gone.
+	r = startReceiver(t)
+	op = settings(t, exporter("mine", r.Addr(), ""))
+	g = &gadgettest.Gadget{Annotations: g.Annotations, Start: func(g *gadgettest.Gadget) {
+		g.Emit("leaf_gone", 100)
+		g.Emit("leaf_kept", 7)
+		g.Context.Cancel()
+	}}
+	require.NoError(t, g.Make(t.Context(), op).Run(gadgettest.Params("mine")))
+	require.Equal(t, map[string]int64{"leaf_kept": 7}, leaves(t, r), g.Log.String())
 }
 
 // If sampling would make a value too large, it must become the maximum.
@@ -302,6 +314,7 @@ func TestDeadReceiver(t *testing.T) {
 
 // If a row cannot be read, only this row must be lost.
 func TestRowsThatCannotBeRead(t *testing.T) {
+	gauges := collector(t)
 	r := startReceiver(t)
 	op := settings(t, exporter("mine", r.Addr(), ""))
 	g := &gadgettest.Gadget{Start: func(g *gadgettest.Gadget) {
@@ -322,6 +335,7 @@ func TestRowsThatCannotBeRead(t *testing.T) {
 	require.Equal(t, int64(3), got["leaf"])
 	require.Len(t, got, 2)
 	require.NotContains(t, g.Log.String(), "\x1b")
+	require.Equal(t, map[string]int64{"mine": 2}, gauges("ig_otel_profiles_texts_replaced", "exporter"))
 }
 
 func TestRegistered(t *testing.T) {

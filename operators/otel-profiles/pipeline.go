@@ -344,11 +344,11 @@ func (p *pipeline) tell(level logger.Level, kind, format string, args ...any) {
 	}
 }
 
-// Counts accounts for a data source's rows: Read = Exported + Window + the sum of Dropped. The exporter's Stats account for the
-// exported rows.
+// Counts accounts for a data source's rows: those that are not in Exported or Dropped are in the open window. The exporter's Stats
+// account for the exported rows.
 type Counts struct {
-	Read, Exported, Window int64
-	Dropped                map[Reason]int64
+	Read, Exported int64
+	Dropped        map[Reason]int64
 	// Fates counts the rows in closed windows by the fate of their stacks.
 	Fates profile.Fates
 	// Frames counts the user frames of distinct stacks by state.
@@ -398,6 +398,5 @@ func (p *pipeline) counts() Counts {
 		}
 	}
 	c.Read, c.Replaced = p.read.Load(), p.replaced.Load()
-	c.Window = c.Read - c.Exported - c.droppedTotal()
 	return c
 }

@@ -6,6 +6,7 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/inspektor-gadget/inspektor-gadget/pkg/datasource"
 	"github.com/stretchr/testify/require"
@@ -42,6 +43,7 @@ func TestSeveralExportersForOneSource(t *testing.T) {
 					}
 					g.Context.Cancel()
 				}}
+				begin := uint64(time.Now().UnixNano())
 				require.NoError(t, g.Make(t.Context(), op).Run(gadgettest.Params(params)))
 
 				got := leaves(t, rs[0])
@@ -57,6 +59,7 @@ func TestSeveralExportersForOneSource(t *testing.T) {
 				for _, s := range rs[1].Samples() {
 					require.NotContains(t, s.Attributes, "thread.name")
 					require.NotEmpty(t, s.Timestamps)
+					require.Greater(t, s.Timestamps[0], begin)
 				}
 				require.Equal(t, got, leaves(t, rs[2]))
 				require.Equal(t, "worker", rs[2].Samples()[0].Resource["thread_name"])

@@ -56,5 +56,7 @@ func TestNamedStacksStay(t *testing.T) {
 		sweeps(-1, userID)
 		require.False(t, there(kernel, kernelID))
 		require.True(t, there(user, userID))
+		sweeps(-1, -1)
+		require.False(t, there(user, userID))
 	})
 }

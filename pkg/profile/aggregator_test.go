@@ -271,15 +271,19 @@ func TestTextAttributes(t *testing.T) {
 	cfg := config()
 	cfg.TextAttributes = true
 	a := newAggregator(t, cfg)
-	put(t, a, 1, 1, profile.Sample{Stack: names("f"), Attributes: []profile.Attribute{{Key: "pid", Value: profile.Int(7)}}}, 0, 1)
-	put(t, a, 1, 2, profile.Sample{Stack: names("f"), Attributes: []profile.Attribute{{Key: "pid", Value: profile.String("7")}}}, 0, 1)
+	for i, value := range []profile.Value{profile.Int(7), profile.String("7"), profile.Bool(true), profile.Double(0.5), profile.Bytes([]byte{1, 255}), profile.Strings([]string{"a", "b"})} {
+		put(t, a, 1, uint64(i), profile.Sample{Stack: names("f"), Attributes: []profile.Attribute{{Key: "k", Value: value}}}, 0, 1)
+	}
 	req := decode(t, a.Flush(start, end, profile.Limits{}))[0]
-	require.Len(t, req.ResourceProfiles[0].ScopeProfiles[0].Profiles[0].Samples, 1)
+	var got []string
 	for _, at := range req.Dictionary.AttributeTable[1:] {
-		if req.Dictionary.StringTable[at.KeyStrindex] == "pid" {
-			require.Equal(t, "7", at.Value.GetStringValue())
+		if req.Dictionary.StringTable[at.KeyStrindex] == "k" {
+			got = append(got, at.Value.GetStringValue())
 		}
 	}
+	require.ElementsMatch(t, []string{"7", "true", "0.5", "01ff", "a,b"}, got)
+	require.Equal(t, "v1", req.ResourceProfiles[0].ScopeProfiles[0].Scope.Version)
+	require.Equal(t, "gadget", req.ResourceProfiles[0].ScopeProfiles[0].Scope.Name)
 }
 
 // TestDemangledNamesAreBounded checks that short symbols with long names cannot fill the encoder's memory.

@@ -17,11 +17,13 @@ type known struct {
 	frames []profile.Frame
 	all    bool
 	fate   profile.Fate
+	asked  int
 }
 
 func (k *known) Frames(dst []profile.Frame, _ bool) ([]profile.Frame, profile.Fate, bool) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
+	k.asked++
 	return append(dst, k.frames...), k.fate, k.all
 }
 
@@ -147,6 +149,43 @@ func TestLaterRoom(t *testing.T) {
 		}
 	}
 	require.LessOrEqual(t, a.Usage(), bytes)
+
+	// The look-ups count while they are pending.
+	before := a.Usage()
+	for key := range uint64(50) {
+		put(t, a, 1, 1000+key, later(k, "?"), 0, 1)
+	}
+	require.GreaterOrEqual(t, a.Usage()-before, int64(50*k.Size()))
+}
+
+// TestManyLater checks that names of many stacks are requested before the window ends.
+func TestManyLater(t *testing.T) {
+	a := newAggregator(t, config())
+	require.False(t, a.Ask(), "there are none")
+	var all []*known
+	want := map[string]int64{}
+	for key := range uint64(100) {
+		k := &known{}
+		all = append(all, k)
+		put(t, a, 1, 1+key, later(k, "?"), 0, 1)
+		want[fmt.Sprint("f", key)] = 1
+	}
+	require.True(t, a.Ask())
+	for i, k := range all {
+		k.frames, k.all = names(fmt.Sprint("f", i)), i < 99
+	}
+	require.True(t, a.Ask(), "one is missing")
+	all[99].all = true
+	require.False(t, a.Ask())
+	for _, k := range all {
+		require.Positive(t, k.asked)
+		k.asked = 0
+	}
+	require.False(t, a.Ask())
+	for _, k := range all {
+		require.Zero(t, k.asked, "it is complete")
+	}
+	require.Equal(t, want, flushed(t, a))
 }
 
 // TestLaterMeanwhile checks that rows that arrive while stacks are resolved are neither lost nor counted twice.

@@ -16,15 +16,20 @@ func TestBounds(t *testing.T) {
 	cfg.MaxBytes = 1 << 20
 	a := newAggregator(t, cfg)
 	statuses := map[profile.Status]int{}
-	taken := int64(0)
+	taken, warned := int64(0), false
 	for i := range 20_000 {
 		st := put(t, a, 1+uint64(i%2), uint64(i), profile.Sample{Stack: names(fmt.Sprint("function-", i))}, 0, 1)
 		statuses[st]++
 		if st == profile.Added {
 			taken++
 		}
+		if len(statuses) == 1 { // until the first row is refused
+			early, used := a.NearFull(), a.Usage()
+			require.Equal(t, used >= cfg.MaxBytes/4*3, early, "early enough for a flush, at %d bytes", used)
+			warned = warned || early
+		}
 	}
-	require.True(t, a.NearFull())
+	require.True(t, warned)
 	require.Positive(t, statuses[profile.Full]+statuses[profile.ResourceFull])
 	require.LessOrEqual(t, a.Usage(), cfg.MaxBytes+4096)
 	rows := int64(0)

@@ -234,7 +234,7 @@ func TestRun(t *testing.T) {
 		r.load(t)
 		v, _ := r.GetVar(operators.MapPrefix + "capture_counts")
 		counts := make([]kernelCounts, ebpf.MustPossibleCPU())
-		counts[0].Full, counts[0].LostWeight = 1, 1000
+		counts[0] = kernelCounts{Events: 50, Lost: 20, LostWeight: 1000, LostEvents: 30, Full: 1}
 		require.NoError(t, v.(*ebpf.Map).Put(uint32(0), counts))
 		require.NoError(t, r.Start(r.GadgetContext))
 		require.NoError(t, r.Context().Err())
@@ -265,6 +265,7 @@ func TestRun(t *testing.T) {
 		require.NoError(t, r.Close(r.GadgetContext))
 		require.Contains(t, r.log.String(), "the gadget's maps are full")
 		require.EqualValues(t, 1, r.counts.bad)
+		require.Contains(t, r.log.String(), "50 events, 20 sampled: 1 added to rows, 0 inner calls, 0 of other kinds, 1 not decoded, 20 lost in the kernel; stacks: 0 by the unwinder, 0 by frame pointers, 1 without")
 		if live == "true" {
 			require.EqualValues(t, 77, sum)
 			require.Contains(t, r.log.String(), "a larger --live-entries, or a larger --sample-bytes")
@@ -300,6 +301,7 @@ func TestLostInStretch(t *testing.T) {
 	rows = r.rows()
 	require.Len(t, rows, 1)
 	require.Equal(t, readRow{comm: capturesFull, bytes: 4000, calls: 8, stretches: true}, read(t, rows[0]))
+	require.NotContains(t, r.log.String(), "the gadget's maps are full")
 	require.NoError(t, r.Stop(r.GadgetContext))
 }
 

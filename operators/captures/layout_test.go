@@ -8,6 +8,8 @@ import (
 	"github.com/cilium/ebpf"
 	"github.com/cilium/ebpf/btf"
 	"github.com/stretchr/testify/require"
+
+	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/procmap"
 )
 
 // These types describe the tests' rows. The key contains a process and a stack. The value contains sums and both forms of a
@@ -142,8 +144,10 @@ func TestParse(t *testing.T) {
 		require.EqualValues(t, 8, r.time())
 		require.EqualValues(t, 12, r.stretch())
 		require.EqualValues(t, 13, r.stackID())
-		require.EqualValues(t, examplePID, r.process().PID)
-		require.EqualValues(t, 11, r.process().Space)
+		order.PutUint64(r.user[atInode:], 14)
+		order.PutUint64(r.user[atMtimeSec:], 15)
+		order.PutUint32(r.user[atMtimeNsec:], 16)
+		require.Equal(t, procmap.Process{PID: examplePID, Space: 11, ExeInode: 14, ExeModified: 15e9 + 16}, r.process())
 	}
 }
 

@@ -36,7 +36,7 @@ var nameTable = []setting{
 		func(n *Names) *int64 { return &n.Memory }).taking("a size of at least 1MiB, such as 64MiB"),
 	duration("wait", "20ms", "50ms", "If a stack is printed while its symbols are still being read, printing waits for at most this time. All waits in one second together take at most 5 times as long. Exporting a row never waits. A request waits for a quarter of the interval, at most 5 s.", 0, time.Second,
 		func(n *Names) *time.Duration { return &n.Wait }).taking("a duration of at most 1s, such as 20ms"),
-	boolean("source_lines", "false", "Read source files, lines and inlined functions from `.debug_info` if a program has it. This takes a lot of time and memory. Go programs have lines and inlined functions without it.",
+	boolean("source_lines", "false", "Read source files, lines and inlined functions from `.debug_info` if a program has it. This takes a lot of time and memory. Go programs have lines and inlined functions even without this setting.",
 		func(n *Names) *bool { return &n.Lines }),
 	list("debuginfod.urls", `["https://debuginfod.example.com"]`, "Servers that provide debug files by build ID, for programs without symbols. The servers' operators learn which programs run here.",
 		func(n *Names) *[]string { return &n.Debuginfod.URLs }),

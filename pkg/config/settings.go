@@ -74,7 +74,7 @@ var table = []setting{
 	enum("compression", "gzip", "The compression of requests. An empty string means `none`.", []string{"gzip", "zstd", "none"},
 		func(e *Exporter) *string { return &e.Compression }).
 		on(onNetwork).otel("COMPRESSION").flag("otel-profiles-compression").meansEmpty("none"),
-	duration("timeout", "10s", "30s", "The time limit of one attempt to send. You cannot turn it off, because a receiver that hangs would then block a request forever.", time.Millisecond, noLimit,
+	duration("timeout", "10s", "30s", "The time limit of one attempt to send. You cannot turn this limit off, because a receiver that hangs would then block a request forever.", time.Millisecond, noLimit,
 		func(e *Exporter) *time.Duration { return &e.Timeout }).on(onNetwork).otel("TIMEOUT"),
 	secretPairs("headers", `{x-scope-orgid: tenant-1}`, "Headers (gRPC: metadata) of every request. Write names in lower case. Write a name that contains a dot in the `key=value` form.",
 		func(e *Exporter) *[]Header { return &e.Headers }, parseHeaders).
@@ -106,7 +106,7 @@ var table = []setting{
 
 	text("proxy_url", "", "http://proxy:3128", "The HTTP proxy for requests and for tokens. If it is empty, the environment variables HTTPS_PROXY, HTTP_PROXY and NO_PROXY apply.",
 		func(e *Exporter) *string { return &e.ProxyURL }).on(onNetwork),
-	boolean("insecure", "false", "Send in plain text if `endpoint` has no scheme. Credentials are sent in plain text only to this machine, or if this is `true`.",
+	boolean("insecure", "false", "Send in plain text if `endpoint` has no scheme. Credentials are sent in plain text only to this machine, or if this setting is `true`.",
 		func(e *Exporter) *bool { return &e.Insecure }).
 		on(onNetwork).otel("INSECURE").flag("otel-profiles-insecure"),
 	boolean("tls.insecure", "false", "The same as `insecure`.",
@@ -186,7 +186,7 @@ var table = []setting{
 		func(e *Exporter) *string { return &e.SampleShape }),
 	either("attribute_values", "native", "string", "`string` writes numbers and booleans as text, for receivers that read only text.",
 		func(e *Exporter) *bool { return &e.StringAttributes }).ofPresets(),
-	ratio("sampling", "1/1", "1/10", "`1/N` keeps one row in N, chosen at random, and multiplies its value by N. It has no effect on gadgets with `profiles.aggregation: last`.",
+	ratio("sampling", "1/1", "1/10", "`1/N` keeps one row in N, chosen at random, and multiplies its value by N. This setting has no effect on gadgets with `profiles.aggregation: last`.",
 		func(e *Exporter) *int { return &e.Sampling }),
 	onOff("collect_stacks", "`on` turns on stacks in a gadget that does not collect them by default, as `--collect-ustack` and `--collect-kstack` do. `off` leaves the choice to these flags. If several exporters are used, the stacks are on if one of them has `on`.",
 		func(e *Exporter) *bool { return &e.CollectStacks }),
@@ -200,7 +200,7 @@ var table = []setting{
 		func(e *Exporter) *int { return &e.MaxResourceAttributes }),
 	integer("max_sample_attributes", "32", "6", "The maximum number of attributes per sample. Attributes beyond it are dropped.", 0, 1000,
 		func(e *Exporter) *int { return &e.MaxSampleAttributes }),
-	integer("max_values_per_attribute", "1000", "200", "The maximum number of distinct values per attribute. Beyond this limit, samples are sent without the attribute, and counted. The operator forgets the values at least every 60 intervals. `0` means no limit.", 0, math.MaxInt32,
+	integer("max_values_per_attribute", "1000", "200", "The maximum number of distinct values per attribute. Beyond this limit, samples are sent without the attribute, and the log reports their number. The operator forgets the values at least every 60 intervals. `0` means no limit.", 0, math.MaxInt32,
 		func(e *Exporter) *int { return &e.MaxValuesPerAttribute }),
 	list("pod_labels", `[app, tier]`, "The pod labels to send as `k8s.pod.label.<key>`.",
 		func(e *Exporter) *[]string { return &e.PodLabels }),
@@ -232,7 +232,7 @@ var table = []setting{
 		func(e *Exporter) *bool { return &e.NativeDefault }).ofPresets(),
 	boolean("mappings_from_proc", "true", "Find the file of each user frame, and send its path, `process.executable.build_id.htlhash`, and GNU and Go build IDs. Frames of Go functions get the type `go`.",
 		func(e *Exporter) *bool { return &e.ProcMappings }),
-	either("file_addresses", "virtual", "offset", "The address of a frame in a known file: as in the file's symbol table, or as the offset in the file.",
+	either("file_addresses", "virtual", "offset", "How to write the address of a frame whose file is known. `virtual`: as in the file's symbol table. `offset`: as the offset in the file.",
 		func(e *Exporter) *bool { return &e.OffsetAddresses }),
 	boolean("raw_addresses", "false", "Send a frame's address in its process when its file is unknown. Such an address means nothing without the process, and it reveals the process's memory layout.",
 		func(e *Exporter) *bool { return &e.RawAddresses }),

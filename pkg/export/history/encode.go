@@ -20,10 +20,14 @@ type encoder struct {
 	to      *interned
 	written [kinds]int // number of entries in earlier records
 	nodes   int
+}
 
-	dict *profilespb.ProfilesDictionary // the dictionary of the request that is being written
-	memo [kinds][]uint32
-	stks []uint32
+// request is a request that is being written.
+type request struct {
+	*encoder
+	dict   *profilespb.ProfilesDictionary
+	tr     translator // from the request's dictionary to the segment's
+	stacks []uint32   // the segment's nodes of the stacks
 }
 
 // row is a sample with the segment's indices.
@@ -34,7 +38,9 @@ type row struct {
 
 // record encodes a request and adds it to a summary. After an error, the encoder is unusable.
 func (e *encoder) record(data *profilespb.ProfilesData, sum *Summary) ([]byte, error) {
-	e.begin(data.GetDictionary())
+	r := request{encoder: e, dict: data.GetDictionary(), tr: translator{from: tablesOf(data.GetDictionary()), to: e.to}}
+	r.tr.grow()
+	r.stacks = make([]uint32, len(r.dict.GetStackTable()))
 	var out []byte
 	profiles := 0
 	for _, rp := range data.GetResourceProfiles() {
@@ -51,7 +57,7 @@ func (e *encoder) record(data *profilespb.ProfilesData, sum *Summary) ([]byte, e
 			for _, p := range sp.GetProfiles() {
 				profiles++
 				one := Sum{sumKey: sumKey{Service: service, Gadget: sp.GetScope().GetName()}}
-				out = e.profile(appendUints(out, uint64(res), uint64(sc)), p, &one)
+				out = r.profile(appendUints(out, uint64(res), uint64(sc)), p, &one)
 				sum.add(one)
 			}
 		}
@@ -86,33 +92,34 @@ func appendUints(b []byte, list ...uint64) []byte {
 }
 
 // profile appends a profile and its samples, and sums them up.
-func (e *encoder) profile(out []byte, p *profilespb.Profile, sum *Sum) []byte {
+func (r *request) profile(out []byte, p *profilespb.Profile, sum *Sum) []byte {
+	text := func(i int32) uint64 { return uint64(r.tr.of(text, uint32(i))) }
 	rows := make([]row, len(p.GetSamples()))
 	for i, s := range p.GetSamples() {
-		rows[i] = row{e.stack(s.GetStackIndex()), e.set(s.GetAttributeIndices()), e.link(s.GetLinkIndex()), s}
+		rows[i] = row{r.stack(s.GetStackIndex()), r.tr.set(s.GetAttributeIndices()), r.tr.of(link, uint32(s.GetLinkIndex())), s}
 	}
 	slices.SortFunc(rows, func(a, b row) int { return cmp.Or(cmp.Compare(a.stack, b.stack), cmp.Compare(a.set, b.set)) })
 	st, pt := p.GetSampleType(), p.GetPeriodType()
-	m := appendUints(nil, uint64(e.text(st.GetTypeStrindex())), uint64(e.text(st.GetUnitStrindex())), uint64(e.text(pt.GetTypeStrindex())),
-		uint64(e.text(pt.GetUnitStrindex())), uint64(p.GetPeriod()), uint64(e.set(p.GetAttributeIndices())))
-	out = appendUints(out, uint64(e.to.add(measure, m)), p.GetTimeUnixNano(), p.GetDurationNano(), uint64(p.GetDroppedAttributesCount()), uint64(len(rows)))
+	m := appendUints(nil, text(st.GetTypeStrindex()), text(st.GetUnitStrindex()), text(pt.GetTypeStrindex()), text(pt.GetUnitStrindex()),
+		uint64(p.GetPeriod()), uint64(r.tr.set(p.GetAttributeIndices())))
+	out = appendUints(out, uint64(r.to.add(measure, m)), p.GetTimeUnixNano(), p.GetDurationNano(), uint64(p.GetDroppedAttributesCount()), uint64(len(rows)))
 	last := uint32(0)
-	for _, r := range rows {
-		out = binary.AppendUvarint(out, uint64(r.stack-last))
-		last = r.stack
+	for _, row := range rows {
+		out = binary.AppendUvarint(out, uint64(row.stack-last))
+		last = row.stack
 	}
-	for _, r := range rows {
-		out = binary.AppendUvarint(out, uint64(r.set))
+	for _, row := range rows {
+		out = binary.AppendUvarint(out, uint64(row.set))
 	}
-	for _, r := range rows {
-		out = binary.AppendUvarint(out, uint64(r.link))
+	for _, row := range rows {
+		out = binary.AppendUvarint(out, uint64(row.link))
 	}
-	for _, r := range rows {
-		v := total(r.sample)
+	for _, row := range rows {
+		v := total(row.sample)
 		sum.Value += v
 		out = binary.AppendVarint(out, v)
 	}
-	sum.Type, sum.Unit, sum.Samples = e.str(st.GetTypeStrindex()), e.str(st.GetUnitStrindex()), int64(len(rows))
+	sum.Type, sum.Unit, sum.Samples = str(r.dict, st.GetTypeStrindex()), str(r.dict, st.GetUnitStrindex()), int64(len(rows))
 	if p.GetDurationNano() == 0 {
 		sum.State = p.GetTimeUnixNano()
 	}
@@ -130,24 +137,6 @@ func total(s *profilespb.Sample) (sum int64) {
 	return sum
 }
 
-func (e *encoder) begin(d *profilespb.ProfilesDictionary) {
-	e.dict = d
-	for k, n := range map[kind]int{
-		text: len(d.GetStringTable()), attribute: len(d.GetAttributeTable()), function: len(d.GetFunctionTable()), mapping: len(d.GetMappingTable()),
-		location: len(d.GetLocationTable()), link: len(d.GetLinkTable()),
-	} {
-		e.memo[k] = zeros(e.memo[k], n)
-	}
-	e.stks = zeros(e.stks, len(d.GetStackTable()))
-}
-
-// zeros returns a slice of n zeros. It reuses s if s is large enough.
-func zeros(s []uint32, n int) []uint32 {
-	s = slices.Grow(s[:0], n)[:n]
-	clear(s)
-	return s
-}
-
 func (e *encoder) message(k kind, m proto.Message) (uint32, error) {
 	b, err := proto.MarshalOptions{Deterministic: true}.Marshal(m)
 	if err != nil {
@@ -156,95 +145,62 @@ func (e *encoder) message(k kind, m proto.Message) (uint32, error) {
 	return e.to.add(k, b), nil
 }
 
-// once returns the segment's index for a request's entry. encode appends the entry in the segment's form.
-func (e *encoder) once(k kind, i int32, encode func(b []byte) []byte) uint32 {
-	if i <= 0 || int(i) >= len(e.memo[k]) {
+// stack returns the node of a stack's innermost frame.
+func (r *request) stack(i int32) uint32 {
+	if i <= 0 || int(i) >= len(r.stacks) {
 		return 0
 	}
-	if e.memo[k][i] == 0 {
-		e.memo[k][i] = e.to.add(k, encode(make([]byte, 0, 64)))
+	if r.stacks[i] == 0 {
+		for _, l := range slices.Backward(r.dict.StackTable[i].GetLocationIndices()) {
+			r.stacks[i] = r.to.node(r.stacks[i], r.tr.of(location, uint32(l)))
+		}
 	}
-	return e.memo[k][i]
+	return r.stacks[i]
 }
 
-func (e *encoder) str(i int32) string {
-	if i < 0 || int(i) >= len(e.dict.GetStringTable()) {
-		return ""
+// tablesOf returns a dictionary without its stacks. The indices stay the same.
+func tablesOf(d *profilespb.ProfilesDictionary) *tables {
+	t := newInterned() // for the sets, which OTLP has as lists
+	put := func(k kind, entry []byte) { t.entries[k] = append(t.entries[k], string(entry)) }
+	for _, s := range stored(d.GetStringTable()) {
+		put(text, []byte(s))
 	}
-	return e.dict.StringTable[i]
-}
-
-func (e *encoder) text(i int32) uint32 {
-	return e.once(text, i, func(b []byte) []byte { return append(b, e.dict.StringTable[i]...) })
-}
-
-func (e *encoder) attribute(i int32) uint32 {
-	return e.once(attribute, i, func(b []byte) []byte {
-		a := e.dict.AttributeTable[i]
-		b = appendUints(b, uint64(e.text(a.GetKeyStrindex())), uint64(e.text(a.GetUnitStrindex())))
+	for _, a := range stored(d.GetAttributeTable()) {
 		value := a.GetValue()
 		if s, ok := value.GetValue().(*commonpb.AnyValue_StringValueStrindex); ok {
-			value = &commonpb.AnyValue{Value: &commonpb.AnyValue_StringValue{StringValue: e.str(s.StringValueStrindex)}}
+			value = &commonpb.AnyValue{Value: &commonpb.AnyValue_StringValue{StringValue: str(d, s.StringValueStrindex)}}
 		}
+		b := appendUints(nil, uint64(a.GetKeyStrindex()), uint64(a.GetUnitStrindex()))
 		b, _ = proto.MarshalOptions{Deterministic: true}.MarshalAppend(b, value) // the value was just decoded
-		return b
-	})
-}
-
-func (e *encoder) set(list []int32) uint32 {
-	var buf [64]byte
-	b := buf[:0]
-	for _, i := range list {
-		b = binary.AppendUvarint(b, uint64(e.attribute(i)))
+		put(attribute, b)
 	}
-	return e.to.add(set, b)
-}
-
-func (e *encoder) function(i int32) uint32 {
-	return e.once(function, i, func(b []byte) []byte {
-		f := e.dict.FunctionTable[i]
-		return appendUints(b, uint64(e.text(f.GetNameStrindex())), uint64(e.text(f.GetSystemNameStrindex())), uint64(e.text(f.GetFilenameStrindex())), uint64(f.GetStartLine()))
-	})
-}
-
-func (e *encoder) mapping(i int32) uint32 {
-	return e.once(mapping, i, func(b []byte) []byte {
-		m := e.dict.MappingTable[i]
-		return appendUints(b, m.GetMemoryStart(), m.GetMemoryLimit(), m.GetFileOffset(), uint64(e.text(m.GetFilenameStrindex())), uint64(e.set(m.GetAttributeIndices())))
-	})
-}
-
-func (e *encoder) location(i int32) uint32 {
-	return e.once(location, i, func(b []byte) []byte {
-		l := e.dict.LocationTable[i]
-		b = appendUints(b, uint64(e.mapping(l.GetMappingIndex())), l.GetAddress(), uint64(e.set(l.GetAttributeIndices())))
+	for _, f := range stored(d.GetFunctionTable()) {
+		put(function, appendUints(nil, uint64(f.GetNameStrindex()), uint64(f.GetSystemNameStrindex()), uint64(f.GetFilenameStrindex()), uint64(f.GetStartLine())))
+	}
+	for _, m := range stored(d.GetMappingTable()) {
+		put(mapping, appendUints(nil, m.GetMemoryStart(), m.GetMemoryLimit(), m.GetFileOffset(), uint64(m.GetFilenameStrindex()), uint64(t.set(m.GetAttributeIndices()))))
+	}
+	for _, l := range stored(d.GetLocationTable()) {
+		b := appendUints(nil, uint64(l.GetMappingIndex()), l.GetAddress(), uint64(t.set(l.GetAttributeIndices())))
 		for _, line := range l.GetLines() {
-			b = appendUints(b, uint64(e.function(line.GetFunctionIndex())), uint64(line.GetLine()), uint64(line.GetColumn()))
+			b = appendUints(b, uint64(line.GetFunctionIndex()), uint64(line.GetLine()), uint64(line.GetColumn()))
 		}
-		return b
-	})
+		put(location, b)
+	}
+	for _, l := range stored(d.GetLinkTable()) {
+		put(link, slices.Concat(l.GetTraceId(), l.GetSpanId()))
+	}
+	return &t.tables
 }
 
-func (e *encoder) link(i int32) uint32 {
-	return e.once(link, i, func(b []byte) []byte {
-		l := e.dict.LinkTable[i]
-		return append(append(b, l.GetTraceId()...), l.GetSpanId()...)
-	})
-}
+// stored returns a table without its first entry, which is the zero value.
+func stored[T any](table []T) []T { return table[min(1, len(table)):] }
 
-// stack returns the node of a stack's innermost frame.
-func (e *encoder) stack(i int32) uint32 {
-	if i <= 0 || int(i) >= len(e.stks) {
-		return 0
+func str(d *profilespb.ProfilesDictionary, i int32) string {
+	if i < 0 || int(i) >= len(d.GetStringTable()) {
+		return ""
 	}
-	if e.stks[i] == 0 {
-		at := uint32(0)
-		for _, l := range slices.Backward(e.dict.StackTable[i].GetLocationIndices()) {
-			at = e.to.node(at, e.location(l))
-		}
-		e.stks[i] = at
-	}
-	return e.stks[i]
+	return d.StringTable[i]
 }
 
 func serviceOf(attrs []*commonpb.KeyValue) string {

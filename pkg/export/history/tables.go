@@ -33,8 +33,7 @@ var shapes = [kinds]struct {
 	rest            bool
 }{
 	text:      {rest: true},
-	attribute: {fixed: []kind{text, text}, rest: true}, // key, unit, value
-	set:       {repeated: []kind{attribute}},
+	attribute: {fixed: []kind{text, text}, rest: true},            // key, unit, value
 	function:  {fixed: []kind{text, text, text, number}},          // name, system name, file, first line
 	mapping:   {fixed: []kind{number, number, number, text, set}}, // start, limit, offset, file
 	location:  {fixed: []kind{mapping, number, set}, repeated: []kind{function, number, number}},
@@ -97,6 +96,15 @@ func (t *interned) add(k kind, entry []byte) uint32 {
 	return i
 }
 
+func (t *interned) set(list []int32) uint32 {
+	var buf [64]byte
+	b := buf[:0]
+	for _, i := range list {
+		b = binary.AppendUvarint(b, uint64(uint32(i)))
+	}
+	return t.add(set, b)
+}
+
 func (t *interned) node(parent, place uint32) uint32 {
 	key := uint64(parent)<<32 | uint64(place)
 	if i, ok := t.nodes[key]; ok {
@@ -133,6 +141,10 @@ func (t *translator) of(k kind, i uint32) uint32 {
 	if known := t.memo[k][i]; known != 0 {
 		return known
 	}
+	if k == set {
+		t.memo[k][i] = t.set(t.from.setOf(i))
+		return t.memo[k][i]
+	}
 	in := t.from.entries[k][i-1]
 	out := make([]byte, 0, len(in)+8)
 	fields := func(list []kind) {
@@ -153,16 +165,18 @@ func (t *translator) of(k kind, i uint32) uint32 {
 	if shape.rest {
 		out = append(out, in...)
 	}
-	if k == set { // the order of a set does not matter
-		var list []uint64
-		for c := (cursor{in: string(out)}); len(c.in) > 0; {
-			list = append(list, c.uint())
-		}
-		slices.Sort(list)
-		out = appendUints(out[:0], list...)
-	}
 	t.memo[k][i] = t.to.add(k, out)
 	return t.memo[k][i]
+}
+
+// set returns the target's set with the source's attributes. Their order does not matter.
+func (t *translator) set(list []int32) uint32 {
+	ids := make([]int32, len(list))
+	for i, a := range list {
+		ids[i] = int32(t.of(attribute, uint32(a)))
+	}
+	slices.Sort(ids)
+	return t.to.set(ids)
 }
 
 // node returns the target's node. A parent comes before its children, so damaged data cannot create a cycle.

@@ -220,7 +220,11 @@ func (p *past) report(out io.Writer, o options, info runInfo, a history.Answer) 
 	if err := prepareDir(o.dir); err != nil {
 		return err
 	}
-	fmt.Fprintf(out, "%s to %s, %s\n", shownTime(a.Summary.Start), shownTime(a.Summary.End), strings.Join(p.counted(a.Summary), ", "))
+	counted := plural(a.Summary.Records, "request")
+	if p.service == "" && p.gadget == "" {
+		counted += ", " + plural(a.Summary.Rows, "row")
+	}
+	fmt.Fprintf(out, "%s to %s, %s\n", shownTime(a.Summary.Start), shownTime(a.Summary.End), counted)
 	// A long range has many samples, so the files are written at the same time.
 	var files errgroup.Group
 	files.Go(func() error {
@@ -252,15 +256,6 @@ func (p *past) report(out io.Writer, o options, info runInfo, a history.Answer) 
 	}
 	fmt.Fprintf(out, "\nwritten to %s; show it:    %s open %s\n", o.dir, os.Args[0], o.dir)
 	return nil
-}
-
-// counted describes how much data an answer contains.
-func (p *past) counted(s history.Summary) []string {
-	lines := []string{plural(s.Records, "request")}
-	if p.service == "" && p.gadget == "" {
-		lines = append(lines, plural(s.Rows, "row"))
-	}
-	return lines
 }
 
 // services prints each service's sum of a profile type.

@@ -209,16 +209,15 @@ func base(file string) string { return file[strings.LastIndexByte(file, '/')+1:]
 func (m *pgoMerger) choose(asked string) ([]*pgoBuild, error) {
 	// Builds with the same main package belong to one program. If no function of the main package was sampled, the file's name
 	// decides. This works only if one package has this file name.
-	packages := map[string]map[string]bool{}
+	packages := map[string]string{} // by file; the file's name if there are several
 	all := slices.SortedFunc(maps.Values(m.builds), func(a, b *pgoBuild) int {
 		return cmp.Or(strings.Compare(a.file, b.file), strings.Compare(a.buildID, b.buildID))
 	})
 	for _, b := range all {
-		if packages[b.file] == nil {
-			packages[b.file] = map[string]bool{}
-		}
-		if b.pkg != "" {
-			packages[b.file][b.pkg] = true
+		if known := packages[b.file]; known == "" || known == b.pkg {
+			packages[b.file] = b.pkg
+		} else if b.pkg != "" {
+			packages[b.file] = b.file
 		}
 	}
 	programs := map[string][]*pgoBuild{}
@@ -227,13 +226,9 @@ func (m *pgoMerger) choose(asked string) ([]*pgoBuild, error) {
 		if b.samples == 0 {
 			continue
 		}
-		name := b.pkg
-		if of := packages[b.file]; name == "" && len(of) == 1 {
-			for name = range of {
-			}
-		}
-		programs[cmp.Or(name, b.file)] = append(programs[cmp.Or(name, b.file)], b)
-		if asked == b.file || asked == name || strings.HasPrefix(name, asked+"/") || len(asked) >= 8 && strings.HasPrefix(b.buildID, asked) {
+		name := cmp.Or(b.pkg, packages[b.file], b.file)
+		programs[name] = append(programs[name], b)
+		if asked == "" || asked == b.file || asked == name || strings.HasPrefix(name, asked+"/") || len(asked) >= 8 && strings.HasPrefix(b.buildID, asked) {
 			matching = append(matching, b)
 		}
 	}
@@ -246,22 +241,17 @@ func (m *pgoMerger) choose(asked string) ([]*pgoBuild, error) {
 	})
 	var list strings.Builder
 	for _, s := range sums[:min(len(sums), 10)] {
-		fmt.Fprintf(&list, "\n  %-*s %s", 40, report.Shown(s.label(), 100), plural(s.samples, "sample"))
+		fmt.Fprintf(&list, "\n  %-40s %s", report.Shown(s.label(), 100), plural(s.samples, "sample"))
 	}
 	switch {
 	case m.profiles == 0:
 		return nil, errors.New("the inputs have no CPU time: use profiles of --gadget cpu")
 	case len(sums) == 0:
 		return nil, errors.New("the inputs have no Go program whose functions have start lines: build it with Go 1.20 or later, and sample its CPU time with this release")
-	case asked != "" && len(matching) == 0:
+	case len(matching) == 0:
 		return nil, fmt.Errorf("--program %s: the inputs do not contain this Go program; they contain:%s", asked, list.String())
-	case asked != "":
-		return matching, nil
-	case len(sums) > 1:
+	case asked == "" && len(sums) > 1:
 		return nil, fmt.Errorf("the inputs have %d Go programs: choose one with --program:%s", len(sums), list.String())
-	}
-	for _, builds := range programs {
-		matching = builds
 	}
 	return matching, nil
 }

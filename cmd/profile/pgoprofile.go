@@ -71,20 +71,21 @@ func eachCall(locations []*pprof.Location, visit func(pgoCall)) {
 }
 
 // hotCalls returns the calls that together have 99 % of the weight, as in Go's compiler.
-func hotCalls(weights map[pgoCall]int64) []pgoCall {
+func hotCalls(weights map[pgoCall]int64) map[pgoCall]bool {
 	calls := slices.SortedFunc(maps.Keys(weights), func(a, b pgoCall) int {
 		return cmp.Or(cmp.Compare(weights[b], weights[a]), cmp.Compare(a.caller, b.caller), cmp.Compare(a.callee, b.callee), cmp.Compare(a.offset, b.offset))
 	})
-	total, sum := 0.0, 0.0
+	total, sum, hot := 0.0, 0.0, map[pgoCall]bool{}
 	for _, w := range weights {
 		total += float64(w)
 	}
-	for i, c := range calls {
+	for _, c := range calls {
+		hot[c] = true
 		if sum += float64(weights[c]); sum > 0.99*total {
-			return calls[:i+1]
+			break
 		}
 	}
-	return calls
+	return hot
 }
 
 // pgoAgreement returns the number of hot calls, and the share of their weight that is hot in both halves of the samples. The
@@ -104,18 +105,11 @@ func pgoAgreement(p *pprof.Profile) (calls int, agree float64) {
 			}
 		})
 	}
-	hot := hotCalls(all)
-	var in [2]map[pgoCall]bool
-	for i := range halves {
-		in[i] = map[pgoCall]bool{}
-		for _, c := range hotCalls(halves[i]) {
-			in[i][c] = true
-		}
-	}
+	hot, inFirst, inSecond := hotCalls(all), hotCalls(halves[0]), hotCalls(halves[1])
 	both, total := 0.0, 0.0
-	for _, c := range hot {
+	for c := range hot {
 		total += float64(all[c])
-		if in[0][c] && in[1][c] {
+		if inFirst[c] && inSecond[c] {
 			both += float64(all[c])
 		}
 	}

@@ -300,12 +300,11 @@ func (p *pipeline) flush(now time.Time) {
 		}
 	}
 	if c := p.inst.contexts; c != nil {
-		st := c.Stats()
-		if st.Denied > 0 {
-			p.once("contexts denied", "no access to the process contexts of %d processes so far (setting process_context): their service names come from other sources; grant CAP_SYS_PTRACE", st.Denied)
+		if n := c.Denied.Load(); n > 0 {
+			p.once("contexts denied", "no access to the process contexts of %d processes so far (setting process_context): their service names come from other sources; grant CAP_SYS_PTRACE", n)
 		}
-		if st.Refused > 0 {
-			p.once("contexts refused", "the process contexts of %d processes so far are ignored (setting process_context), because their container or host service exceeds the hourly limit of services or instances", st.Refused)
+		if n := c.Refused.Load(); n > 0 {
+			p.once("contexts refused", "the process contexts of %d processes so far are ignored (setting process_context), because their container or host service exceeds the hourly limit of services or instances", n)
 		}
 	}
 	ps := p.plan.Stats()

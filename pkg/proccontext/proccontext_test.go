@@ -319,7 +319,7 @@ func TestBounds(t *testing.T) {
 	}
 	require.Equal(t, "a", r.admit(e, keyed(Context{Service: "a", Instance: "3"})).Service, "what is known stays")
 	require.NotNil(t, r.admit(other, keyed(Context{Service: "b", Instance: "1"})))
-	require.EqualValues(t, 1, r.refused.Load())
+	require.EqualValues(t, 1, r.Refused.Load())
 	require.Nil(t, r.admit(e, nil))
 	for i := range 3 * maxOwners {
 		r.admit(&entry{owner: fmt.Sprint(i)}, keyed(Context{Service: "b"}))

@@ -57,15 +57,12 @@ const (
 	burst, slowdown = time.Second, 100
 )
 
-// Stats counts the results of a Resolver.
-type Stats struct {
-	// Denied counts processes whose memory is inaccessible. Refused counts processes of owners with too many services or
-	// instances.
-	Denied, Refused uint64
-}
-
 // Resolver caches the contexts of processes. Lookup and Watch are safe for concurrent use.
 type Resolver struct {
+	// Denied counts processes whose memory is inaccessible. Refused counts processes of owners with too many services or
+	// instances.
+	Denied, Refused atomic.Uint64
+
 	proc   string
 	reader Reader
 	queue  chan *entry
@@ -79,8 +76,6 @@ type Resolver struct {
 	// Only the goroutine of run uses these.
 	owners   map[string]*owner
 	patience *patience.Runner
-
-	denied, refused atomic.Uint64
 }
 
 // entry is a known process.
@@ -116,9 +111,6 @@ func (r *Resolver) Close() {
 	<-r.done
 	r.reader.Close()
 }
-
-// Stats returns the counters.
-func (r *Resolver) Stats() Stats { return Stats{Denied: r.denied.Load(), Refused: r.refused.Load()} }
 
 // Lookup returns the known context of a process, or nil. watched is false if nobody has called Watch for the process. Lookup
 // neither waits nor allocates.
@@ -236,7 +228,7 @@ func (r *Resolver) look(ctx context.Context, e *entry) (used time.Duration, next
 	case errors.Is(f.err, os.ErrPermission):
 		if !e.denied {
 			e.denied = true
-			r.denied.Add(1)
+			r.Denied.Add(1)
 		}
 	case e.said.Load() != nil: // the process has exited and these are its last rows, or its context is being changed
 		return used, recheck
@@ -297,7 +289,7 @@ func (r *Resolver) admit(e *entry, c *Context) *Context {
 	}
 	if !e.refused {
 		e.refused = true
-		r.refused.Add(1)
+		r.Refused.Add(1)
 	}
 	return admitted
 }

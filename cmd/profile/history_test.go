@@ -31,7 +31,7 @@ func recordedExcept(t *testing.T, now, from, to time.Time) (dir string) {
 	w, err := history.New(dir, config.Retention{MaxBytes: 1 << 30}, func(err error) { t.Error(err) })
 	require.NoError(t, err)
 	agg, err := otlp.New(otlp.Config{
-		Scope: otlp.Scope{Name: "registry.example/profile_cpu:v1"}, Types: []otlp.ValueType{{Type: "samples", Unit: "count"}},
+		Scope: otlp.Scope{Name: "registry.example/profile_cpu", Version: "v1"}, Types: []otlp.ValueType{{Type: "samples", Unit: "count"}},
 		PeriodType: otlp.ValueType{Type: "cpu", Unit: "nanoseconds"}, Period: 10_000_000,
 	})
 	require.NoError(t, err)
@@ -103,7 +103,7 @@ func TestHistory(t *testing.T) {
 	require.Regexp(t, `profile_cpu +samples +shop +216000 +count`, said)
 	require.Contains(t, said, "900 rows")
 	// A gadget has the same names in a query and in the list.
-	for _, gadget := range []string{"cpu", "profile_cpu", "profile_cpu:v1", "registry.example/profile_cpu:v1"} {
+	for _, gadget := range []string{"cpu", "profile_cpu", "profile_cpu:v1", "registry.example/profile_cpu:v1", "registry.example/profile_cpu@sha256:12"} {
 		require.Contains(t, ask("--since=2h", "--gadget="+gadget, "-o=gadget"), "2520.00 seconds")
 		require.Regexp(t, `profile_cpu +samples +shop`, ask("list", "--gadget="+gadget))
 	}

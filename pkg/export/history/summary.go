@@ -104,22 +104,25 @@ func (s *Summary) sort() {
 type Query struct {
 	// From and To limit the start of a profile. From is inclusive, and To is exclusive. A zero To means no limit.
 	From, To time.Time
-	// Service and Gadget select by name; empty selects all. Gadget is the end of the image's name, such as profile_cpu:v1,
-	// or the gadget's name, such as profile_cpu.
+	// Service and Gadget select by name; empty selects all. Gadget is the image's name or its end, such as
+	// profile_cpu. A tag or digest does not count.
 	Service, Gadget string
 }
 
 // GadgetName returns the gadget's name, for example profile_cpu, from a scope's name, which is usually an image.
-func GadgetName(scope string) string {
-	name, _, _ := strings.Cut(path.Base(scope), "@")
+func GadgetName(scope string) string { return path.Base(untagged(scope)) }
+
+// untagged returns an image's name without its tag and digest, as in a scope's name.
+func untagged(image string) string {
+	folder, name := path.Split(image)
+	name, _, _ = strings.Cut(name, "@")
 	name, _, _ = strings.Cut(name, ":")
-	return name
+	return folder + name
 }
 
 // Takes reports whether the query selects the data of a service and a gadget.
 func (q Query) Takes(service, gadget string) bool {
-	return (q.Service == "" || q.Service == service) &&
-		(q.Gadget == "" || q.Gadget == GadgetName(gadget) || strings.HasSuffix("/"+gadget, "/"+q.Gadget))
+	return (q.Service == "" || q.Service == service) && (q.Gadget == "" || strings.HasSuffix("/"+untagged(gadget), "/"+untagged(q.Gadget)))
 }
 
 func (q Query) covers(t time.Time) bool {

@@ -64,7 +64,7 @@ func gadgetName(asked string) (string, error) {
 	plain := strings.NewReplacer("-", "", "_", "", " ", "").Replace(strings.ToLower(short))
 	plain = strings.TrimPrefix(plain, "profile")
 	for _, name := range append(slices.Sorted(maps.Keys(otherWords)), names...) {
-		if plain == name || plain == name+"s" || nearest(plain, []string{name}) != "" && len(plain) > 2 {
+		if plain == name || plain == name+"s" || nearest(plain, []string{name}) != "" && len(plain) > 1 {
 			return "", fmt.Errorf("--gadget %s: there is no such gadget: did you mean %s?", asked, cmp.Or(otherWords[name], name))
 		}
 	}

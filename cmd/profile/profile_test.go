@@ -63,6 +63,7 @@ func TestFlagsThatAreRefused(t *testing.T) {
 		{"--gadget alloc -p 1 --live", "come last"},
 		{"--sec 3", "did you mean --seconds?"},
 		{"--gadget off", "did you mean offcpu?"},
+		{"--gadget profile_cp", "did you mean cpu?"},
 		{"--gadget alloc", "use --pid, --comm or --container"},
 	}
 	for _, tt := range tests {

@@ -97,12 +97,15 @@ func allocates(name string) bool {
 }
 
 // standardNative reports whether a function belongs to the standard library of C++ or Rust. Programs contain compiled parts of
-// these libraries.
+// these libraries. Compilers inline a thread's function into the part that calls it, so that part is the program's own.
 func standardNative(name string) bool {
 	if hasPrefix(name, "operator new", "operator delete", "__rust_", "__rdl_", "__rg_") {
 		return true
 	}
 	name, arguments := qualified(name)
+	if strings.HasPrefix(name, "std::thread::_State_impl<") || strings.HasSuffix(name, "_rust_begin_short_backtrace") {
+		return false
+	}
 	name = strings.TrimPrefix(name, "<")
 	// Rust's names have no arguments. C++ programs can also have namespaces called core.
 	return hasPrefix(name, "std::", "__gnu_cxx::") || !arguments && hasPrefix(name, "alloc::", "core::", "hashbrown::")

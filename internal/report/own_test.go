@@ -39,6 +39,13 @@ func TestOwn(t *testing.T) {
 			{Name: "void std::vector<int, std::allocator<int> >::_M_realloc_insert<int>(int&&)", Type: "native", Mapping: "/srv/shop"},
 			{Name: "__gnu_cxx::new_allocator<int>::allocate(unsigned long)", Type: "native", Mapping: "/srv/shop"},
 			{Name: "Shop::fill()", Type: "native", Mapping: "/srv/shop"}}},
+		{"a thread's function that the compiler put into C++'s library", "std::thread::_State_impl<std::thread::_Invoker<std::tuple<main::{lambda()#1}> > >::_M_run()", []receiver.Frame{kernel,
+			{Name: "usleep", Type: "native", Mapping: "/usr/lib/x86_64-linux-gnu/libc.so.6"},
+			{Name: "std::thread::_State_impl<std::thread::_Invoker<std::tuple<main::{lambda()#1}> > >::_M_run()", Type: "native", Mapping: "/srv/shop"},
+			{Type: "native", Mapping: "/usr/lib/x86_64-linux-gnu/libstdc++.so.6.0.30", Address: 5}}},
+		{"a thread's function that the compiler put into Rust's library", "std::sys::backtrace::_rust_begin_short_backtrace", []receiver.Frame{kernel,
+			{Name: "std::thread::functions::sleep", Type: "native", Mapping: "/srv/shop"}, {Name: "std::sys::backtrace::_rust_begin_short_backtrace", Type: "native", Mapping: "/srv/shop"},
+			{Name: "core::ops::function::FnOnce::call_once{{vtable.shim}}", Type: "native", Mapping: "/srv/shop"}}},
 		{"a function of the program that gives a vector", "std::vector<int> Shop::all()", []receiver.Frame{
 			{Name: "std::vector<int> Shop::all()", Type: "native", Mapping: "/srv/shop"}, {Name: "main", Type: "native", Mapping: "/srv/shop"}}},
 		{"Rust", "<shop::Order as core::clone::Clone>::clone", []receiver.Frame{

@@ -269,6 +269,14 @@ func TestWhyThereIsNothing(t *testing.T) {
 	require.ErrorContains(t, of(target{container: "x"}, "profile_cpu").nothing(), "list-containers")
 	require.ErrorContains(t, of(target{container: "x"}, "profile_cpu").nothing(), "container-collection")
 	require.ErrorContains(t, of(target{}, "profile_cpu").nothing(), "idle")
+	for _, who := range []target{{}, {list: []int{os.Getpid()}}, {comm: commOf(os.Getpid())}} {
+		busy := of(who, "profile_pagefault")
+		busy.cpu = time.Second
+		require.ErrorContains(t, busy.nothing(), "no page fault occurred in 4 s")
+		busy = of(who, "trace_open")
+		busy.cpu = time.Second
+		require.ErrorContains(t, busy.nothing(), "the gadget recorded no events")
+	}
 	require.ErrorContains(t, of(target{list: []int{os.Getpid()}}, "profile_offcpu").nothing(), "a wait counts when it ends")
 	require.ErrorContains(t, of(target{comm: "nobody-has-this"}, "profile_lock").nothing(), "no program or thread has the name")
 	r = of(target{comm: commOf(os.Getpid())}, "profile_lock")

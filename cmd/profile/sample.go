@@ -245,7 +245,7 @@ func progress(now, started, began time.Time, look time.Duration) string {
 // nothing returns an error that explains why there is no sample.
 func (r *result) nothing() error {
 	t, seconds := r.opts.target, math.Round(r.run.Seconds)
-	waits := strings.Contains(r.gadget.name, "offcpu")
+	waits, cpu := strings.Contains(r.gadget.name, "offcpu"), r.gadget.name == ownGadgets["cpu"]
 	var why string
 	switch {
 	case r.gone:
@@ -270,18 +270,20 @@ func (r *result) nothing() error {
 		why = strings.Join(r.unseen(nil), "; ")
 	case r.gadget.name == ownGadgets["alloc"] && t.container == "":
 		why = "none of its allocations was sampled in this time: sample for longer, or sample more of them with \"-- --sample-bytes=4096\""
-	case len(t.list) > 0 && !waits:
+	case r.gadget.name == ownGadgets["pagefault"] && t.container == "":
+		why = fmt.Sprintf("no page fault occurred in %.0f s: most occur when a program uses memory for the first time", seconds)
+	case len(t.list) > 0 && cpu:
 		why = fmt.Sprintf("it used %.2f s of CPU time in %.0f s: sample for longer", r.cpu.Seconds(), seconds)
-	case t.comm != "" && !waits:
+	case t.comm != "" && cpu:
 		why = "the programs and threads with that name use no CPU time: --gadget offcpu shows their waits"
 	case t.container != "":
 		why = "the gadget recorded no events in a container with that name; \"ig list-containers\" lists the containers that ig knows"
 	case waits:
 		why = "a wait counts when it ends, and none has ended in this time: sample for longer"
-	case t.all():
+	case t.all() && cpu:
 		why = "every CPU may have been idle: sample for longer"
 	default:
-		why = "the gadget recorded no events from it: sample for longer, or while it is busy"
+		why = "the gadget recorded no events: sample for longer, or while it is busy"
 	}
 	err := fmt.Errorf("no sample of %s: %s", t, why)
 	if said := warnings(r.log, t.container != ""); said != "" {

@@ -85,7 +85,7 @@ func startCollector(ctx context.Context, program, file string) (*collector, erro
 		case <-c.ended:
 			return nil, fmt.Errorf("the Collector exited: %s\n%s", c.cmd.ProcessState, c.log)
 		case <-ctx.Done():
-			return nil, errors.Join(fmt.Errorf("the Collector does not listen: %w", err), c.stop())
+			return nil, errors.Join(fmt.Errorf("waiting for the Collector to listen: %w", err), c.stop())
 		case <-time.After(50 * time.Millisecond):
 		}
 	}

@@ -125,7 +125,7 @@ func demo(ctx context.Context, opts options, out io.Writer) (err error) {
 	for _, w := range windows {
 		size += len(w.Body)
 	}
-	fmt.Fprintf(out, "load: %d requests per second, %d kB each, as from a thousand nodes\n", perSecond, size/len(windows)/1000)
+	fmt.Fprintf(out, "load: %d requests per second of %d kB each, like a thousand nodes\n", perSecond, size/len(windows)/1000)
 	phases := []*phase{{name: "before", compression: opts.before}, {name: "after", compression: opts.after}}
 	for _, p := range phases {
 		fmt.Fprintf(out, "%s: the senders use compression %s\n", p.name, p.compression)

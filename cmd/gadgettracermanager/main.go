@@ -63,7 +63,7 @@ func parse(args []string) (options, error) {
 	var opts options
 	flags := flag.NewFlagSet("gadgettracermanager", flag.ContinueOnError)
 	flags.BoolVar(&opts.serve, "serve", false, "run the daemon")
-	flags.BoolVar(&opts.liveness, "liveness", false, "check whether a running daemon is healthy; the exit status is the result")
+	flags.BoolVar(&opts.liveness, "liveness", false, "check a running daemon, and exit with status 0 if it is healthy")
 	flags.StringVar(&opts.livenessSocket, "liveness-socketfile", kubemanagertypes.DefaultHookAndLivenessSocketFile,
 		"`path` of the socket that -liveness checks")
 	flags.StringVar(&opts.serviceHost, "service-host", fmt.Sprintf("tcp://127.0.0.1:%d", api.GadgetServicePort),

@@ -81,7 +81,7 @@ func prepareHost() error {
 		if err != nil {
 			return fmt.Errorf("checking whether the %s namespace is the host's: %w", ns.name, err)
 		}
-		log.Infof("%s namespace of the host: %t", ns.name, shared)
+		log.Infof("uses the %s namespace of the host: %t", ns.name, shared)
 	}
 	if err := entrypoint.Init(); err != nil {
 		return fmt.Errorf("preparing the container: %w", err)
@@ -99,9 +99,9 @@ func newService() (*gadgetservice.Service, error) {
 	}
 	namespace := cfg.GetString(gadgettracermanagerconfig.GadgetNamespace)
 	if namespace == "" {
-		return nil, fmt.Errorf("config key %s: must name the daemon's namespace", gadgettracermanagerconfig.GadgetNamespace)
+		return nil, fmt.Errorf("config key %s is empty: set it to the daemon's namespace", gadgettracermanagerconfig.GadgetNamespace)
 	}
-	log.Infof("namespace %q, %d events buffered per client", namespace, length)
+	log.Infof("running in the namespace %q, and buffering up to %d events per client", namespace, length)
 
 	service := gadgetservice.NewService(log.StandardLogger())
 	service.SetEventBufferLength(length)

@@ -56,7 +56,7 @@ func newDaemonCommand(runtime runtime.Runtime) *cobra.Command {
 	set.StringVarP(&flags.socket, "host", "H", api.DefaultDaemonPath,
 		"`address` to listen on: unix:///path/to/socket or tcp://127.0.0.1:1234")
 	set.Uint64Var(&flags.bufferLength, "events-buffer-length", 16384,
-		"number of events to buffer for a slow client; further events are lost")
+		"number of events to buffer for each slow client; further events are lost")
 	set.StringVar(&flags.keyFile, "tls-key-file", "", "`file` with the private key for TLS")
 	set.StringVar(&flags.certFile, "tls-cert-file", "", "`file` with the certificate for TLS")
 	set.StringVar(&flags.clientCAFile, "tls-client-ca-file", "", "`file` with the CA certificates for verifying clients")
@@ -95,7 +95,7 @@ func (f *daemonFlags) serve(ctx context.Context, service *gadgetservice.Service,
 		return err
 	}
 	if err := config.Config.ReadInConfig(); err != nil {
-		log.Warnf("reading the config: %v; continuing without it", err)
+		log.Warnf("continuing without a config: %v", err)
 	}
 
 	manager, err := otelprofiles.NewInstanceManager(runtime)

@@ -63,7 +63,7 @@ func run(args []string) error {
 	common.AddVerboseFlag(root)
 	host.AddFlags(root)
 	pprofAddr := root.PersistentFlags().String("pprof-addr", "",
-		"`address` that serves Go profiles of ig itself, such as localhost:6060; none by default")
+		"`address` on which to serve Go profiles of ig itself, such as localhost:6060 (default: none)")
 	root.AddCommand(containers.NewListContainersCmd(), newVersionCommand())
 
 	// The next steps depend on these flags, and add more. So flags are parsed twice. The config file can set only the root

@@ -174,7 +174,7 @@ func writeLayout(dir, ref string, index v1.ImageIndex) error {
 		}
 		for _, e := range present {
 			if !slices.Contains(layoutEntries, e.Name()) {
-				return fmt.Errorf("the folder also contains %s: remove that entry, or choose another folder", e.Name())
+				return fmt.Errorf("the folder also contains %s: remove it, or choose another folder", e.Name())
 			}
 		}
 		for _, name := range layoutEntries {

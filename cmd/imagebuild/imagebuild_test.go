@@ -227,15 +227,15 @@ func TestWrongArguments(t *testing.T) {
 
 func TestWrongManifests(t *testing.T) {
 	for _, tt := range []struct{ yaml, want string }{
-		{"command: [/x]", "it lists no files"},
+		{"command: [/x]", "no files: list at least one"},
 		{"files: [{path: /a, input: x}]\ncomand: [/x]", "comand"},
 		{"files: [{path: a, input: x}]", "clean absolute path"},
 		{"files: [{path: /a/../b, input: x}]", "clean absolute path"},
-		{"files: [{path: /a}]", "one of go, module and input"},
-		{"files: [{path: /a, go: x, input: y}]", "one of go, module and input"},
+		{"files: [{path: /a}]", "one of the keys go, module and input"},
+		{"files: [{path: /a, go: x, input: y}]", "one of the keys go, module and input"},
 		{"files: [{path: /a, module: x}]", "must be set together"},
-		{"files: [{path: /a, go: x, default: y}]", "default requires input"},
-		{"files: [{path: /a, input: x, in: y}]", "in requires go"},
+		{"files: [{path: /a, go: x, default: y}]", "the key default requires the key input"},
+		{"files: [{path: /a, input: x, in: y}]", "the key in requires the key go"},
 		{"files: [{path: /a, input: x}, {path: /a, input: y}]", "listed twice"},
 		{"files: [{path: /a, input: x, mode: 04755}]", "permission bits"},
 		{"files: [{path: /a, input: x}]\nfolders: [b]", `folder "b"`},

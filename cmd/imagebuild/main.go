@@ -60,10 +60,10 @@ func parse(args []string) (options, error) {
 	flags.StringVar(&opts.ref, "ref", "", "`name:tag` of the image")
 	flags.StringVar(&opts.layout, "layout", "", "write an OCI image layout with all architectures into this `folder`")
 	flags.StringVar(&opts.archive, "archive", "", "write a docker archive of one architecture into this `file`")
-	flags.StringVar(&opts.rootfs, "rootfs", "", "write the files of one architecture into this `folder`")
+	flags.StringVar(&opts.rootfs, "rootfs", "", "write the files of one architecture to this `folder`")
 	flags.BoolVar(&opts.push, "push", false, "push the image with all architectures to the registry that -ref names; prints name@digest")
 	flags.BoolVar(&opts.insecure, "insecure", false, "push over plain HTTP")
-	flags.BoolVar(&opts.list, "list", false, "print the path, mode, size and digest of each file in the image for the first architecture")
+	flags.BoolVar(&opts.list, "list", false, "print path, mode, size and digest of each file in the image for the first architecture")
 	flags.Func("file", "`NAME=PATH`: the file PATH for the manifest's \"input: NAME\"; can be repeated", func(s string) error {
 		name, path, ok := strings.Cut(s, "=")
 		if !ok || name == "" || path == "" {

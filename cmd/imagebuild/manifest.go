@@ -65,7 +65,7 @@ func readManifest(name string) (manifest, error) {
 
 func (m *manifest) validate() error {
 	if len(m.Files) == 0 {
-		return errors.New("it lists no files")
+		return errors.New("no files: list at least one")
 	}
 	seen := map[string]bool{}
 	for i := range m.Files {
@@ -80,7 +80,7 @@ func (m *manifest) validate() error {
 	}
 	for _, dir := range m.Folders {
 		if !cleanAbsolute(dir) {
-			return fmt.Errorf("folder %q: not a clean absolute path", dir)
+			return fmt.Errorf("folder %q: expected a clean absolute path", dir)
 		}
 	}
 	return nil
@@ -88,20 +88,20 @@ func (m *manifest) validate() error {
 
 func (f *file) validate() error {
 	if !cleanAbsolute(f.Path) {
-		return errors.New("not a clean absolute path")
+		return errors.New("expected a clean absolute path")
 	}
 	sources := slices.DeleteFunc([]string{f.Go, f.Module, f.Input}, func(s string) bool { return s == "" })
 	if len(sources) != 1 {
-		return errors.New("must have exactly one of go, module and input")
+		return errors.New("expected exactly one of the keys go, module and input")
 	}
 	if (f.Module != "") != (f.Source != "") {
-		return errors.New("module and source must be set together")
+		return errors.New("the keys module and source must be set together")
 	}
 	if f.In != "" && f.Go == "" {
-		return errors.New("in requires go")
+		return errors.New("the key in requires the key go")
 	}
 	if f.Default != "" && f.Input == "" {
-		return errors.New("default requires input")
+		return errors.New("the key default requires the key input")
 	}
 	if f.Mode == 0 {
 		f.Mode = 0o644
@@ -110,7 +110,7 @@ func (f *file) validate() error {
 		}
 	}
 	if f.Mode&^os.ModePerm != 0 {
-		return fmt.Errorf("mode %#o: must have permission bits only", f.Mode)
+		return fmt.Errorf("mode %#o: expected only permission bits", f.Mode)
 	}
 	return nil
 }

@@ -194,11 +194,11 @@ func (g *gadgetChains) entry(c chain, spec *ebpf.CollectionSpec) (*ebpf.Program,
 		refer(program, recordsMap, ownName(recordsMap, c.typ))
 	}
 	if err := g.link(spec, own); err != nil {
-		return nil, fmt.Errorf("preparing its entry: %w", err)
+		return nil, fmt.Errorf("preparing the entry program: %w", err)
 	}
 	entry, err := ebpf.NewProgram(program)
 	if err != nil {
-		return nil, fmt.Errorf("loading its entry: %w", err)
+		return nil, fmt.Errorf("loading the entry program: %w", err)
 	}
 	g.keep = append(g.keep, entry)
 	return entry, nil
@@ -226,11 +226,11 @@ func (g *gadgetChains) copy(typ ebpf.ProgramType) (copied, error) {
 	}
 	var made copied
 	if made.array, err = ebpf.NewMap(spec.Maps[progsMap]); err != nil {
-		return copied{}, fmt.Errorf("creating its array of programs: %w", err)
+		return copied{}, fmt.Errorf("creating the array of programs: %w", err)
 	}
 	g.keep = append(g.keep, made.array)
 	if made.records, err = ebpf.NewMap(spec.Maps[recordsMap]); err != nil {
-		return copied{}, fmt.Errorf("creating its records: %w", err)
+		return copied{}, fmt.Errorf("creating the map of records: %w", err)
 	}
 	g.keep = append(g.keep, made.records)
 	for _, name := range names {
@@ -250,7 +250,7 @@ func (g *gadgetChains) copy(typ ebpf.ProgramType) (copied, error) {
 		err = made.array.Update(ids[name], program, ebpf.UpdateAny)
 		_ = program.Close() // the array holds a reference
 		if err != nil {
-			return copied{}, fmt.Errorf("adding %s to its chain: %w", name, err)
+			return copied{}, fmt.Errorf("adding %s to the array of programs: %w", name, err)
 		}
 	}
 	if g.copies == nil {

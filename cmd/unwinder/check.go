@@ -32,7 +32,7 @@ func missing(c config) string {
 	if caps, err := effective(); err == nil {
 		need := needs(caps, kernelAddresses("/proc/kallsyms"))
 		if len(need) > 0 {
-			lacks = append(lacks, "the capabilities "+strings.Join(need, ", ")+" (run it as root; in a container, privileged or with these in securityContext.capabilities.add)")
+			lacks = append(lacks, "the capabilities "+strings.Join(need, ", ")+" (run ig as root; in a container, as privileged or with these capabilities in securityContext.capabilities.add)")
 		}
 	}
 	if err := liftMemlock(); err != nil {
@@ -47,7 +47,7 @@ func missing(c config) string {
 	if len(lacks) == 0 {
 		return ""
 	}
-	return "the unwinder needs " + strings.Join(lacks, "; ") + ". Stacks collected with frame pointers do not need this (--unwind=frame-pointers)"
+	return "the unwinder needs " + strings.Join(lacks, "; ") + ". To collect stacks without the unwinder, set --unwind=frame-pointers"
 }
 
 // needs returns the missing capabilities. addresses is the error that kernelAddresses returned.

@@ -54,7 +54,7 @@ func serveMore(ctx context.Context, socket int, load func([]wire.ChainKind) (wir
 		kinds, err := wire.ReceiveAsked(socket)
 		if err != nil {
 			if !errors.Is(err, io.EOF) {
-				logger.Error("cannot load more chains for gadgets", "error", err)
+				logger.Error("cannot load programs for another gadget", "error", err)
 			}
 			return
 		}
@@ -68,7 +68,7 @@ func serveMore(ctx context.Context, socket int, load func([]wire.ChainKind) (wir
 			}
 		}
 		if err := wire.SendEntries(socket, loaded); err != nil {
-			logger.Error("sending the entry programs", "error", err)
+			logger.Error("cannot send the programs for another gadget", "error", err)
 			return
 		}
 	}

@@ -42,7 +42,7 @@ func (i identity) fileID() libpf.FileID {
 }
 
 // errExchanged makes the profiler try again later.
-var errExchanged = fmt.Errorf("another file is mapped there now, or the file was written to: %w", os.ErrNotExist)
+var errExchanged = fmt.Errorf("the process has mapped another file at this address, or the file has changed: %w", os.ErrNotExist)
 
 // open opens a file that a process has mapped. The profiler opens a mapping several times, and the process can map another file
 // there in between. Therefore open returns an error if the file has changed.

@@ -42,14 +42,14 @@ func main() {
 func run() error {
 	var c config
 	flag.StringVar(&c.languages, "languages", "all", "languages to unwind")
-	flag.IntVar(&c.scale, "map-scale", 0, "make the eBPF maps 2^N times as large")
-	chains := flag.String("chains", "", "unwind stacks for gadget programs of these kinds from the start: a comma-separated list of kprobe, raw_tp, perf, tracepoint, otel_kprobe, otel_perf")
+	flag.IntVar(&c.scale, "map-scale", 0, "multiply the size of the eBPF maps by 2^N")
+	chains := flag.String("chains", "", "comma-separated kinds of gadget programs for which stacks are unwound from the start: kprobe, raw_tp, perf, tracepoint, otel_kprobe, otel_perf")
 	flag.BoolVar(&c.spans, "spans", false, "keep the span IDs that programs publish")
-	labels := flag.String("labels", "", "comma-separated program labels to keep")
-	avoid := flag.String("leave-alone", "", "processes whose files are not read: a comma-separated list of PID:START, with START in nanoseconds since boot")
-	read := flag.Bool("read", false, "do not sample; read received files, without privileges")
+	labels := flag.String("labels", "", "comma-separated names of pprof labels to keep")
+	avoid := flag.String("leave-alone", "", "comma-separated list of processes whose files are not read: PID:START, with START in nanoseconds since boot")
+	read := flag.Bool("read", false, "do not sample: drop privileges, and read files that are received over a socket")
 	memory := flag.Uint64("memory", 256<<20, "memory limit of -read, in bytes")
-	verbose := flag.Bool("verbose", false, "log more")
+	verbose := flag.Bool("verbose", false, "log debug messages")
 	flag.Parse()
 	if *labels != "" {
 		c.labels = strings.Split(*labels, ",")

@@ -104,7 +104,7 @@ func (r *processReader) run(ctx context.Context) {
 		}
 		// Log only at powers of two, because thousands of such programs would fill the log.
 		if r.survived++; r.survived&(r.survived-1) == 0 {
-			r.log.Warn("parsing a process's files failed, so its stacks stay incomplete", "pid", pid, "panic", err, "so far", r.survived)
+			r.log.Warn("parsing the files of a process failed, so its stacks remain incomplete", "pid", pid, "panic", err, "so far", r.survived)
 		}
 	}
 }

@@ -45,7 +45,7 @@ func (c config) check() error {
 	case len(c.chains) == 0:
 		return errors.New("flag -chains is empty: list at least one kind of program")
 	case c.scale < 0 || c.scale > 8:
-		return fmt.Errorf("map scale %d: must be 0 to 8", c.scale)
+		return fmt.Errorf("map scale: got %d, expected 0 to 8", c.scale)
 	}
 	_, err := c.interpreters()
 	return err
@@ -79,7 +79,7 @@ func (c config) interpreters() (interpreterconfig.Config, error) {
 				known = append(known, k)
 			}
 			slices.Sort(known)
-			return i, fmt.Errorf("language %q: must be all, or a list of %s", name, strings.Join(known, ", "))
+			return i, fmt.Errorf("language %q: expected all, or a comma-separated list of %s", name, strings.Join(known, ", "))
 		}
 		set()
 	}
@@ -134,14 +134,14 @@ func start(ctx context.Context, c config, s *sampler, logger *slog.Logger) (*run
 		return nil, err
 	}
 	if err := t.AttachPrctlMonitor(); err != nil {
-		logger.Debug("changes of process contexts are detected late", "error", err)
+		logger.Debug("cannot watch for changes of process contexts, which are now detected later", "error", err)
 	}
 	if err := t.StartMapMonitors(tracing, r.traces); err != nil {
 		r.close()
 		return nil, fmt.Errorf("reading the samples: %w", err)
 	}
 	if r.exits, err = watchExits(); err != nil {
-		logger.Warn("processes that exit within a quarter of a second cannot be distinguished", "error", err)
+		logger.Warn("cannot watch for exits of processes, so a process that exits within 0.25 s can be mistaken for the next one with its PID", "error", err)
 	}
 	s.procs.exits = r.exits
 	go serveMore(ctx, entriesSocket, r.chains.load, logger)

@@ -37,8 +37,8 @@ func Command(ctx context.Context, ig string, args ...string) *exec.Cmd {
 // from /proc/1/ns. Without access to it, these flags do not exist.
 func HostNamespaces() error {
 	if _, err := os.Stat(hostNamespace); errors.Is(err, fs.ErrPermission) {
-		return fmt.Errorf("reading the host's namespaces: %w: without access to them, Inspektor Gadget has neither --host nor containers. "+
-			"Run it as root with CAP_SYS_PTRACE in the host's PID namespace. In a sandbox that does not allow this, give it its own /proc/1: "+
+		return fmt.Errorf("reading the host's namespaces: %w: without access to them, ig supports neither --host nor containers. "+
+			"Run ig as root with CAP_SYS_PTRACE in the host's PID namespace. In a sandbox that does not allow this, give ig its own /proc/1: "+
 			"unshare --mount sh -c '%s' sh ig run GADGET", err, asInit)
 	}
 	return nil

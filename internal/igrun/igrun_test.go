@@ -19,7 +19,7 @@ func TestHostNamespaces(t *testing.T) {
 	}
 	err := HostNamespaces()
 	require.ErrorIs(t, err, fs.ErrPermission)
-	require.ErrorContains(t, err, "has neither --host nor containers")
+	require.ErrorContains(t, err, "supports neither --host nor containers")
 	require.ErrorContains(t, err, "unshare --mount sh -c 'mount --bind /proc/$$ /proc/1")
 	if os.Geteuid() != 0 {
 		t.Skip("the remedy is for root")

@@ -145,7 +145,7 @@ func listenLoopback(addr string) (net.Listener, error) {
 		return nil, err
 	}
 	if ip := l.Addr().(*net.TCPAddr).IP; !ip.IsLoopback() {
-		return nil, errors.Join(fmt.Errorf("%s is not on loopback: use 127.0.0.1", addr), l.Close())
+		return nil, errors.Join(fmt.Errorf("%s is not a loopback address: use 127.0.0.1", addr), l.Close())
 	}
 	return l, nil
 }

@@ -82,7 +82,7 @@ func TestAsked(t *testing.T) {
 		{ParamLabels, "fifteen_letters, span_id,trace_id", ""},
 		{ParamLanguages, "python, cobol", `"cobol"`},
 		{ParamLanguages, "python, ruby", ""},
-		{ParamScale, "9", "memory scale 9"},
+		{ParamScale, "9", "memory scale: got 9"},
 		{ParamScale, "-1", `"memory-scale"`},
 		{ParamSpans, "perhaps", `"spans"`},
 		{ParamNames, "no!", `"native-names"`}, {ParamSpans, "", ""},

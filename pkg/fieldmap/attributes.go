@@ -103,7 +103,7 @@ func (c *compiler) attributes() {
 			continue
 		}
 		if first, ok := used[key]; ok {
-			c.warnf("the field %q is left out: the attribute %q is already taken by %q", acc.FullName(), key, first)
+			c.warnf("the field %q is left out: the field %q already sets the attribute %q", acc.FullName(), first, key)
 			continue
 		}
 		a := attribute{key: key, read: newReader(c.ds, acc)}

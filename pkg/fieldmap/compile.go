@@ -167,13 +167,13 @@ func (c *compiler) values() error {
 			unit := c.unit(at(splitPositions(c.ann[annUnit]), i))
 			scale, ok := nanoseconds[unit]
 			if !ok {
-				return fmt.Errorf("data source %q: the value field %q is a floating-point number of %q, and its fraction would be lost; "+
-					"use an integer field, or give it a unit of time in %s (seconds, milliseconds, microseconds, nanoseconds), which is exported in nanoseconds",
+				return fmt.Errorf("data source %q: the value field %q is a floating-point number with the unit %q, so its fraction would be lost: "+
+					"use an integer field, or set a unit of time (seconds, milliseconds, microseconds, nanoseconds) in %s, because times are exported in nanoseconds",
 					c.ds.Name(), acc.FullName(), clipName(unit), annUnit)
 			}
 			v.scale = scale
 		default:
-			return fmt.Errorf("data source %q: the value field %q is not a number; name an integer field in %s",
+			return fmt.Errorf("data source %q: the value field %q is not a number: name an integer field in %s",
 				c.ds.Name(), acc.FullName(), annValueField)
 		}
 		c.plan.values = append(c.plan.values, v)
@@ -258,7 +258,7 @@ func (c *compiler) links() {
 	case p.traceID.acc != nil && p.spanID.acc != nil:
 		p.sampleKeyFields = append(p.sampleKeyFields, p.traceID, p.spanID)
 	case p.traceID.acc != nil || p.spanID.acc != nil:
-		c.warnf("samples get no link: a link needs a field with %s and a field with %s", annTraceID, annSpanID)
+		c.warnf("samples have no link to a span: this needs a field with %s and a field with %s", annTraceID, annSpanID)
 		p.traceID, p.spanID = reader{}, reader{}
 	}
 }

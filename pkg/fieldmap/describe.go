@@ -42,7 +42,7 @@ func (c *compiler) profileName() string {
 	if c.o.Name != "" { // set by the user, or by the image as the flag's default
 		name := safeName(c.o.Name)
 		if name != c.o.Name {
-			c.warnf("the profile's name %q is exported as %q: it must contain only letters, digits and . _ - /", clipName(c.o.Name), name)
+			c.warnf("the profile's name %q is exported as %q, because names may contain only letters, digits and . _ - /", clipName(c.o.Name), name)
 		}
 		return name
 	}

@@ -452,5 +452,5 @@ func TestSeveralIDStacks(t *testing.T) {
 	p := compile(t, newSource(t, "samples", idMetadata, members...), o)
 	require.Len(t, p.stacks, 2)
 	require.Len(t, warnings(), 1)
-	require.Contains(t, warnings()[0], "exporting the stack kern_stack_id and not freed_at")
+	require.Contains(t, warnings()[0], "exporting the stack kern_stack_id instead of freed_at")
 }

@@ -157,7 +157,7 @@ func (c *compiler) firstStack(tag string, nameOf func(datasource.FieldAccessor) 
 		}
 	}
 	if len(others) > 0 {
-		c.warnf("exporting the stack %s and not %s: to choose another, set %s", plainName(found), strings.Join(others, ", "), annStackFields)
+		c.warnf("exporting the stack %s instead of %s: to choose another stack, set %s", plainName(found), strings.Join(others, ", "), annStackFields)
 	}
 	return found
 }

@@ -102,7 +102,7 @@ func Found(gadgetCtx operators.GadgetContext, param string, m Machine) (Events, 
 	}
 	if !p.wanted(param) {
 		v, _ := Value(gadgetCtx, param)
-		return Events{}, fmt.Errorf("--%s=%s", p.key(param), v)
+		return Events{}, fmt.Errorf("--%s=%s is set", p.key(param), v)
 	}
 	return p.eventsOnce(gadgetCtx, param, m)
 }
@@ -174,14 +174,14 @@ func hasTracepoint(name string) bool {
 // can refuse individual functions. Each thread switch must call the function.
 func kprobe(function string) (name string, err error) {
 	if _, err := os.Stat("/sys/bus/event_source/devices/kprobe"); err != nil {
-		return "", errors.New("it was built without CONFIG_KPROBE_EVENTS, or /sys is not the host's")
+		return "", errors.New("the kernel was built without CONFIG_KPROBE_EVENTS, or /sys is not the host's")
 	}
 	if name, err = stack.KernelFunction(function); err != nil {
 		return "", err
 	}
 	err = try(ebpf.Kprobe, func(p *ebpf.Program) (link.Link, error) { return link.Kprobe(name, p, nil) })
 	if errors.Is(err, errNeverRan) {
-		err = fmt.Errorf("%w: see the sysctl kernel.ftrace_enabled and debugfs' kprobes/enabled", err)
+		err = fmt.Errorf("%w: check the sysctl kernel.ftrace_enabled and the file kprobes/enabled in debugfs", err)
 	}
 	if err != nil {
 		return "", fmt.Errorf("trying a kprobe on %s: %w", name, err)

@@ -75,7 +75,7 @@ func otelChains(spec *ebpf.CollectionSpec) (chains []string, err error) {
 		}
 		array := arrays[program.Type]
 		if _, calls := refers[array]; !calls {
-			return nil, fmt.Errorf("the program %s collects stacks and has the type %s, for which Inspektor Gadget's headers have no unwinder: only kprobes, uprobes and perf events have one", name, program.Type)
+			return nil, fmt.Errorf("the program %s has the type %s, but Inspektor Gadget supports whole stacks only for kprobes, uprobes and perf events", name, program.Type)
 		}
 		chains = append(chains, strings.TrimPrefix(array, "otel_tc_"))
 	}

@@ -36,8 +36,8 @@ func TestOtelChains(t *testing.T) {
 	}{
 		{programs: map[string]*ebpf.ProgramSpec{"malloc": program(ebpf.Kprobe, "ig_ustack", "otel_tc_kprobe"), "free": program(ebpf.Kprobe, "ig_ustack", "otel_tc_kprobe"), "exit": exit}, want: []string{"kprobe"}},
 		{programs: map[string]*ebpf.ProgramSpec{"cpu": program(ebpf.PerfEvent, "ig_ustack", "otel_tc_perf"), "malloc": program(ebpf.Kprobe, "otel_tc_kprobe", "ig_ustack")}, want: []string{"kprobe", "perf"}},
-		{programs: map[string]*ebpf.ProgramSpec{"ig_open_x": program(ebpf.TracePoint, "ig_ustack"), "malloc": program(ebpf.Kprobe, "ig_ustack", "otel_tc_kprobe")}, refused: "the program ig_open_x collects stacks and has the type TracePoint, for which Inspektor Gadget's headers have no unwinder: only kprobes, uprobes and perf events have one"},
-		{programs: map[string]*ebpf.ProgramSpec{"cpu": program(ebpf.PerfEvent, "ig_ustack", "otel_tc_kprobe")}, refused: "the program cpu collects stacks and has the type PerfEvent, for which Inspektor Gadget's headers have no unwinder: only kprobes, uprobes and perf events have one"},
+		{programs: map[string]*ebpf.ProgramSpec{"ig_open_x": program(ebpf.TracePoint, "ig_ustack"), "malloc": program(ebpf.Kprobe, "ig_ustack", "otel_tc_kprobe")}, refused: "the program ig_open_x has the type TracePoint, but Inspektor Gadget supports whole stacks only for kprobes, uprobes and perf events"},
+		{programs: map[string]*ebpf.ProgramSpec{"cpu": program(ebpf.PerfEvent, "ig_ustack", "otel_tc_kprobe")}, refused: "the program cpu has the type PerfEvent, but Inspektor Gadget supports whole stacks only for kprobes, uprobes and perf events"},
 		{programs: map[string]*ebpf.ProgramSpec{"exit": exit}, refused: "the gadget collects no user stacks"},
 	} {
 		got, err := otelChains(&ebpf.CollectionSpec{Programs: tc.programs})
@@ -62,7 +62,7 @@ func TestOtelFlags(t *testing.T) {
 		program, user string
 	}{
 		{api.ParamValues{"collect-otel-stack": "true"}, "--collect-otel-stack: the gadget collects no user stacks: without the flag, stacks are collected with frame pointers", ""},
-		{api.ParamValues{"symbolizers": "symtab,otel-ebpf-profiler"}, "", "--symbolizers=otel-ebpf-profiler formats the stacks of --collect-otel-stack, which is not set: set it, or remove --symbolizers"},
+		{api.ParamValues{"symbolizers": "symtab,otel-ebpf-profiler"}, "", "--symbolizers=otel-ebpf-profiler needs the flag --collect-otel-stack: set this flag, or remove --symbolizers"},
 		{api.ParamValues{"collect-otel-stack": "false", "symbolizers": "auto"}, "", ""},
 		{nil, "", ""},
 	} {

@@ -66,7 +66,7 @@ func (p parameters) sizeMaps(spec func(name string) *ebpf.MapSpec, m Machine, wh
 		if n := Entries(least, perCPU, m.CPUs, uint64(s.KeySize+s.ValueSize), m.Memory); n != def {
 			p.set(variable, strconv.Itoa(n))
 			if n < def {
-				log.Infof("with whole stacks, --%s is %d instead of %d: to change this, set another value", p.key(variable), n, def)
+				log.Infof("with whole stacks, --%s is %d instead of %d: to choose the size yourself, set another value", p.key(variable), n, def)
 			}
 		}
 	}

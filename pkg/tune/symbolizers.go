@@ -28,7 +28,7 @@ func checkSymbolizers(gadgetCtx operators.GadgetContext, values api.ParamValues)
 	}
 	names := strings.Split(values["symbolizers"], ",")
 	if slices.Contains(names, otelSymbolizer) && len(OtelChains(gadgetCtx)) == 0 {
-		return fmt.Errorf("--symbolizers=%s formats the stacks of --%s, which is not set: set it, or remove --symbolizers", otelSymbolizer, OtelFlag)
+		return fmt.Errorf("--symbolizers=%s needs the flag --%s: set this flag, or remove --symbolizers", otelSymbolizer, OtelFlag)
 	}
 	if slices.Contains(names, daemonDebugFiles) && !gadgetCtx.IsRemoteCall() {
 		return fmt.Errorf("--symbolizers=%s is for a daemon, and this run has none: use %s", daemonDebugFiles, clientDebugFiles)

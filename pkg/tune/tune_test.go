@@ -182,7 +182,7 @@ func TestApplyWholeStacks(t *testing.T) {
 		require.Equal(t, want, values["stacks"])
 		require.Equal(t, "16384", values["rows"], "this map has no other size for whole stacks")
 		if cpus == 2 {
-			require.Equal(t, []string{"with whole stacks, --stacks is 8192 instead of 16384: to change this, set another value"}, said.texts)
+			require.Equal(t, []string{"with whole stacks, --stacks is 8192 instead of 16384: to choose the size yourself, set another value"}, said.texts)
 		} else {
 			require.Empty(t, said.texts)
 		}
@@ -221,7 +221,7 @@ params:
 		{"one", []string{"begin_tp"}, noKprobes, "", []string{disabled, disabled, disabled, ""}, "this kernel lacks the tracepoint end_tp, and a kprobe cannot replace it: no kprobes"},
 		{"the other one", []string{"end_tp"}, nil, "", []string{disabled, disabled, "end_wait.isra.0", "true"}, "a kprobe on end_wait.isra.0"},
 		{"neither", nil, noKprobes, "", []string{disabled, disabled, disabled, ""}, "this kernel lacks the tracepoint begin_tp, end_tp, and a kprobe cannot replace it: no kprobes"},
-		{"unwanted", []string{"begin_tp", "end_tp"}, nil, "false", []string{disabled, disabled, disabled, "false"}, "--waits=false"},
+		{"unwanted", []string{"begin_tp", "end_tp"}, nil, "false", []string{disabled, disabled, disabled, "false"}, "--waits=false is set"},
 		{"asked for", []string{"begin_tp", "end_tp"}, nil, "true", []string{"begin_tp", "end_tp", disabled, "true"}, "the tracepoint begin_tp, end_tp"},
 		{"asked for in vain", nil, noKprobes, "true", []string{disabled, disabled, disabled, "true"}, "this kernel lacks the tracepoint begin_tp, end_tp, and a kprobe cannot replace it: no kprobes"},
 	} {

@@ -41,8 +41,8 @@ func (b *Broker) blame(c [wire.CounterCount]uint64) (said string) {
 		pid  uint64
 		what string
 	}{
-		{c[wire.CounterReading], "it was reading files of the process"},
-		{c[wire.CounterPID], "it was processing a sample of the process"},
+		{c[wire.CounterReading], "it was reading files of process"},
+		{c[wire.CounterPID], "it was processing a sample of process"},
 	} {
 		if at.pid == 0 {
 			continue
@@ -58,7 +58,7 @@ func (b *Broker) blame(c [wire.CounterCount]uint64) (said string) {
 			continue
 		}
 		b.avoid = b.avoid.with(name)
-		said += ", as at an earlier exit: samples of that process are skipped from now on"
+		said += ", as before an earlier restart, so samples of this process are skipped from now on"
 	}
 	return said
 }

@@ -435,7 +435,7 @@ func TestSettings(t *testing.T) {
 	assert.ErrorContains(t, Settings{Chains: "fentry", Languages: all}.Check(), `"fentry"`)
 	assert.ErrorContains(t, Settings{Languages: "cobol"}.Check(), `"cobol"`)
 	assert.ErrorContains(t, Settings{Languages: all, Labels: "a,b,c,d,e,f,g,h,i,j,k"}.Check(), "11 labels")
-	assert.ErrorContains(t, Settings{Languages: all, Scale: 9}.Check(), "memory scale 9")
+	assert.ErrorContains(t, Settings{Languages: all, Scale: 9}.Check(), "memory scale: got 9")
 }
 
 // TestSaid checks that the operator sees the unwinder's own warnings, up to a limit, and no lines of the profiler.

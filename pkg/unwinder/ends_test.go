@@ -87,11 +87,11 @@ func TestRestarts(t *testing.T) {
 		role int
 		says []string
 	}{
-		"crash":   {playCrash, []string{"unexpected fault address", "the process 4711"}},
+		"crash":   {playCrash, []string{"unexpected fault address", "sample of process 4711"}},
 		"garbage": {playGarbage, []string{"the unwinder's stream is damaged"}},
 		"silent":  {playSilent, []string{"wrote nothing for"}},
 		"flood":   {playFlood, []string{"more than 20 batches"}},
-		"stuck":   {playStuck, []string{"one sample of the process 4711"}},
+		"stuck":   {playStuck, []string{"one sample of process 4711"}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -160,7 +160,7 @@ func TestCulprit(t *testing.T) {
 	receive(t, s, 5)
 	s.Close()
 	require.EqualValues(t, 2, b.Totals().Restarts, l.String())
-	require.Contains(t, l.String(), fmt.Sprintf("it was reading files of the process %d, as at an earlier exit: samples of that process are skipped from now on", os.Getpid()))
+	require.Contains(t, l.String(), fmt.Sprintf("it was reading files of process %d, as before an earlier restart, so samples of this process are skipped from now on", os.Getpid()))
 }
 
 // TestInnocent checks that a process loses nothing if a person kills the unwinder once while it reads that process's files.
@@ -176,5 +176,5 @@ func TestInnocent(t *testing.T) {
 			break
 		}
 	}
-	require.Contains(t, l.String(), fmt.Sprintf("SIGKILL; it was reading files of the process %d", os.Getpid()))
+	require.Contains(t, l.String(), fmt.Sprintf("SIGKILL; it was reading files of process %d", os.Getpid()))
 }

@@ -75,7 +75,7 @@ func (b *Broker) shared(name string) (*ebpf.Map, error) {
 	}[name]
 	m, err := ebpf.NewMap(&ebpf.MapSpec{Name: "unwind_" + name, Type: ebpf.PerCPUArray, KeySize: 4, ValueSize: shape.size, MaxEntries: shape.entries})
 	if errors.Is(err, unix.EPERM) {
-		return nil, errors.New("creating the map that gadgets share with the unwinder is not permitted: it needs the capabilities CAP_BPF, CAP_PERFMON or CAP_SYS_ADMIN (run it as root; in a container, privileged or with these in securityContext.capabilities.add)")
+		return nil, errors.New("creating the map that gadgets share with the unwinder is not permitted: grant CAP_BPF and CAP_PERFMON, or CAP_SYS_ADMIN (run this program as root; in a container, as privileged or with these capabilities in securityContext.capabilities.add)")
 	}
 	if err != nil {
 		return nil, fmt.Errorf("creating the map that gadgets share with the unwinder: %w", err)
@@ -254,7 +254,7 @@ func (b *Broker) await(ctx context.Context, sub *Subscription, kinds []wire.Chai
 				return err
 			}
 		case <-over:
-			return fmt.Errorf("the unwinder has not loaded its programs for %s within %v", names(kinds), b.chainTime)
+			return fmt.Errorf("the unwinder did not load its programs for %s within %v", names(kinds), b.chainTime)
 		case <-ctx.Done():
 			return ctx.Err()
 		}
@@ -317,14 +317,14 @@ func (b *Broker) serve(p *process) error {
 			for _, fd := range sent.Descriptors {
 				_ = unix.Close(fd)
 			}
-			return fmt.Errorf("%w: the unwinder sent programs without a request", wire.ErrProtocol)
+			return fmt.Errorf("%w: the unwinder sent programs that were not requested", wire.ErrProtocol)
 		}
 		entries, err := programs(sent.Descriptors)
 		if err != nil {
 			return err
 		}
 		if err := b.add(p, entries, sent.Refused); err != nil {
-			b.log.Warnf("gadgets only get stacks collected with frame pointers: %v", err)
+			b.log.Warnf("stacks use frame pointers in all gadgets: %v", err)
 		}
 	}
 }

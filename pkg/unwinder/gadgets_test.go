@@ -203,7 +203,7 @@ func TestLaterEntries(t *testing.T) {
 	require.NoError(t, s.Serve(wire.ChainRawTracepoint, entry))
 	require.NoError(t, s.Serve(wire.ChainTracepoint, array(t)))
 	first := inArray(entry)
-	const refused = "warning: gadgets only get stacks collected with frame pointers: the kernel refused the unwinder's programs for tracepoint: invalid argument"
+	const refused = "warning: stacks use frame pointers in all gadgets: the kernel refused the unwinder's programs for tracepoint: invalid argument"
 	require.NotContains(t, l.String(), refused)
 	require.NoError(t, process.Kill())
 	require.Eventually(t, func() bool { return inArray(entry) != 0 && inArray(entry) != first }, time.Minute, time.Millisecond)
@@ -269,7 +269,7 @@ func TestEntriesOfTheNext(t *testing.T) {
 // TestEntriesOfAnotherType checks that a hostile unwinder can send anything, or nothing, in place of its entries.
 func TestEntriesOfAnotherType(t *testing.T) {
 	needEBPF(t)
-	for role, want := range map[int]string{playForeign: "the entry for kprobe programs", playUnasked: "the unwinder sent programs without a request", playGood: ""} {
+	for role, want := range map[int]string{playForeign: "the entry for kprobe programs", playUnasked: "the unwinder sent programs that were not requested", playGood: ""} {
 		b, l := newTestBroker()
 		b.chainTime = time.Second
 		s, err := b.Subscribe(t.Context(), forGadgets(role))
@@ -278,7 +278,7 @@ func TestEntriesOfAnotherType(t *testing.T) {
 			require.Eventually(t, func() bool { return b.Totals().Restarts >= 1 }, time.Minute, time.Millisecond)
 			s.Close()
 		} else {
-			require.EqualError(t, err, "the unwinder has not loaded its programs for raw_tp within 1s")
+			require.EqualError(t, err, "the unwinder did not load its programs for raw_tp within 1s")
 		}
 		require.Contains(t, l.String(), want)
 	}

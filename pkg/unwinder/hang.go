@@ -64,7 +64,7 @@ func (r *run) checkProgress() {
 	case time.Since(p.heard) > b.silence:
 		r.destroy(fmt.Sprintf("it wrote nothing for %v", b.silence))
 	case p.stuck != 0 && time.Since(p.stuckSince) > b.silence:
-		r.destroy(fmt.Sprintf("it processed one sample of the process %d for more than %v", p.stuck, b.silence))
+		r.destroy(fmt.Sprintf("it processed one sample of process %d for more than %v", p.stuck, b.silence))
 	}
 }
 

@@ -103,6 +103,6 @@ func TestHungry(t *testing.T) {
 	s := subscribe(t, b, ask(playHungry))
 	require.Eventually(t, func() bool { return b.Totals().Restarts >= 1 }, time.Minute, 10*time.Millisecond)
 	s.Close()
-	assert.Contains(t, l.String(), "MiB of memory; the limit is 128 MiB")
+	assert.Contains(t, l.String(), "MiB of memory, and the limit is 128 MiB")
 	assert.Equal(t, b.Totals().Taken, sum(t, s)+s.Overrun()+b.Totals().Crashed)
 }

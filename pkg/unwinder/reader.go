@@ -106,7 +106,7 @@ func (r *Reader) Close() {
 // NewContextReader returns a Reader for the contexts of processes. It implements proccontext.Reader.
 func NewContextReader(log Log) *Reader {
 	r := NewReader(log, nil)
-	r.reads, r.lacks, r.memory = "contexts of processes", "the services of process contexts are not known (process_context)", readerLeast
+	r.reads, r.lacks, r.memory = "process contexts", "process contexts are not read (setting process_context)", readerLeast
 	return r
 }
 
@@ -178,7 +178,7 @@ func (r *runs) do(ctx context.Context, file symtab.FileID, task func(*symtab.Con
 		}
 		said := ""
 		if r.blame(file) {
-			said = "; it was reading the same file as at an earlier exit, which is skipped from now on"
+			said = "; it was reading the same file as before an earlier restart, so this file is skipped from now on"
 		}
 		r.lose(said)
 		used = run.unaccounted()

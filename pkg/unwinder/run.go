@@ -189,7 +189,7 @@ func (r *run) measure() {
 	r.b.totals.Memory = memory
 	r.b.mu.Unlock()
 	if memory > r.p.bound {
-		r.destroy(fmt.Sprintf("it used %d MiB of memory; the limit is %d MiB, which is 1 GiB or half of its cgroup's limit", memory>>20, r.p.bound>>20))
+		r.destroy(fmt.Sprintf("it used %d MiB of memory, and the limit is %d MiB (1 GiB, or half of the cgroup's limit)", memory>>20, r.p.bound>>20))
 	}
 }
 

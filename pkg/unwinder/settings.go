@@ -73,13 +73,13 @@ const maxLabels = wire.MaxLabels
 // Check returns an error for invalid settings.
 func (s Settings) Check() error {
 	if s.Scale < 0 || s.Scale > MaxScale {
-		return fmt.Errorf("memory scale %d: must be 0 to %d", s.Scale, MaxScale)
+		return fmt.Errorf("memory scale: got %d, expected 0 to %d", s.Scale, MaxScale)
 	}
 	if _, err := wire.ParseChains(s.Chains); err != nil {
 		return err
 	}
 	if n := len(split(s.Labels)); n > maxLabels {
-		return fmt.Errorf("%d labels: the maximum is %d", n, maxLabels)
+		return fmt.Errorf("got %d labels, expected at most %d", n, maxLabels)
 	}
 	if s.Languages == all {
 		return nil

@@ -62,7 +62,7 @@ func (b *Broker) Subscribe(ctx context.Context, s Settings) (*Subscription, erro
 		}
 		if sub.run == 0 {
 			b.mu.Unlock()
-			return nil, fmt.Errorf("%d gadgets use the unwinder, which is the maximum", wire.OtelRun-1)
+			return nil, fmt.Errorf("the maximum of %d gadgets already use the unwinder: stop one of them", wire.OtelRun-1)
 		}
 		s = s.with(Settings{Chains: light, Languages: s.Languages})
 	}

@@ -68,7 +68,7 @@ func TestCapabilities(t *testing.T) {
 		{"cpu without sys_ptrace", cpu, "sys_ptrace", []func(receiver.Sample) bool{kernel}, []func(receiver.Sample) bool{here, service}, "", `no access to [1-9]\d* processes so far: .* CAP_SYS_PTRACE, `},
 		{"cpu without dac_read_search", cpu, "dac_read_search", []func(receiver.Sample) bool{kernel, service}, []func(receiver.Sample) bool{here}, "", `no access to [1-9]\d* files so far: .* CAP_DAC_READ_SEARCH for files that only their owner`},
 		{"cpu without syslog", cpu, "syslog", []func(receiver.Sample) bool{here, service}, []func(receiver.Sample) bool{kernel}, "", ""},
-		{"whole cpu without sys_admin", cpu, "sys_admin", nil, nil, "it needs the capabilities CAP_BPF, CAP_PERFMON or CAP_SYS_ADMIN (", ""},
+		{"whole cpu without sys_admin", cpu, "sys_admin", nil, nil, "grant CAP_BPF and CAP_PERFMON, or CAP_SYS_ADMIN (", ""},
 		{"whole cpu without sys_ptrace", cpu, "sys_ptrace", nil, nil, "the unwinder needs the capabilities CAP_SYS_PTRACE (", ""},
 		{"whole cpu without syslog", cpu, "syslog", nil, nil, "the unwinder needs the capabilities CAP_SYSLOG (for the kernel's symbols: ", ""},
 		{"whole cpu without dac_read_search", cpu, "dac_read_search", nil, nil, "the unwinder needs the capabilities CAP_DAC_READ_SEARCH (", ""},

@@ -224,8 +224,8 @@ func TestInspektorGadgetsRefused(t *testing.T) {
 	image, err := igtest.BuildUpstream(t, "trace_open")
 	require.NoError(t, err)
 	for flag, said := range map[string]string{
-		"--collect-otel-stack":                         "--collect-otel-stack: the program ig_open_x collects stacks and has the type TracePoint",
-		"--symbolizers=otel-ebpf-profiler":             "--symbolizers=otel-ebpf-profiler formats the stacks of --collect-otel-stack, which is not set",
+		"--collect-otel-stack":                         "--collect-otel-stack: the program ig_open_x has the type TracePoint",
+		"--symbolizers=otel-ebpf-profiler":             "--symbolizers=otel-ebpf-profiler needs the flag --collect-otel-stack",
 		"--symbolizers=debuginfod-cache-on-ig-server":  "--symbolizers=debuginfod-cache-on-ig-server is for a daemon, and this run has none",
 		"--symbolizers=debuginfod-cache":               "--symbolizers=debuginfod-cache finds debug files by their build IDs, which the gadget does not collect: also set --collect-build-id",
 		"--annotate=opne:profiles.name=mine":           `--annotate names the data source "opne", which the gadget does not have; it has "open"`,

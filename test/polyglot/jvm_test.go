@@ -25,7 +25,7 @@ func TestFalseJVM(t *testing.T) {
 	}
 	h.start(program, "huge")
 	said("out of memory", 4*time.Minute)
-	said("as at an earlier exit: samples of that process are skipped", 4*time.Minute)
+	said("so samples of this process are skipped", 4*time.Minute)
 	h.start(program, "endless")
 	said("of CPU time: the files may be malicious", 15*time.Minute) // half a minute of it, on a shared machine
 	_, b := h.finish()

@@ -211,7 +211,7 @@ func (c *Client) take(ctx context.Context, f *os.File, body io.Reader, id, path 
 	}
 	if info, _, err := c.options.Info(ctx, f); err != nil || info.GNU != id {
 		c.setMissing(id, retry)
-		return fmt.Errorf("%w: the server sent another file", ErrNotFound)
+		return fmt.Errorf("%w: the server sent a file with another build ID", ErrNotFound)
 	}
 	if err := c.makeRoom(size); err != nil {
 		return err

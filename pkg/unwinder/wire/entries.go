@@ -44,7 +44,7 @@ func ParseChains(list string) ([]ChainKind, error) {
 		case k >= 0:
 			kinds = append(kinds, ChainKind(k))
 		case list != "":
-			return nil, fmt.Errorf("chain %q: write a comma-separated list of %s", name, strings.Join(chainNames[:], ", "))
+			return nil, fmt.Errorf("unknown kind of program %q: use a comma-separated list of %s", name, strings.Join(chainNames[:], ", "))
 		}
 	}
 	return kinds, nil
@@ -124,13 +124,13 @@ func ReceiveAsked(socket int) ([]ChainKind, error) {
 	n, _, _, _, err := unix.Recvmsg(socket, text, nil, 0)
 	switch {
 	case err != nil:
-		return nil, fmt.Errorf("receiving the wanted chains: %w", err)
+		return nil, fmt.Errorf("receiving the kinds of programs to load: %w", err)
 	case n == 0:
 		return nil, io.EOF
 	}
 	names, ok := strings.CutPrefix(string(text[:n]), askedHead)
 	if !ok {
-		return nil, fmt.Errorf("%w: the message does not request chains", ErrProtocol)
+		return nil, fmt.Errorf("%w: the message does not request programs", ErrProtocol)
 	}
 	return ParseChains(names)
 }
@@ -174,7 +174,7 @@ func ReceiveEntries(socket int) (Entries, error) {
 	}
 	found, parseErr := parseEntries(string(text[:n]), got)
 	if flags&(unix.MSG_TRUNC|unix.MSG_CTRUNC) != 0 {
-		parseErr = errors.New("too long")
+		parseErr = errors.New("it is too long")
 	}
 	if err = errors.Join(err, parseErr); err != nil {
 		for _, fd := range got {
@@ -190,19 +190,19 @@ func parseEntries(text string, descriptors []int) (Entries, error) {
 	e := Entries{Descriptors: map[ChainKind]int{}, Refused: map[ChainKind]string{}}
 	text, ok := strings.CutPrefix(text, entriesHead)
 	if !ok {
-		return e, errors.New("another beginning")
+		return e, errors.New("its start is unknown")
 	}
 	names, refused, _ := strings.Cut(text, "\n")
 	for i, name := range strings.Fields(names) {
 		if i >= len(descriptors) {
-			return e, errors.New("fewer descriptors than names")
+			return e, errors.New("it has fewer descriptors than names")
 		}
 		if k := slices.Index(chainNames[:], name); k >= 0 {
 			e.Descriptors[ChainKind(k)] = descriptors[i]
 		}
 	}
 	if len(e.Descriptors) != len(descriptors) {
-		return e, errors.New("the answer must have one descriptor for each kind")
+		return e, errors.New("it must have one descriptor for each kind")
 	}
 	for line := range strings.Lines(refused) {
 		name, why, _ := strings.Cut(strings.TrimSuffix(line, "\n"), " ")

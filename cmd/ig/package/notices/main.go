@@ -163,7 +163,7 @@ func notices(dir string) ([]string, error) {
 		}
 	}
 	if len(texts) == 0 {
-		return nil, fmt.Errorf("%s has no licence file: find its licence before you ship it", dir)
+		return nil, fmt.Errorf("%s has no licence file: find the licence before you ship the program", dir)
 	}
 	return slices.Compact(texts), nil
 }

@@ -154,7 +154,7 @@ const maxOf = math.MaxInt32
 func (c *Coder) table(t *Table) {
 	c.bool(&t.Inlined)
 	c.text(&t.Wanted, maxBuildID)
-	c.check(t.Wanted == "" || DebugKey{ID: t.Wanted}.Valid(), "a build ID")
+	c.check(t.Wanted == "" || DebugKey{ID: t.Wanted}.Valid(), "an invalid build ID")
 	Number(c, &t.Read, math.MaxInt64)
 	c.u64(&t.Edges)
 	c.bool(&t.Cut)
@@ -207,12 +207,12 @@ func (c *Coder) layers(t *Table) {
 		if c.Err != nil || !c.reads() {
 			continue
 		}
-		if c.check(at < len(all) && len(l.Sizes) == len(l.Starts) && (l.Texts == nil || len(l.Texts) == len(l.Starts)), "a layer"); c.Err != nil {
+		if c.check(at < len(all) && len(l.Sizes) == len(l.Starts) && (l.Texts == nil || len(l.Texts) == len(l.Starts)), "a layer with inconsistent lists"); c.Err != nil {
 			return
 		}
 		l.Names = all[at]
 		if l.Texts == nil {
-			c.check(l.First+len(l.Starts) <= l.Names.Count, "a layer's names")
+			c.check(l.First+len(l.Starts) <= l.Names.Count, "a layer with names outside their table")
 		} else {
 			c.below(l.Texts, l.Names.Count)
 		}
@@ -222,7 +222,7 @@ func (c *Coder) layers(t *Table) {
 // below fails unless each decoded number is below n or in none.
 func (c *Coder) below(numbers []uint32, n int, none ...uint32) {
 	if c.reads() && c.Err == nil {
-		c.check(!slices.ContainsFunc(numbers, func(v uint32) bool { return uint64(v) >= uint64(n) && !slices.Contains(none, v) }), "a reference")
+		c.check(!slices.ContainsFunc(numbers, func(v uint32) bool { return uint64(v) >= uint64(n) && !slices.Contains(none, v) }), "a reference outside its table")
 	}
 }
 
@@ -232,7 +232,7 @@ func (c *Coder) names(n *Names) {
 	if Number(c, &n.Count, math.MaxInt32); c.Err != nil || !c.reads() {
 		return
 	}
-	c.check(n.sound(), "names")
+	c.check(n.sound(), "invalid names")
 }
 
 // maxText is the maximum length of a name in a Table: MaxName bytes and "@plt".
@@ -277,14 +277,14 @@ func (c *Coder) positions(p *Positions) {
 		for _, v := range []*uint32{&x.Start, &x.End, &x.At} {
 			Number(c, v, math.MaxUint32)
 		}
-		if c.check(uint64(x.At) <= uint64(len(p.Rows)), "lines"); c.Err != nil {
+		if c.check(uint64(x.At) <= uint64(len(p.Rows)), "an inlined call outside the lines"); c.Err != nil {
 			return
 		}
 	}
 	c.u32s(&p.Starts)
 	c.u32s(&p.Sizes)
 	c.u32s(&p.Calls)
-	c.check(len(p.Sizes) == len(p.Starts) && len(p.Calls) == len(p.Starts), "inlined calls")
+	c.check(len(p.Sizes) == len(p.Starts) && len(p.Calls) == len(p.Starts), "inconsistent lists of inlined calls")
 	items(c, &p.Inlined, maxOf, 16)
 	c.below(p.Calls, len(p.Inlined), NoCall)
 	c.names(&p.Names)
@@ -306,7 +306,7 @@ func (c *Coder) golang(t *GoTable) {
 	c.goPlace(&t.GoPlace)
 	c.u64(&t.Text)
 	c.u32s(&t.Start)
-	c.check(len(t.Start) > 1 && slices.IsSorted(t.Start), "Go's functions")
+	c.check(len(t.Start) > 1 && slices.IsSorted(t.Start), "unsorted functions of a Go program")
 	c.goFuncs(&t.Loaded, &t.Size)
 }
 
@@ -325,7 +325,7 @@ func (c *Coder) goPlace(p *GoPlace) {
 	} {
 		c.u64(v)
 	}
-	c.check((p.Quantum == 1 || p.Quantum == 2 || p.Quantum == 4) && (p.Pointer == 4 || p.Pointer == 8), "a Go table's header")
+	c.check((p.Quantum == 1 || p.Quantum == 2 || p.Quantum == 4) && (p.Pointer == 4 || p.Pointer == 8), "an invalid header of a Go table")
 }
 
 // goFuncs encodes or decodes Go functions by number, and their size in bytes.

@@ -288,7 +288,7 @@ func (c *Coder) answer(answer uint8, t *Task) (*Table, error) {
 		c.check(t.Kind != ReadFunctions, "a table that was not requested")
 		return table, nil
 	case answerSame:
-		c.check(t.Kind == ReadPerfMap && t.Old != nil, "a table that does not exist")
+		c.check(t.Kind == ReadPerfMap && t.Old != nil, "a reference to an earlier table, although there is none")
 		return t.Old, nil
 	case answerBytes:
 		c.check(false, "bytes that were not requested")

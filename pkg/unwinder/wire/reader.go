@@ -225,7 +225,7 @@ func (r *Reader) message(kind Kind) (_ Event, done bool) {
 		return Event{Hello: true}, true
 	case KindRefused:
 		if len(r.msg) == 0 || len(r.msg) > MaxText {
-			r.fail("no reason")
+			r.fail("a refusal without a valid reason")
 			return Event{}, false
 		}
 		ev := Event{Refused: printable.Clean(string(r.msg))}

@@ -125,7 +125,7 @@ func folders(modules []string) (map[string]string, error) {
 	// Ask the go command: runtime.GOROOT is empty in a program that was built with -trimpath.
 	out, err := exec.Command("go", "env", "GOROOT", "GOMODCACHE").Output()
 	if err != nil {
-		return nil, fmt.Errorf("asking go for its module cache: %w", err)
+		return nil, fmt.Errorf("finding the module cache of Go: %w", err)
 	}
 	root, cache, _ := strings.Cut(strings.TrimSpace(string(out)), "\n")
 	dirs := map[string]string{std: root}

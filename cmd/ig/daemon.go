@@ -52,7 +52,7 @@ func newDaemonCommand(runtime runtime.Runtime) *cobra.Command {
 		SilenceUsage: true,
 	}
 	set := cmd.PersistentFlags()
-	set.StringVarP(&flags.group, "group", "G", "0", "`group`, by name or number, that may use a unix socket")
+	set.StringVarP(&flags.group, "group", "G", "0", "`group` (name or number) that may use the unix socket")
 	set.StringVarP(&flags.socket, "host", "H", api.DefaultDaemonPath,
 		"`address` to listen on: unix:///path/to/socket or tcp://127.0.0.1:1234")
 	set.Uint64Var(&flags.bufferLength, "events-buffer-length", 16384,

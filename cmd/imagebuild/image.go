@@ -112,7 +112,7 @@ func tarOf(entries []entry) ([]byte, error) {
 		}
 	}
 	if err := tw.Close(); err != nil {
-		return nil, fmt.Errorf("packing: %w", err)
+		return nil, fmt.Errorf("packing the image: %w", err)
 	}
 	return buf.Bytes(), nil
 }

@@ -218,7 +218,7 @@ func TestWrongArguments(t *testing.T) {
 		{[]string{"-manifest", "m", "-arch", "amd64,arm64", "-rootfs", "r"}, "one architecture"},
 		{[]string{"-manifest", "m", "-push"}, "set -ref"},
 		{[]string{"-manifest", "m", "-list", "more"}, `unexpected argument "more"`},
-		{[]string{"-manifest", "m", "-list", "-file", "a"}, "must be NAME=PATH"},
+		{[]string{"-manifest", "m", "-list", "-file", "a"}, "expected NAME=PATH"},
 		{exampleArgs(t, "-list", "-file", "other=x"), "has no input other"},
 	} {
 		require.ErrorContains(t, run(t.Context(), tt.args), tt.want)

@@ -67,7 +67,7 @@ func parse(args []string) (options, error) {
 	flags.Func("file", "`NAME=PATH`: the file PATH for the manifest's \"input: NAME\"; can be repeated", func(s string) error {
 		name, path, ok := strings.Cut(s, "=")
 		if !ok || name == "" || path == "" {
-			return errors.New("must be NAME=PATH")
+			return errors.New("expected NAME=PATH")
 		}
 		opts.files[name] = path
 		return nil

@@ -57,7 +57,7 @@ func Rules(name string) []otlpcheck.Rule {
 func Check(name string, req *collectorpb.ExportProfilesServiceRequest) []error {
 	check, ok := backends[name]
 	if !ok {
-		return []error{fmt.Errorf("unknown backend %q: write one of %v", name, Backends())}
+		return []error{fmt.Errorf("unknown backend %q: use one of %v", name, Backends())}
 	}
 	c := newChecker(req)
 	check(c)

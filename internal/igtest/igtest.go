@@ -29,7 +29,7 @@ const (
 func Built(t *testing.T, variable, name string) string {
 	t.Helper()
 	dir := os.Getenv(variable)
-	require.NotEmpty(t, dir, "%s is not set: it names the folder with %s; run the test with make", variable, name)
+	require.NotEmpty(t, dir, "%s is not set: set it to the folder with %s, or run the test with make", variable, name)
 	path := filepath.Join(dir, name)
 	require.FileExists(t, path)
 	return path

@@ -117,8 +117,8 @@ func TestSettingsOfPresets(t *testing.T) {
 	require.True(t, prod.StringAttributes)
 	require.True(t, prod.HashedMappings)
 	require.Equal(t, []string{
-		`exporter "prod": attribute_values: is deprecated: preset pyroscope or parca sets it for its receiver`,
-		`exporter "prod": mappings: is deprecated: preset devfiler sets it for its receiver`,
+		`exporter "prod": attribute_values: is deprecated: set preset to pyroscope or parca instead, which includes this setting`,
+		`exporter "prod": mappings: is deprecated: set preset to devfiler instead, which includes this setting`,
 	}, set.NoticesFor("prod"))
 	require.Empty(t, set.NoticesFor("parca"))
 	for i := range table {

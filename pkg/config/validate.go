@@ -127,7 +127,7 @@ func (d *draft) warnUnused() {
 	for i := range table {
 		s := &table[i]
 		if s.quirk && d.written(s.Key) {
-			d.addNotice(s.Key, "is deprecated: preset %s sets it for its receiver", strings.Join(presetsWith(s.Key), " or "))
+			d.addNotice(s.Key, "is deprecated: set preset to %s instead, which includes this setting", strings.Join(presetsWith(s.Key), " or "))
 		}
 		if s.alias != "" || s.Transports == nil || slices.Contains(s.Transports, d.Transport) {
 			continue

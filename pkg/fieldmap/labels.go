@@ -72,7 +72,7 @@ func (c *compiler) labelKeys() {
 			name = base + "_" + strconv.Itoa(k)
 		}
 		if name != base {
-			c.warnf("the attribute %q is exported as %q: another attribute has the label %q", clipName(key), clipName(name), clipName(base))
+			c.warnf("the attribute %q is exported as %q, because another attribute has the label %q", clipName(key), clipName(name), clipName(base))
 		}
 		taken[label(name)] = true
 		p.names[key] = name

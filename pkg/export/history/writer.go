@@ -176,7 +176,7 @@ func (w *Writer) end() {
 		err = s.file.Sync()
 	}
 	if err != nil {
-		w.warn(fmt.Errorf("completing a file of the history, whose queries now take longer: %w", err))
+		w.warn(fmt.Errorf("completing a file of the history (queries will take longer): %w", err))
 	} else {
 		s.size += int64(len(tail))
 	}

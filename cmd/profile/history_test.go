@@ -5,6 +5,9 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -93,6 +96,7 @@ func TestHistory(t *testing.T) {
 
 	said = ask("--since=2h", "--service=database", "--gadget=cpu", "-o=database")
 	require.NotContains(t, said, "sortAll")
+	require.NotRegexp(t, `(?m)SERVICE$`, said, "there is one")
 	require.Contains(t, said, "360.00 seconds (36000 samples) in all")
 
 	early := now.Add(-50 * time.Minute)
@@ -108,6 +112,15 @@ func TestHistory(t *testing.T) {
 		require.Regexp(t, `profile_cpu +samples +shop`, ask("list", "--gadget="+gadget))
 	}
 	require.NotContains(t, ask("list", "--gadget=lock"), "shop")
+	require.Regexp(t, `samples +database .*`+regexp.QuoteMeta(shownTime(now.Add(-time.Hour)))+` +`+regexp.QuoteMeta(shownTime(now))+`\n`, said)
+	for filter, rest := range map[string]string{"--service=database": "database", "--service=other": "", "--gadget=cpu": "database,shop", "--gadget=offcpu": ""} {
+		var found []string
+		for _, m := range regexp.MustCompile(`(?m)^profile_cpu +samples +(\w+)`).FindAllStringSubmatch(ask("list", filter), -1) {
+			found = append(found, m[1])
+		}
+		slices.Sort(found)
+		require.Equal(t, rest, strings.Join(found, ","), filter)
+	}
 
 	var out bytes.Buffer
 	late := now.Add(-20 * time.Minute)

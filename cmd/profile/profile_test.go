@@ -20,6 +20,7 @@ import (
 	"testing"
 	"time"
 
+	gpprof "github.com/google/pprof/profile"
 	"github.com/spf13/pflag"
 	"github.com/stretchr/testify/require"
 	collectorpb "go.opentelemetry.io/proto/otlp/collector/profiles/v1development"
@@ -129,6 +130,7 @@ func TestFrequency(t *testing.T) {
 		{"--seconds 600 --frequency 49", "profile_cpu", 49},
 		{"--seconds 10", "profile_offcpu", 0},
 		{"--seconds 10 -- --frequency=19", "profile_cpu", 0},
+		{"--seconds 10 -- --verbose", "profile_cpu", shortFrequency},
 		{"--frequency 200", "somebody_elses", 200},
 	} {
 		got, err := hertz(tt.args, tt.gadget)
@@ -248,6 +250,8 @@ func TestTargetThatIsNotThere(t *testing.T) {
 		}
 	}
 	require.Equal(t, "a_b_.c-d", target{comm: "a/b\n.c-d"}.fileName())
+	require.Equal(t, "azAZ09", target{container: "azAZ09"}.fileName())
+	require.Equal(t, "7", target{list: []int{7, 8}}.fileName())
 }
 
 func TestWhyThereIsNothing(t *testing.T) {
@@ -535,6 +539,43 @@ func TestFileOfAResult(t *testing.T) {
 	}
 }
 
+// A pprof file of another profiler must keep everything that the tables and pages need.
+func TestFromPprof(t *testing.T) {
+	app, kernel := &gpprof.Mapping{File: "/srv/app", BuildID: "abc"}, &gpprof.Mapping{File: "[kernel.kallsyms]"}
+	py := &gpprof.Function{Name: "work", SystemName: "_work", Filename: "/srv/app.py"}
+	stack := []*gpprof.Location{
+		{Address: 9, Mapping: kernel, Line: []gpprof.Line{{Function: &gpprof.Function{Name: "read", Filename: "fs/read.go"}}}},
+		{Address: 7, Mapping: app, Line: []gpprof.Line{{Function: py, Line: 3}, {Line: 4}}},
+		{Address: 5, Mapping: app},
+	}
+	of := func(typ string) *gpprof.ValueType {
+		return &gpprof.ValueType{Type: typ, Unit: map[bool]string{true: "count", false: "nanoseconds"}[typ == "samples"]}
+	}
+	got := fromPprof(&gpprof.Profile{
+		SampleType: []*gpprof.ValueType{of("samples"), of("cpu"), of("delay")}, PeriodType: of("cpu"), Period: 10, Mapping: []*gpprof.Mapping{app, kernel}, Location: stack,
+		TimeNanos: 1e9, DurationNanos: 2e9,
+		Sample: []*gpprof.Sample{
+			{Location: stack, Value: []int64{1, 10, 0}, Label: map[string][]string{"service.name": {"shop"}, "k8s.pod.name": {"p"}, "container.name": {"c"}, "thread.name": {"a", "b"}}},
+			{Location: stack[2:], Value: []int64{0, 0, 5}},
+		},
+	})
+	sample := func(typ string, value int64, service string, stack []receiver.Frame) receiver.Sample {
+		return receiver.Sample{
+			Type: typ, Unit: of(typ).Unit, PeriodType: "cpu", PeriodUnit: "nanoseconds", Period: 10, Start: time.Unix(1, 0).UTC(), End: time.Unix(3, 0).UTC(),
+			Values: []int64{value}, Service: service, Resource: map[string]string{}, Attributes: map[string]string{}, Stack: stack,
+		}
+	}
+	own := receiver.Frame{Type: "native", Address: 5, Mapping: "/srv/app", BuildID: "abc"}
+	want := []receiver.Sample{sample("samples", 1, "shop", []receiver.Frame{
+		{Type: "kernel", Address: 9, Mapping: "[kernel.kallsyms]", Name: "read", File: "fs/read.go"},
+		{Type: "cpython", Address: 7, Mapping: "/srv/app", BuildID: "abc", Name: "work", SystemName: "_work", File: "/srv/app.py", Line: 3},
+		{Type: "native", Address: 7, Mapping: "/srv/app", BuildID: "abc", Line: 4}, own,
+	}), sample("delay", 5, "app", []receiver.Frame{own})}
+	want[0].Resource = map[string]string{"service.name": "shop", "k8s.pod.name": "p", "container.name": "c"}
+	want[0].Attributes["thread.name"] = "a,b"
+	require.Equal(t, want, got)
+}
+
 func TestWordsForTypes(t *testing.T) {
 	for typ, want := range map[receiver.Type]string{
 		{Type: "delay", Unit: "nanoseconds", PeriodType: "contentions", PeriodUnit: "count"}: "time waiting for locks",
@@ -592,6 +633,14 @@ func TestPrepareDirRemovesOnlyResults(t *testing.T) {
 	left, err := os.ReadDir(dir)
 	require.NoError(t, err)
 	require.Len(t, left, 2)
+
+	t.Chdir(dir)
+	name, err := newDir("shop", time.Unix(0, 0).UTC())
+	require.NoError(t, err)
+	require.Equal(t, "profile-shop-19700101-000000", name)
+	require.NoError(t, prepareDir(name))
+	_, err = newDir("shop", time.Unix(0, 0).UTC())
+	require.ErrorContains(t, err, "already exists", "a default name never replaces results")
 }
 
 // On a full disk, no empty files remain.

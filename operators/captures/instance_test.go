@@ -265,7 +265,7 @@ func TestRun(t *testing.T) {
 		require.NoError(t, r.Close(r.GadgetContext))
 		require.Contains(t, r.log.String(), "the gadget's maps are full")
 		require.EqualValues(t, 1, r.counts.bad)
-		require.Contains(t, r.log.String(), "50 events, 20 sampled: 1 added to rows, 0 inner calls, 0 of other kinds, 1 not decoded, 20 lost in the kernel; stacks: 0 by the unwinder, 0 by frame pointers, 1 without")
+		require.Contains(t, r.log.String(), "50 events, 20 sampled: 1 added to rows, 0 inner calls, 0 of other kinds, 1 not decoded, 20 lost in the kernel; stacks: 0 from the unwinder, 0 from frame pointers, 1 missing")
 		if live == "true" {
 			require.EqualValues(t, 77, sum)
 			require.Contains(t, r.log.String(), "a larger --live-entries, or a larger --sample-bytes")

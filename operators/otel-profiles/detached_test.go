@@ -111,7 +111,7 @@ func TestDetachedRunsAreChecked(t *testing.T) {
 	require.ErrorContains(t, create(gadgettest.Params("mnie")), `unknown exporter "mnie": the known exporters are broken, mine`)
 	require.ErrorContains(t, create(gadgettest.Params("mine,samples:broken")), "carrier-pigeon")
 	require.ErrorContains(t, create(gadgettest.Params("a:b:c")), otelprofiles.ParamExporter)
-	require.ErrorContains(t, create(gadgettest.Params("mine", otelprofiles.ParamInterval, "5")), `"5" is not a duration`)
+	require.ErrorContains(t, create(gadgettest.Params("mine", otelprofiles.ParamInterval, "5")), `got "5", expected a duration`)
 	require.ErrorContains(t, create(gadgettest.Params("mine", otelprofiles.ParamInterval, "500ms")), "a daemon requires at least 1s")
 	require.Empty(t, runs.runs)
 	require.NoError(t, create(nil))

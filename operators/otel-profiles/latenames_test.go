@@ -95,7 +95,7 @@ func TestFullWindowIsDueEarly(t *testing.T) {
 // The last line of a run must name the missing parts of stacks, as shares of the rows in closed windows.
 func TestSharesOfStacks(t *testing.T) {
 	require.Empty(t, Counts{Fates: profile.Fates{profile.Whole: 3, profile.NoStack: 1}}.stacks())
-	require.Equal(t, "; stacks: 10.0 % partly lost, 20.0 % truncated (too deep, or not unwound further), 30.0 % without their outermost functions",
+	require.Equal(t, "; stacks: 10.0 % partly lost, 20.0 % truncated (too deep, or the unwinder could not continue), 30.0 % without their outermost functions",
 		Counts{Fates: profile.Fates{profile.Whole: 3, profile.NoStack: 1, profile.Lost: 1, profile.Truncated: 2, profile.Incomplete: 3}}.stacks())
 	require.Empty(t, Counts{}.frames())
 	require.Equal(t, "; 8 user frames in distinct stacks: 50.0 % with a name, 37.5 % with only a file (no symbols 2, outside any symbol 1), 12.5 % with neither (process gone 1)",

@@ -241,18 +241,7 @@ func (p *pipeline) flush(now time.Time) {
 	if !now.After(p.since) {
 		now = p.since.Add(1)
 	}
-	p.capping.Lock()
-	capped := p.cap.Dropped() - p.cappedBefore
-	p.cappedBefore += capped
-	p.capping.Unlock()
-	if capped > 0 {
-		p.agg.Renew() // the cap starts at 0 in each window, but only new samples are checked
-		p.warn("capped", "in the last interval, %d samples or resources lost an attribute, because it has more than %d values (max_values_per_attribute): remove this attribute with the setting attributes of exporter %q, or raise the limit", capped, p.exp.cfg.MaxValuesPerAttribute, p.exp.cfg.Name)
-	}
-	if n := p.plan.KernelChanges(); n != p.kernelBefore {
-		p.kernelBefore = n
-		p.agg.Renew() // the addresses may now belong to other modules or eBPF programs
-	}
+	p.renew()
 	limits := p.limits
 	limits.Emit = func(m profile.Message) {
 		owner := ""
@@ -280,12 +269,54 @@ func (p *pipeline) flush(now time.Time) {
 	c.report(p.reported, attribute.String("exporter", p.exp.cfg.Name), p.inst.label)
 	p.reported = c
 	p.reportStacks(c)
+	p.warnOfLosses(f)
+	p.warnOfAccess()
+}
+
+// renew renews the aggregator's samples if their attributes or frames may have changed.
+func (p *pipeline) renew() {
+	p.capping.Lock()
+	capped := p.cap.Dropped() - p.cappedBefore
+	p.cappedBefore += capped
+	p.capping.Unlock()
+	if capped > 0 {
+		p.agg.Renew() // the cap starts at 0 in each window, but only new samples are checked
+		p.warn("capped", "in the last interval, %d samples or resources lost an attribute, because it has more than %d values (max_values_per_attribute): remove this attribute with the setting attributes of exporter %q, or raise the limit", capped, p.exp.cfg.MaxValuesPerAttribute, p.exp.cfg.Name)
+	}
+	if n := p.plan.KernelChanges(); n != p.kernelBefore {
+		p.kernelBefore = n
+		p.agg.Renew() // the addresses may now belong to other modules or eBPF programs
+	}
+}
+
+// warnOfLosses logs what is missing in the exported data. f is the result of the last window.
+func (p *pipeline) warnOfLosses(f profile.Flushed) {
 	if f.Fates[profile.Lost] > 0 {
 		p.warn("lost", "%d of %d rows so far lack their stack or a part of it, because the gadget's stack map was full or the kernel could not read the stack", p.fates[profile.Lost].Load(), p.read.Load())
 	}
 	if f.ClippedEvents > 0 {
 		p.warn("clipped", "%d timestamps of one sample did not fit into a request and were dropped: set sample_shape to sum for this gadget", f.ClippedEvents)
 	}
+	ps := p.plan.Stats()
+	if ps.ShortRows > 0 {
+		p.warn("short", "%d times so far, a row had a field that is shorter than the gadget declares: such fields count as empty", ps.ShortRows)
+	}
+	if ps.Unnamed > 0 {
+		p.tell(logger.InfoLevel, "unnamed", "%d kernel stacks so far have addresses instead of function names; the last error: %v", ps.Unnamed, ps.UnnamedReason)
+	}
+	if ps.CutResourceAttributes > 0 {
+		p.warn("cut", "some containers or the host have more attributes than max_resource_attributes, so the least important ones are dropped: remove other attributes with the setting attributes of exporter %q", p.exp.cfg.Name)
+	}
+	if n := p.dropped[ReasonFull].Load(); n > 0 {
+		p.warn("full", "%d rows so far were dropped, because an interval had too many distinct stacks: shorten batch.interval of exporter %q", n, p.exp.cfg.Name)
+	}
+	if n := p.dropped[ReasonResourceLimit].Load(); n > 0 {
+		p.warn("resource", "%d rows so far were dropped, because a container had too many distinct stacks in an interval: shorten batch.interval of exporter %q", n, p.exp.cfg.Name)
+	}
+}
+
+// warnOfAccess logs that frames or services have no names because this process lacks rights.
+func (p *pipeline) warnOfAccess() {
 	if n := p.inst.names; n != nil {
 		if err := n.Err(); err != nil {
 			p.warn("processes", "cannot find the files and functions of programs: %v; give this process the host's PID namespace (hostPID, HOST_ROOT), CAP_SYS_PTRACE, and either CAP_CHECKPOINT_RESTORE or CAP_SYS_ADMIN", err)
@@ -306,22 +337,6 @@ func (p *pipeline) flush(now time.Time) {
 		if n := c.Refused.Load(); n > 0 {
 			p.once("contexts refused", "the process contexts of %d processes so far are ignored (setting process_context), because their container or host service exceeds the hourly limit of services or instances", n)
 		}
-	}
-	ps := p.plan.Stats()
-	if ps.ShortRows > 0 {
-		p.warn("short", "%d times so far, a row had a field that is shorter than the gadget declares: such fields count as empty", ps.ShortRows)
-	}
-	if ps.Unnamed > 0 {
-		p.tell(logger.InfoLevel, "unnamed", "%d kernel stacks so far have addresses instead of function names; the last error: %v", ps.Unnamed, ps.UnnamedReason)
-	}
-	if ps.CutResourceAttributes > 0 {
-		p.warn("cut", "some containers or the host have more attributes than max_resource_attributes, so the least important ones are dropped: remove other attributes with the setting attributes of exporter %q", p.exp.cfg.Name)
-	}
-	if n := p.dropped[ReasonFull].Load(); n > 0 {
-		p.warn("full", "%d rows so far were dropped, because an interval had too many distinct stacks: shorten batch.interval of exporter %q", n, p.exp.cfg.Name)
-	}
-	if n := p.dropped[ReasonResourceLimit].Load(); n > 0 {
-		p.warn("resource", "%d rows so far were dropped, because a container had too many distinct stacks in an interval: shorten batch.interval of exporter %q", n, p.exp.cfg.Name)
 	}
 }
 

@@ -194,16 +194,14 @@ func check(args []string, out io.Writer) error {
 
 // known returns an error for rules about unknown programs, because no change could break such a rule.
 func (c checked) known() error {
-	groups := map[string]bool{}
 	var names []string
 	for _, j := range c.verdict.Rows {
-		if !groups[j.Group] {
-			groups[j.Group] = true
+		if !slices.Contains(names, j.Group) {
 			names = append(names, j.Group)
 		}
 	}
 	for _, r := range c.rules {
-		if r.group != "" && !groups[r.group] {
+		if r.group != "" && !slices.Contains(names, r.group) {
 			return meant(fmt.Errorf("--fail-on %s: the results have no program %q", r.text, r.group), r.group, names)
 		}
 	}

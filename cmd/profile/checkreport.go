@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+	"slices"
 	"strings"
 	"text/tabwriter"
 
@@ -53,10 +54,7 @@ func (c checked) conclusion() string {
 
 // table returns the heading and the rows to show.
 func (c checked) table() [][]string {
-	programs := map[string]bool{}
-	for _, j := range c.verdict.Rows {
-		programs[j.Group] = true
-	}
+	several := slices.ContainsFunc(c.verdict.Rows, func(j report.Judged) bool { return j.Measure == report.Group })
 	table := [][]string{{"BEFORE", "AFTER", "POINTS", "DETECTABLE", "", "OF", "FUNCTION"}}
 	for i, j := range c.verdict.Rows {
 		if i == c.rows {
@@ -79,7 +77,7 @@ func (c checked) table() [][]string {
 			}
 		}
 		name := report.Shown(subject(j), 64)
-		if len(programs) > 1 && j.Measure != report.Group {
+		if several && j.Measure != report.Group {
 			name += " in " + report.Shown(j.Group, 32)
 		}
 		table = append(table, []string{percent1(j.Before), percent1(j.After), j.Points(), fmt.Sprintf("%.1f", 100*j.Detectable), verdict, string(j.Measure), name})

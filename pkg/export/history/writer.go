@@ -51,8 +51,7 @@ type Writer struct {
 // kept describes a finished segment.
 type kept struct {
 	file
-	// age is the segment's age at the monotonic time seen.
-	age, seen time.Duration
+	old time.Duration // the monotonic time at which its data is too old, by the time of day when this process saw it first
 }
 
 // segment is the current segment.
@@ -94,7 +93,7 @@ func open(dir string, limit config.Retention, warn func(error), c clock) (*Write
 
 func (w *Writer) keep(f file) {
 	now, running := w.clock()
-	w.old = append(w.old, kept{f, max(0, now.Sub(f.end)), running})
+	w.old = append(w.old, kept{f, running + w.limit.MaxAge - max(0, now.Sub(f.end))})
 }
 
 // Send writes one request.
@@ -215,7 +214,7 @@ func (w *Writer) prune(more int64) {
 	}
 	left := w.old[:0]
 	for _, k := range w.old {
-		old := w.limit.MaxAge > 0 && running >= settled && min(now.Sub(k.end), k.age+running-k.seen) > w.limit.MaxAge
+		old := w.limit.MaxAge > 0 && running > max(settled, k.old) && now.Sub(k.end) > w.limit.MaxAge
 		if !old && total <= w.limit.MaxBytes {
 			left = append(left, k)
 			continue

@@ -22,6 +22,10 @@ GADGET_PARAM(include_host);
 const volatile bool include_children = false;
 GADGET_PARAM(include_children);
 
+/* --also-pids, see gadget.yaml: process IDs in decimal, separated by commas. */
+const volatile char also_pids[64] = {};
+GADGET_PARAM(also_pids);
+
 /* --include-children finds descendants of at most this many generations. */
 #define MOST_GENERATIONS 16
 
@@ -96,19 +100,40 @@ static __always_inline bool on_host(void)
 	return bpf_get_current_task_btf()->thread_pid->level == 0;
 }
 
+/* Reports whether the filters for processes exclude a process. The text of --also-pids is constant. */
+static __always_inline bool not_chosen(gadget_pid pid)
+{
+	gadget_pid also = 0;
+
+	if (!gadget_should_discard_pid(pid))
+		return false;
+	for (int i = 0; i < sizeof(also_pids); i++) {
+		if (also_pids[i] >= '0' && also_pids[i] <= '9') {
+			also = also * 10 + also_pids[i] - '0';
+			continue;
+		}
+		if (also && also == pid)
+			return false;
+		if (!also_pids[i])
+			break;
+		also = 0;
+	}
+	return true;
+}
+
 /*
- * Reports whether the filter for a process excludes the current one. A process whose parent has
- * exited has another parent, so it no longer descends from the chosen process.
+ * Reports whether the filters for processes exclude the current one. A process whose parent has
+ * exited has another parent, so it no longer descends from a chosen process.
  */
 static __always_inline bool other_pid(gadget_pid pid)
 {
 	struct task_struct *task = bpf_get_current_task_btf();
 
-	if (!gadget_should_discard_pid(pid))
+	if (!not_chosen(pid))
 		return false;
 	for (int i = 0; include_children && i < MOST_GENERATIONS; i++) {
 		task = task->real_parent;
-		if (!gadget_should_discard_pid(task->tgid))
+		if (!not_chosen(task->tgid))
 			return false;
 	}
 	return true;

@@ -24,7 +24,8 @@ type filter struct {
 	namespaces *ebpf.Map // mount namespaces of the watched containers; nil: all
 	host       bool      // also select processes outside containers
 	pid        uint32    // 0: any
-	children   bool      // the descendants of pid are selected, too
+	also       string    // further PIDs, separated by commas
+	children   bool      // the descendants of the selected processes are selected, too
 	uid, gid   uint32    // anyID: any
 	comm       string    // a thread's name; "": any
 
@@ -50,6 +51,7 @@ func newFilter(gadgetCtx operators.GadgetContext) (filter, error) {
 		}
 		*p.dest = uint32(n)
 	}
+	f.also = strings.ReplaceAll(tune.Flag(gadgetCtx, "also-pids"), " ", "")
 	f.host = tune.On(gadgetCtx, "include_host")
 	f.children = tune.On(gadgetCtx, "include_children")
 	if on, _ := gadgetCtx.GetVar(gadgets.FilterByMntNsName); on == true {
@@ -90,6 +92,9 @@ func (f *filter) about() string {
 	if f.pid != 0 {
 		of = append(of, fmt.Sprintf("--pid=%d", f.pid))
 	}
+	if f.also != "" {
+		of = append(of, "--also-pids="+f.also)
+	}
 	if f.comm != "" {
 		of = append(of, fmt.Sprintf("--comm=%q", f.comm))
 	}
@@ -128,7 +133,7 @@ func (f *filter) grown() bool {
 // pass reports whether a process passes the filter. A process that cannot be inspected does not pass.
 func (f *filter) pass(pid uint32) bool {
 	dir, _ := threadDir(pid)
-	if f.pid != 0 && pid != f.pid && (!f.children || !f.descends(pid)) {
+	if !f.chosen(pid) && (!f.children || !f.descends(pid)) {
 		return false
 	}
 	if f.comm != "" && !f.named(dir) {
@@ -156,10 +161,15 @@ func (f *filter) pass(pid uint32) bool {
 // mostGenerations is the same as in process.h.
 const mostGenerations = 16
 
-// descends reports whether a process is a descendant of the selected one.
+// chosen reports whether a process passes the filters for PIDs.
+func (f *filter) chosen(pid uint32) bool {
+	return f.pid == 0 || pid == f.pid || slices.Contains(strings.Split(f.also, ","), strconv.Itoa(int(pid)))
+}
+
+// descends reports whether a process is a descendant of a selected one.
 func (f *filter) descends(pid uint32) bool {
 	for range mostGenerations {
-		if pid = procfs.Parent(hostRoot()+"/proc", pid); pid == f.pid {
+		if pid = procfs.Parent(hostRoot()+"/proc", pid); f.chosen(pid) {
 			return true
 		}
 	}

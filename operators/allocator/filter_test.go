@@ -20,6 +20,7 @@ const exampleMetadata = `
 operator: {allocator: {enabled: true}, captures: {enabled: true}}
 params:
   ebpf:
+    also_pids: {key: also-pids, defaultValue: ""}
     include_children: {key: include-children, defaultValue: "false"}
     include_host: {key: include-host, defaultValue: "false"}
     live: {key: live, defaultValue: "false"}
@@ -56,6 +57,9 @@ func TestNewFilter(t *testing.T) {
 	f, err = newFilter(exampleContext(t, nil))
 	require.NoError(t, err)
 	require.Equal(t, filter{uid: anyID, gid: anyID}, f)
+	f, err = newFilter(exampleContext(t, api.ParamValues{"pid": "7", "also-pids": "8, 9"}))
+	require.NoError(t, err)
+	require.Contains(t, f.about(), "--also-pids=8,9")
 	for _, key := range []string{"pid", "uid", "gid"} {
 		for _, text := range []string{"x", "-2", "4294967296", "1,2"} {
 			_, err = newFilter(exampleContext(t, api.ParamValues{key: text}))
@@ -178,6 +182,11 @@ func TestPass(t *testing.T) {
 	f.children = true
 	require.True(t, f.pass(self))
 	require.False(t, f.pass(1))
+	f = filter{pid: 1 << 30, also: fmt.Sprint("5,", os.Getppid()), uid: anyID, gid: anyID}
+	require.False(t, f.pass(self))
+	require.True(t, f.pass(uint32(os.Getppid())))
+	f.children = true
+	require.True(t, f.pass(self))
 	require.Contains(t, running(), pid)
 }
 

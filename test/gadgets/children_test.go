@@ -3,8 +3,10 @@
 package gadgets
 
 import (
+	"os/exec"
 	"slices"
 	"strconv"
+	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -14,17 +16,25 @@ import (
 	"github.com/ig-otel-profiles/ig-otel-profiles/internal/receiver"
 )
 
-// TestChildren: with --include-children, a run of one process includes processes that it starts during the run, and no others.
+// TestChildren: with --include-children, a run of chosen processes includes processes that they start during the run, and no others.
 func TestChildren(t *testing.T) {
 	igtest.NeedRoot(t)
 	t.Parallel()
 	const child = "late-child" // TestUnitOfShortProcesses requires that its processes have another name
-	for _, g := range []string{"profile_cpu", "profile_offcpu", "profile_pagefault"} {
+	for _, g := range []string{"profile_cpu", "profile_offcpu", "profile_pagefault", "profile_cpu of two"} {
 		t.Run(g, func(t *testing.T) {
 			t.Parallel()
+			g, several, _ := strings.Cut(g, " of ")
 			parent := launch(t, &unix.SysProcAttr{Setsid: true}, compile(t, "brief"), "", child)
+			pids := []string{"--pid=" + strconv.Itoa(parent.cmd.Process.Pid)}
+			if several != "" {
+				idle := exec.CommandContext(t.Context(), "sleep", "1000")
+				require.NoError(t, idle.Start())
+				t.Cleanup(func() { _ = idle.Wait() })
+				pids = []string{"--pid=" + strconv.Itoa(idle.Process.Pid), "--also-pids=1000000000," + strconv.Itoa(parent.cmd.Process.Pid)}
+			}
 			r, err := export(t, options{image: igtest.Import(t, g), seconds: 3,
-				flags: append([]string{"--include-children", "--pid=" + strconv.Itoa(parent.cmd.Process.Pid)}, framePointers...),
+				flags: slices.Concat([]string{"--include-children"}, pids, framePointers),
 				until: func(samples []receiver.Sample) bool {
 					return slices.ContainsFunc(samples, func(s receiver.Sample) bool { return s.Attributes["thread.name"] == child })
 				}})

@@ -154,7 +154,7 @@ func parseProfile(args []string) (options, error) {
 	var o options
 	flags := newFlags("profile", usage)
 	pids := flags.StringP("pid", "p", "", "sample the process with this `PID`, or several PIDs, separated by commas")
-	children := flags.Bool("children", false, "with --pid, also sample child processes; with several processes, or a gadget's image, only child processes that exist at the start")
+	children := flags.Bool("children", false, "with --pid, also sample child processes; with more than 63 characters of PIDs, or a gadget's image, only those that exist at the start")
 	flags.StringVar(&o.target.comm, "comm", "", "sample the programs, or threads, with this `name`")
 	flags.StringVar(&o.target.container, "container", "", "sample the container with this `name`")
 	flags.StringVar(&o.gadget, "gadget", "", "the gadget: alloc, cpu, lock, offcpu, pagefault, or a gadget's `image`; by default cpu")
@@ -186,9 +186,10 @@ func parseProfile(args []string) (options, error) {
 	if o.gadget, err = gadgetName(o.gadget); err != nil {
 		return options{}, err
 	}
-	o.target.children = *children
-	if o.gadget == "alloc" && len(o.target.list) > 1 {
-		return options{}, errors.New("--gadget alloc takes one process with --pid: use --comm for all processes with one name")
+	own := o.gadget == "" || ownGadgets[o.gadget] != ""
+	o.target.children, o.target.byGadget = *children, own && len(o.target.also()) <= maxAlso
+	if o.gadget == "alloc" && !o.target.byGadget {
+		return options{}, errors.New("too many processes for --gadget alloc: use --comm for all processes with one name")
 	}
 	if err := o.check(*seconds); err != nil {
 		return options{}, err
@@ -199,10 +200,9 @@ func parseProfile(args []string) (options, error) {
 	return o, o.target.check()
 }
 
-// settle adds the child processes that exist now, unless the gadget finds them. The filter of this project's gadgets has one PID.
+// settle adds the child processes that exist now, unless the gadget finds them.
 func (o *options) settle() {
-	own := o.gadget == "" || ownGadgets[o.gadget] != ""
-	if o.target.children && (!own || len(o.target.list) > 1) {
+	if o.target.children && !o.target.byGadget {
 		o.target.list, o.target.children = withChildren(o.target.list, parents()), false
 	}
 }

@@ -44,7 +44,7 @@ func TestFlagsThatAreRefused(t *testing.T) {
 		{"--pid abc", "--pid abc: must be a process ID, or several, such as 12,34; for a name, use --comm"},
 		{"--pid 1,,2", "--pid 1,,2: must be"},
 		{"--children", "set --pid"},
-		{"--pid 1,2 --gadget alloc", "takes one process"},
+		{"--gadget alloc --pid 1000001,1000002,1000003,1000004,1000005,1000006,1000007,1000008,1000009,1000010", "too many processes for --gadget alloc"},
 		{"--gadget off-cpu", "--gadget off-cpu: there is no such gadget: did you mean offcpu?"},
 		{"--gadget offcu", "did you mean offcpu?"},
 		{"--gadget page_faults", "did you mean pagefault?"},
@@ -98,7 +98,10 @@ func TestFlagsForIG(t *testing.T) {
 	require.NoError(t, err)
 	require.Equal(t, 2*time.Minute, o.time)
 	require.Equal(t, "cpu", o.gadget)
-	require.Contains(t, igArgs(o, gadget{name: "profile_cpu"}, "x:1"), "--filter-expr=proc.pid in [7,8]")
+	require.Subset(t, igArgs(o, gadget{name: "profile_cpu"}, "x:1"), []string{"--pid=7", "--also-pids=8"})
+	o, err = parseProfile(strings.Fields("--pid 7,8 --gadget trace_open"))
+	require.NoError(t, err)
+	require.Contains(t, igArgs(o, gadget{name: "trace_open"}, "x:1"), "--filter-expr=proc.pid in [7,8]")
 
 	for image, want := range map[string]string{"trace_open": "trace_open", "registry.example/off-cpu:v1": "registry.example/off-cpu:v1", "profile_lock": "lock"} {
 		o, err = parseProfile([]string{"--gadget", image})
@@ -153,18 +156,24 @@ func TestChildren(t *testing.T) {
 	require.Equal(t, []string{"--host", fmt.Sprintf("--pid=%d", os.Getppid()), "--include-children"}, o.target.igFlags())
 	require.Zero(t, o.target.one(), "the table names the programs")
 	require.Contains(t, o.target.String(), " and its child processes")
-	for _, more := range [][]string{{"--pid", fmt.Sprint(os.Getppid(), ",1")}, {"--gadget", "trace_open:latest"}} { // without such a filter
-		child := exec.CommandContext(t.Context(), "sleep", "60")
-		require.NoError(t, child.Start())
-		o, err = parseProfile(append([]string{"--pid", fmt.Sprint(os.Getppid()), "--children"}, more...))
+	for _, several := range []string{"", "alloc"} {
+		o, err = parseProfile([]string{"--pid", fmt.Sprint(os.Getppid(), ",1"), "--children", "--gadget", several})
 		require.NoError(t, err)
-		require.NoError(t, child.Process.Kill())
-		_ = child.Wait()
-		require.NoError(t, o.target.exists(nil), "children may exit at any time")
 		o.settle()
-		require.Contains(t, o.target.list, os.Getpid())
-		require.Contains(t, o.target.igFlags()[1], "--filter-expr=proc.pid in [")
+		require.Equal(t, []string{"--host", fmt.Sprintf("--pid=%d", os.Getppid()), "--also-pids=1", "--include-children"}, o.target.igFlags())
+		require.Contains(t, o.target.String(), " and their child processes")
 	}
+	// Other gadgets do not look for child processes.
+	child := exec.CommandContext(t.Context(), "sleep", "60")
+	require.NoError(t, child.Start())
+	o, err = parseProfile([]string{"--pid", fmt.Sprint(os.Getppid()), "--children", "--gadget", "trace_open:latest"})
+	require.NoError(t, err)
+	require.NoError(t, child.Process.Kill())
+	_ = child.Wait()
+	require.NoError(t, o.target.exists(nil), "children may exit at any time")
+	o.settle()
+	require.Contains(t, o.target.list, os.Getpid())
+	require.Contains(t, o.target.igFlags()[1], "--filter-expr=proc.pid in [")
 }
 
 // TestCPUTime requires that a process's CPU time includes user and system time.
@@ -213,7 +222,7 @@ func TestOthersBelow(t *testing.T) {
 	require.Zero(t, own+below, "what has ended has no negative time")
 
 	r := &result{opts: options{target: target{list: []int{pid}}, time: time.Second}, gadget: gadget{name: "profile_cpu"}, below: 2500 * time.Millisecond}
-	const want = "child processes of --pid used 2.50 s of CPU time and are not shown: with one PID, --children samples them"
+	const want = "child processes of --pid used 2.50 s of CPU time and are not shown: --children samples them"
 	require.ErrorContains(t, r.nothing(), want)
 	sample := []receiver.Sample{timed(50, receiver.Frame{Name: "fork", Type: "kernel"})}
 	require.Len(t, r.remarks(sample), 1)

@@ -91,7 +91,7 @@ func (r *result) unseen(samples []receiver.Sample) (lines []string) {
 
 // others describes the CPU time of child processes of --pid, which the run did not sample.
 func (r *result) others() string {
-	return fmt.Sprintf("child processes of --pid used %.2f s of CPU time and are not shown: with one PID, --children samples them, "+
+	return fmt.Sprintf("child processes of --pid used %.2f s of CPU time and are not shown: --children samples them, "+
 		"--comm samples such processes by their name, and a run without --pid samples all", r.below.Seconds())
 }
 
@@ -170,7 +170,7 @@ func (r *result) remarks(samples []receiver.Sample) []string {
 	}
 	if share, which := notUnwound(r.log); share >= remarkable {
 		of := ""
-		if len(r.opts.target.list) > 1 { // several PIDs filter only rows, so the gadget's counts include all processes
+		if len(r.opts.target.list) > 1 && !r.opts.target.byGadget { // only rows are filtered, so the gadget's counts include all processes
 			of = " of all events on this machine"
 		}
 		lines = append(lines, fmt.Sprintf("%.0f %%%s have stacks collected with frame pointers, which can lack callers: %s", 100*share, of, report.Shown(plainUnits.Replace(which), 1024)))

@@ -21,6 +21,7 @@ import (
 type target struct {
 	list      []int // PIDs
 	children  bool  // the gadget also samples their descendants
+	byGadget  bool  // the gadget's programs select the processes of list
 	comm      string
 	container string
 }
@@ -115,6 +116,8 @@ func isGo(pid int) bool {
 // String describes the target for users.
 func (t target) String() string {
 	switch {
+	case len(t.list) > 1 && t.children:
+		return "processes " + t.numbers(8) + " and their child processes"
 	case len(t.list) > 1:
 		return "processes " + t.numbers(8)
 	case len(t.list) == 1:
@@ -154,15 +157,29 @@ func (t target) fileName() string {
 	}, name)
 }
 
+// maxAlso is the maximum length of the gadgets' parameter --also-pids.
+const maxAlso = 63
+
+// also lists all PIDs but the first.
+func (t target) also() string {
+	rest := target{list: t.list[min(1, len(t.list)):]}
+	return rest.numbers(len(rest.list))
+}
+
 // igFlags returns the flags of "ig run" that select the target.
 func (t target) igFlags() []string {
 	switch {
-	case t.children:
-		return []string{"--host", "--pid=" + t.numbers(len(t.list)), "--include-children"}
-	case len(t.list) == 1:
-		return []string{"--host", "--pid=" + t.numbers(len(t.list))}
-	case len(t.list) > 0: // the gadget's programs can filter by only one PID
+	case len(t.list) > 1 && !t.byGadget: // other gadgets' programs can filter by only one PID
 		return []string{"--host", "--filter-expr=proc.pid in [" + t.numbers(len(t.list)) + "]"}
+	case len(t.list) > 0:
+		flags := []string{"--host", fmt.Sprintf("--pid=%d", t.list[0])}
+		if also := t.also(); also != "" {
+			flags = append(flags, "--also-pids="+also)
+		}
+		if t.children {
+			flags = append(flags, "--include-children")
+		}
+		return flags
 	case t.comm != "":
 		return []string{"--host", "--comm=" + t.comm}
 	case t.container != "":

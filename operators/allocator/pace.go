@@ -23,7 +23,8 @@ const (
 	calm     = 3
 	mostCalm = 96
 	long     = 10 * time.Minute
-	// debt limits by how much permanent probes can exceed the budget. The excess must stay below the budget for this time.
+	// debt limits the excess of permanent probes: their CPU time above the budget must stay below what the budget allows in this
+	// time.
 	debt = 10 * time.Second
 	// settle is the time over which the cost of attached probes is measured.
 	settle = 500 * time.Millisecond
@@ -88,8 +89,8 @@ type pacer struct {
 	around   float64 // CPU seconds that the probes use while they are being attached and removed
 	coming   usage   // usage while the probes were being attached
 	attached bool
-	since    time.Time // when the state began, or the last measurement
-	used     usage     // at that time
+	since    time.Time // start of the current state, or time of the last measurement
+	used     usage     // usage at that time
 	over     int       // number of consecutive measurements above the budget
 	debt     float64   // CPU seconds above the budget, minus the seconds saved since
 	stayed   time.Time // when the probes became permanent
@@ -99,7 +100,7 @@ type pacer struct {
 	plan    plan // period is 0 while the probes are permanent
 	began   time.Time
 	closed  time.Time // when the last stretch ended
-	did     bool      // this period has had its stretch
+	did     bool      // whether this period already had its stretch
 	said    bool
 	periods int
 }

@@ -94,8 +94,8 @@ type finder struct {
 	ctx      context.Context
 	store    *symbols.Store
 	resolver *procmap.Resolver
-	patience *patience.Runner // for reading
-	attaches *patience.Runner // for attaching
+	patience *patience.Runner // runs reads of files, which can hang
+	attaches *patience.Runner // attaches probes, which can hang
 	files    map[symtab.FileID]*file
 	open     int
 	asked    map[uint32]question           // pending questions by PID

@@ -73,7 +73,7 @@ type instance struct {
 	// ready is set while the gadget's maps exist. ended is set once no more captures will be added.
 	ready, ended atomic.Bool
 
-	frames     []frame // buffers
+	frames     []frame // reused for each stack
 	resolved   []names.Frame
 	waiting    []waiting
 	arrived    map[uint64]arrival // stacks by their IDs in captures

@@ -40,13 +40,13 @@ const mostMembers = 16
 
 // layout holds the offsets within the key and the value of a gadget's rows.
 type layout struct {
-	key, value int // sizes
+	key, value int // sizes in bytes
 	// In the key.
 	stackKey int
 	unwound  int
 	comm     int
-	attached int // -1: it has none
-	kind     int // -1: it has none
+	attached int // offset; -1 if the key lacks this member
+	kind     int // offset; -1 if the key lacks this member
 	// In the value.
 	user [2]int // offsets of both forms of the user stack
 	sums []int

@@ -22,7 +22,7 @@ import (
 type exporters struct {
 	mu      sync.Mutex
 	running []*shared
-	logged  warnings.Rate // by text
+	logged  warnings.Rate // the kinds are the texts of notices
 	stop    func()        // stops reporting metrics; nil if no exporter is running
 }
 

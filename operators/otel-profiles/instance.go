@@ -44,7 +44,7 @@ type instance struct {
 	pipelines []*pipeline
 	maps      *stackMaps
 	rows      *tune.RowCount // nil if the gadget's programs do not need it
-	// uncollected lists flags that are off, and with which the gadget would collect stacks.
+	// uncollected lists the flags for collecting stacks that are off.
 	uncollected []string
 	otelStacks  bool // the gadget has Inspektor Gadget's flag for whole stacks
 	names       *namer
@@ -56,8 +56,8 @@ type instance struct {
 	started   bool          // all operators have started, because this one starts last
 	stop      chan struct{} // closed to end the flusher
 	stopped   chan struct{} // closed when the flusher has ended
-	wake      chan struct{} // a pipeline is nearly full
-	flushing  sync.Mutex    // one flush at a time
+	wake      chan struct{} // signals that a pipeline is nearly full
+	flushing  sync.Mutex    // prevents concurrent flushes
 	closeOnce sync.Once
 	closed    chan struct{}
 }

@@ -43,7 +43,7 @@ type pipeline struct {
 	inst     *instance
 	ds       datasource.DataSource
 	plan     *fieldmap.Plan
-	sameKeys bool // as in the first pipeline of its source
+	sameKeys bool // keys of rows equal those of the source's first pipeline
 	agg      *profile.Aggregator
 	exp      *shared
 	interval time.Duration
@@ -57,16 +57,16 @@ type pipeline struct {
 
 	closed  atomic.Bool
 	read    atomic.Int64
-	dropped map[Reason]*atomic.Int64 // contains every reason
+	dropped map[Reason]*atomic.Int64 // has an entry for every reason
 
 	// The following fields belong to the goroutine that flushes.
 	next     time.Time
-	retry    time.Time // when to check a flush that waits for names again
+	retry    time.Time // next check of a flush that waits for names
 	since    time.Time // start of the window
 	exported atomic.Int64
 	replaced atomic.Int64
 	fates    [len(profile.Fates{})]atomic.Int64
-	said     warnings.Rate // by kind of warning
+	said     warnings.Rate // limits each kind of warning
 	reported Counts
 	// cappedBefore is the value of cap.Dropped at the last flush.
 	cappedBefore uint64

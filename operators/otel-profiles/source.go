@@ -19,11 +19,11 @@ import (
 type source struct {
 	inst  *instance
 	ds    datasource.DataSource
-	plan  *fieldmap.Plan // of the first pipeline, which reads the common parts
+	plan  *fieldmap.Plan // the plan of the first pipeline, which reads the parts that all pipelines share
 	pipes []*pipeline    // at least one
 
 	cold  sync.Mutex     // serializes full reads of rows, which can be slow; flushes do not wait for it
-	stack fieldmap.Stack // of the last fully read row; guarded by cold
+	stack fieldmap.Stack // stack of the last fully read row; guarded by cold
 	of    uint64         // the number of that row; guarded by cold
 	rows  uint64         // the number of full reads; guarded by cold
 
@@ -94,11 +94,11 @@ type row struct {
 	values  [maxTypes]int64
 	n       int    // number of values
 	nonzero bool   // at least one value is not 0
-	at      uint64 // the row's time, once requested
+	at      uint64 // the row's time; 0 until it is requested
 
 	keyed    bool
 	stackKey uint64
-	res, key uint64 // of the first pipeline, if keyed
+	res, key uint64 // keys of the first pipeline, valid if keyed
 
 	number uint64 // the row's number among the fully read rows; 0: not fully read
 }

@@ -32,7 +32,7 @@ type stackMaps struct {
 	kept func() bool
 
 	mu       sync.Mutex
-	janitors [2]*stack.Janitor // kernel, user
+	janitors [2]*stack.Janitor // for kernel stacks, and for user stacks
 	failed   bool
 }
 

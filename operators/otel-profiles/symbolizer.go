@@ -52,8 +52,8 @@ type resolverInstance struct {
 	addrs  []uint64
 	frames []names.Frame
 	wait   time.Duration // the longest wait for one stack
-	left   time.Duration // the remaining wait for all stacks, as of since
-	since  time.Time     // when left was computed
+	left   time.Duration // the remaining wait for all stacks at the time since
+	since  time.Time     // time at which left was computed
 	now    func() time.Time
 }
 

@@ -26,12 +26,12 @@ const (
 	stackNone     = iota // frame-pointer stacks were requested; they are in the row's other fields
 	stackFellBack        // the same, because the unwinder collected no stack: UNWIND_FELL_BACK in gadgets/include/unwind.h
 	stackLost            // the unwinder collected a stack, but it did not arrive
-	stackReserved = 16   // IDs begin here
+	stackReserved = 16   // smallest ID of a stack
 )
 
 // rowLayout holds the offsets within the key and the value of a gadget's rows.
 type rowLayout struct {
-	key, value int // sizes
+	key, value int // sizes in bytes
 	stack      int // offset of the stack's ID in the key
 	sums       []int
 }
@@ -91,8 +91,8 @@ func Member(s *btf.Struct, name string, size int) (int, error) {
 // joined is the sum of equal rows, with their stack.
 type joined struct {
 	key, value []byte
-	stack      *wire.Stack // nil: lost
-	proc       *wire.Proc  // nil: lost
+	stack      *wire.Stack // nil if the stack was lost
+	proc       *wire.Proc  // nil if the stack was lost
 	said       said
 	since      time.Time // when the first of these rows was added
 }
@@ -117,7 +117,7 @@ type arrival struct {
 
 // joinCounts counts the rows and stacks of one run. Values use the unit of the first sum.
 type joinCounts struct {
-	rows      uint64 // from the kernel
+	rows      uint64 // rows received from the kernel
 	joined    uint64
 	lost      uint64 // rows whose stack did not arrive in time
 	lostValue uint64

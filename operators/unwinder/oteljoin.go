@@ -17,7 +17,7 @@ const (
 // otelStacks keeps the stacks for Inspektor Gadget's own gadgets. All runs share it, because a stack's ID does not identify the
 // run.
 type otelStacks struct {
-	runs sync.Map // *otelInstance by context.Context
+	runs sync.Map // maps each run's context.Context to its *otelInstance
 
 	mu     sync.Mutex
 	events recent[wire.Unwound] // by event ID
@@ -25,7 +25,7 @@ type otelStacks struct {
 	more   chan struct{}        // closed when stacks arrive
 	late   uint64               // rows whose stack did not arrive
 	others uint64               // rows that contained the ID of another event
-	told   unwindTotals         // at the last report to the metrics
+	told   unwindTotals         // totals at the last report to the metrics
 }
 
 // add adds stacks.
@@ -116,7 +116,7 @@ func (o *otelStacks) report(b *unwinder.Broker) unwindTotals {
 // recent keeps the latest values in two generations. When the younger generation is full, recent drops the older one.
 type recent[V any] struct {
 	young, old map[uint64]V
-	frames     int // in young
+	frames     int // number of frames in young
 }
 
 func (r *recent[V]) put(id uint64, v V, frames int) {

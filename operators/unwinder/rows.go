@@ -25,10 +25,10 @@ type rows struct {
 	names      *names
 	kernel     func() *stack.Kernel
 	containers containers
-	stacks     map[uint64]*wire.Stack // by ID
+	stacks     map[uint64]*wire.Stack // keyed by the stack's ID
 	settled    map[uint64]struct{}    // IDs of stacks with complete names
 	texts      strings.Builder
-	functions  []string // a buffer
+	functions  []string // reused for each stack
 }
 
 // newRows returns the rows of a run. With keepTracing, kernel stacks keep tracing functions, because samples can hit these

@@ -28,11 +28,11 @@ type sayings struct {
 	spans  bool
 	labels []string
 
-	seen     map[[8]byte]struct{} // spans since the last packet
+	seen     map[[8]byte]struct{} // spans that were used since the last packet
 	unlinked uint64               // events that lost their span because there were too many spans
 
 	trace, span datasource.FieldAccessor
-	fields      []datasource.FieldAccessor // of labels
+	fields      []datasource.FieldAccessor // row fields for the labels
 }
 
 // register adds these fields to a data source.

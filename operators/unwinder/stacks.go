@@ -39,7 +39,7 @@ type Stacks struct {
 	results, over   *ebpf.Map       // unwind_counts and unwind_over of gadgets/include/unwind.h
 	programs        []*ebpf.Program // the programs that use results
 	text            struct{ user, kernel, id datasource.FieldAccessor }
-	rows            rows // of the current packet
+	rows            rows // rows of the current packet
 
 	counted, reported unwindTotals
 }

@@ -113,7 +113,7 @@ type unwindInstance struct {
 
 	elsewhere struct{ events, value atomic.Uint64 } // rows from containers whose names are no longer known
 
-	before unwinder.Totals // at the start of the run
+	before unwinder.Totals // totals at the start of the run
 	most   unwinder.Totals // the highest memory so far
 	stop   chan struct{}   // nil before Start and after Stop
 	done   chan struct{}   // nil before Start and after PreStop

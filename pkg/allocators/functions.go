@@ -17,7 +17,7 @@ const (
 	SizeThird
 	CountSize
 	AddressSize
-	Address // frees memory
+	Address // a function that frees memory
 	Returned
 	Returning
 	Nothing
@@ -29,7 +29,7 @@ const (
 // Function is an allocator's function in a file.
 type Function struct {
 	Program Program
-	Offset  uint64 // in the file
+	Offset  uint64 // offset in the file
 }
 
 // Fact is the name of this request in package symbols.

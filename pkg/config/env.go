@@ -102,7 +102,7 @@ func cutVariable(rest string, exporters map[string][]string) (name string, key *
 			continue
 		}
 		exists, existed := exporters[before] != nil, exporters[name] != nil
-		longer := len(before) > len(name) // so its key is shorter
+		longer := len(before) > len(name) // a longer name leaves a shorter key
 		if key == nil || exists && !existed || exists == existed && longer == exists {
 			name, key = before, &table[i]
 		}

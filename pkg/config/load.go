@@ -20,7 +20,7 @@ const BuiltIn = "otlp"
 // Sources are the sources of settings.
 type Sources struct {
 	File     *viper.Viper // Inspektor Gadget's config with the exporters below FileKey, or nil
-	FileName string       // for messages
+	FileName string       // name of the config file, shown in messages
 	Environ  []string     // as os.Environ returns it
 	Flags    Flags        // of this run; nil in daemons and for remote calls
 	// Daemon is set in a process that serves others. There, the built-in exporter exists only if the file or the environment
@@ -54,15 +54,15 @@ type given struct {
 	layer  layer
 	origin string // a file, a flag or a variable, for messages; "" for a default
 	key    string // as it was written, so an alias keeps its own spelling
-	raw    any    // in the source's form
-	value  any    // parsed
-	err    error  // of parsing
+	raw    any    // value as the source provides it
+	value  any    // parsed value
+	err    error  // error from parsing raw
 }
 
 // A draft is an exporter whose settings are still being read.
 type draft struct {
 	Exporter
-	given    map[string][]given // by key
+	given    map[string][]given // values by setting
 	problems []problem
 	notices  []string
 	// unreadable is set if a value could not be parsed. Then checks that depend on it are skipped.
@@ -214,7 +214,7 @@ func (s *Set) NoticesFor(name string) []string {
 
 // A problem is one mistake in the settings.
 type problem struct {
-	where string // the source
+	where string // source of the setting, shown in messages
 	text  string // has the key, the given value, the valid values and the remedy
 }
 

@@ -16,8 +16,8 @@ type budget struct {
 
 // owner is one owner's share of a budget.
 type owner struct {
-	bytes   int64     // of the evictable entries
-	entries list.List // of *entry, oldest first, including entries in flight
+	bytes   int64     // bytes of the evictable entries
+	entries list.List // list of *entry, oldest first; includes entries in flight
 }
 
 func newBudget(bound int64) *budget {

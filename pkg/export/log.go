@@ -25,7 +25,7 @@ const (
 type eventLog struct {
 	to      logrus.FieldLogger
 	prefix  string
-	secrets func() []string // to remove from lines
+	secrets func() []string // secrets to remove from log lines
 
 	rate warnings.Rate // this package defines the kinds, so they are few
 

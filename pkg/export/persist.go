@@ -117,7 +117,7 @@ func (e *Exporter) nextUnsaved() (en *entry) {
 		en, e.unsaved[0] = e.unsaved[0], nil
 		e.unsaved = e.unsaved[1:]
 		if en.budget == nil {
-			en = nil // dropped meanwhile
+			en = nil // the entry was dropped in the meantime
 		}
 	}
 	en.budget.setInFlight(en, true)

@@ -14,8 +14,8 @@ import (
 // hostReader finds a row's service by its process. If services is nil, all rows outside containers belong to one service.
 type hostReader struct {
 	services   *hostproc.Resolver
-	pid, inode reader // of the process, and of its executable
-	cgroup     reader // the ID of its cgroup
+	pid, inode reader // PID of the process, and inode of its executable
+	cgroup     reader // ID of the process's cgroup
 	// contexts provides process contexts, or is nil if they are not used. contained reports that they also apply in containers.
 	contexts  Contexts
 	contained bool

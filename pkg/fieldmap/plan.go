@@ -27,10 +27,10 @@ type Plan struct {
 	seed            maphash.Seed
 	k1, k2, k3      uint64 // secrets: mix uses k1 and k2; k3 is the h of its first call
 	containerID     reader
-	identityFields  []reader // identify the resource if containerID is empty
-	resourceFields  []reader // more fields that make a resource distinct
-	stackKeyFields  []reader // make a stack distinct
-	sampleKeyFields []reader // more fields that make a sample distinct within its resource
+	identityFields  []reader // these fields identify the resource if containerID is empty
+	resourceFields  []reader // further fields that distinguish resources
+	stackKeyFields  []reader // fields that distinguish stacks
+	sampleKeyFields []reader // further fields that distinguish samples of a resource
 	values          []valueReader
 	timestamp       reader
 	bootOffset      uint64
@@ -62,7 +62,7 @@ type Plan struct {
 	absences                 [stack.NumAbsences]atomic.Uint64
 	unnamed                  unnamed
 	settings                 frameSettings
-	ends                     []int // of the last Sample
+	ends                     []int // ends of the fields' frames in the last Sample
 	fates                    []stack.Outcome
 }
 
@@ -75,7 +75,7 @@ type attribute struct {
 // valueReader reads one of a row's values.
 type valueReader struct {
 	read  reader
-	scale float64 // only for a floating-point field
+	scale float64 // factor for a floating-point field; otherwise unused
 }
 
 // Stats counts the parts of rows that a Plan has left out.
@@ -285,9 +285,9 @@ func (p *Plan) Resource(d datasource.Data) profile.Resource {
 // Stack is the stack of one row. Several Plans of a data source create Samples from it. The zero value is an unread stack.
 type Stack struct {
 	by      *Plan           // the Plan that read it
-	frames  []profile.Frame // of all fields
+	frames  []profile.Frame // frames of all fields
 	ends    []int           // where each field ends in frames
-	fates   []stack.Outcome // one per field
+	fates   []stack.Outcome // one outcome per field
 	users   []userFrames    // the parts of frames that are user stacks
 	outcome stack.Outcome
 	pending bool

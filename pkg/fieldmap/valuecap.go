@@ -16,12 +16,12 @@ import (
 type ValueCap struct {
 	limit   int
 	seed    maphash.Seed
-	seen    map[string]*seenValues // by key
+	seen    map[string]*seenValues // values by attribute key
 	dropped uint64
 }
 
 type seenValues struct {
-	any    bool // of an attribute that has no limit
+	any    bool // the attribute may have any number of values
 	hashes map[uint64]struct{}
 }
 

@@ -18,7 +18,7 @@ import (
 // These constants limit the number of remembered cgroups, and one walk through them.
 const (
 	maxGroups  = 16384
-	maxEntries = 1 << 20 // files and folders
+	maxEntries = 1 << 20 // number of files and folders in a walk
 )
 
 // handleKernfs is the kernel's FILEID_KERNFS. Such a handle is a cgroup's ID, which is also the inode of its folder.
@@ -30,7 +30,7 @@ const rootGroup = 1
 // groups finds a cgroup's systemd unit by the cgroup's ID in the unified hierarchy. The kernel never reuses an ID, so results
 // stay valid. It is safe for concurrent use.
 type groups struct {
-	mount string // of the unified hierarchy; empty if there is none
+	mount string // mount point of the unified hierarchy; empty if there is none
 
 	mu      sync.Mutex
 	handles bool // folders can be opened by ID, which needs CAP_DAC_READ_SEARCH
@@ -41,7 +41,7 @@ type groups struct {
 type group struct {
 	unit  string
 	found bool
-	epoch uint32 // the time of the search
+	epoch uint32 // value of Resolver.epoch at the search
 }
 
 // newGroups returns the groups below mount, the mount point of the unified hierarchy. mount can be empty.
@@ -168,7 +168,7 @@ func (g *groups) walk(epoch uint32) {
 func readGroups(dir string, most int, add func(name string, id uint64)) int {
 	f, err := os.Open(dir)
 	if err != nil {
-		return 1 // gone
+		return 1 // the cgroup was removed
 	}
 	defer f.Close()
 	n := 1

@@ -38,7 +38,7 @@ type Process struct {
 const (
 	maxProcesses   = 32768
 	maxUnits       = 4096
-	maxExecutables = 16 // per unit
+	maxExecutables = 16 // maximum per unit
 	maxName        = 128
 	maxPath        = 1024
 	maxCgroup      = 16 << 10
@@ -54,12 +54,12 @@ type Resolver struct {
 
 	mu          sync.RWMutex
 	known       map[Process]entry
-	executables map[string]map[string]bool // paths by unit
+	executables map[string]map[string]bool // paths of executables by unit
 }
 
 type entry struct {
 	service Service
-	epoch   uint32 // when it was read
+	epoch   uint32 // value of Resolver.epoch at the read
 }
 
 // keep is the number of calls of Age after which an entry is read again, because another process can have its PID.
@@ -137,7 +137,7 @@ func (r *Resolver) read(p Process, epoch uint32) Service {
 	dir := filepath.Join(r.proc, strconv.FormatUint(uint64(p.PID), 10))
 	path, err := os.Readlink(filepath.Join(dir, "exe"))
 	if err != nil || path == "" {
-		return Service{Name: unit} // ended, or a kernel thread
+		return Service{Name: unit} // the process has exited, or is a kernel thread
 	}
 	path = printable.Cut(strings.TrimSuffix(path, " (deleted)"), maxPath)
 	s := Service{Executable: printable.Cut(filepath.Base(path), maxName), Path: path}

@@ -14,8 +14,8 @@ type Allowance struct {
 	Slowdown time.Duration // a factor of 1 or more
 
 	mu   sync.Mutex
-	used time.Duration // not yet regained, beyond Burst too
-	last time.Time     // when used was computed
+	used time.Duration // used time that is not available again yet; can exceed Burst
+	last time.Time     // time at which used was computed
 }
 
 // Use records CPU time that was used.

@@ -74,7 +74,7 @@ type builder struct {
 	out     *profile.Profile
 	types   map[profile.ValueType]int // index of the type's value in a sample
 	cpuTime map[profile.ValueType]int // by a type that counts samples: index of their CPU time in a sample
-	end     int64                     // of the last profile, in nanoseconds since 1970
+	end     int64                     // end of the last profile, in nanoseconds since 1970
 
 	// uses counts the samples of each program's file. A file that only a dictionary names counts 0, because its frames were left
 	// out.
@@ -83,7 +83,7 @@ type builder struct {
 	// The following fields belong to the current request.
 	dict      dictionary.Dictionary
 	merged    map[sampleKey]*profile.Sample
-	labeled   map[sampleKey]*profile.Sample // without stacks and values
+	labeled   map[sampleKey]*profile.Sample // samples with labels, but without stacks and values
 	mappings  map[int32]*profile.Mapping
 	locations map[string]*profile.Location // by the OTLP locations that make one pprof location
 	functions map[int32]*profile.Function

@@ -13,7 +13,7 @@ import (
 type Mapping struct {
 	Start, End, Offset uint64
 	Perms              string // in the kernel's form: "r-xp"
-	Major, Minor       uint32 // of the device
+	Major, Minor       uint32 // numbers of the device
 	Inode              uint64
 	Path               string // or a name in brackets; empty for anonymous memory
 }

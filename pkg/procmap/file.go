@@ -86,7 +86,7 @@ type file struct {
 	queued  bool
 	checked uint64    // the time of the last identification or attempt, in nanoseconds since boot
 	failed  bool      // the last attempt to identify it failed, and none has succeeded
-	holders [3]holder // the latest first
+	holders [3]holder // newest first
 	open    *os.File  // set while it is held: see hold
 	counted uint64    // see Resolver.held
 	opening opening   // needs no lock

@@ -9,8 +9,8 @@ import (
 
 // These constants limit the history.
 const (
-	maxLives  = 8192 // ended lives
-	maxRanges = 4096 // ranges of one life
+	maxLives  = 8192 // maximum number of ended lives
+	maxRanges = 4096 // maximum number of ranges of one life
 	maxChain  = 8    // lives that are searched one after the other
 	// maxAlive limits the number of lives that have not ended. When it is reached, all these lives are forgotten. They are read
 	// again from /proc when necessary.

@@ -119,7 +119,7 @@ type Resolver struct {
 	history   history
 	processes map[Process]*entry
 	files     map[fileKey]*file
-	heldFiles []heldFile // the oldest first
+	heldFiles []heldFile // oldest first
 	fileBytes int        // estimated size of files, without files that only a life refers to
 	count     uint64     // the number of calls to held (see file.counted)
 	failed    int        // processes that could not be read: see Err

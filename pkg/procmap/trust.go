@@ -25,8 +25,8 @@ import (
 type trust uint8
 
 const (
-	avoid    trust = iota // must not be opened
-	doubtful              // might not answer
+	avoid    trust = iota // files of this mount must not be opened
+	doubtful              // the file system might not respond
 	trusted
 )
 

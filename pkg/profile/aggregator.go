@@ -67,7 +67,7 @@ type window struct {
 	acc     []int64
 	touched []uint32 // samples with rows, in order of their first row
 	carried int64    // rows that a later snapshot replaced
-	fates   Fates    // rows by fate
+	fates   Fates    // numbers of rows by the fate of their stacks
 	events  []event
 	heads   []int32 // by sample: its newest event, or -1; only for shapes with timestamps
 }

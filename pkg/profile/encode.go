@@ -63,7 +63,7 @@ func (a *Aggregator) Flush(start, end uint64, lim Limits) Flushed {
 		lim.MaxSamples = defaultMaxSamples
 	}
 
-	a.resolvePending() // locks mu
+	a.resolvePending() // resolvePending locks mu itself
 	w, g := a.win, a.gen
 	if a.spare == nil {
 		a.spare = &window{}

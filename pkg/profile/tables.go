@@ -26,9 +26,9 @@ const (
 	costSlot      = (1+8)*16/7 + 1
 	costString    = 5*16/4 + costSlot + 16 + 60 // the encoder holds each string twice, in a list and a map
 	costMapping   = 200 + 2*140
-	costFunction  = 5*12/4 + costSlot + 2*4     // with an encoder's numbers
-	costLocation  = 5*(32+4)/4 + costSlot + 2*4 // with an encoder's numbers
-	costAttribute = 5*48/4 + costSlot + 2*4     // with an encoder's numbers
+	costFunction  = 5*12/4 + costSlot + 2*4     // includes an encoder's numbers
+	costLocation  = 5*(32+4)/4 + costSlot + 2*4 // includes an encoder's numbers
+	costAttribute = 5*48/4 + costSlot + 2*4     // includes an encoder's numbers
 	costStack     = 5*8/4 + costSlot + 2*4      // place, length, and an encoder's numbers
 	costSample    = 5*(16+2+2*8)/4 + costSlot   // with its entries in both windows, but without values
 	costValue     = 5 * 2 * 8 / 4               // of a sample, in two windows

@@ -38,7 +38,7 @@ type Kernel struct {
 	modules []module
 	// knowsModules is false if modules could not be read.
 	knowsModules bool
-	now          time.Time // of the last refresh
+	now          time.Time // time of the last refresh
 	split        splitter
 	addrs        []uint64
 	key          uint32

@@ -115,13 +115,13 @@ type Store struct {
 
 	mu      sync.Mutex
 	entries map[symtab.FileID]*entry
-	recent  *list.List // of *entry, the most recently used first
+	recent  *list.List // list of *entry, most recently used first
 	bytes   int64
 	keep    time.Duration // see KeepFor
 	stats   Stats
 	closed  bool
 
-	allowance patience.Allowance // of both goroutines
+	allowance patience.Allowance // shared by both goroutines
 
 	disks   *patience.Runner
 	queue   chan *entry
@@ -132,8 +132,8 @@ type Store struct {
 
 // Stats holds counters since the Store was created, and the Store's current content.
 type Stats struct {
-	Files, Bytes int64                   // held now
-	Forgotten    uint64                  // files
+	Files, Bytes int64                   // numbers of files and bytes that are held now
+	Forgotten    uint64                  // number of files that were removed from the store
 	Failed       [symtab.NumStates]int64 // reads of files without a table, by State
 	Fetched      uint64                  // debug files that Options.Fetch found
 	Stuck        uint64                  // files whose reading was abandoned

@@ -81,7 +81,7 @@ func (p parameters) wanted(param string) bool {
 // Events are the attachment points of programs, which are either all tracepoints or all kprobes.
 type Events struct {
 	Kprobes bool
-	targets map[string]string // by program
+	targets map[string]string // keyed by program
 }
 
 // String describes the events for the log.

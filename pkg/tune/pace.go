@@ -40,7 +40,7 @@ func withPace(gadgetCtx operators.GadgetContext) operators.GadgetContext {
 // pacedLog limits the warnings in perRow. It is safe for concurrent use.
 type pacedLog struct {
 	logger.Logger
-	rate warnings.Rate // for perRow
+	rate warnings.Rate // limits the warnings in perRow
 }
 
 // Warnf implements logger.Logger.

@@ -76,7 +76,7 @@ func (p parameters) sizeMaps(spec func(name string) *ebpf.MapSpec, m Machine, wh
 type Machine struct {
 	CPUs          int                    // number of possible CPUs
 	Memory        uint64                 // bytes
-	HasTracepoint func(name string) bool // of the kernel
+	HasTracepoint func(name string) bool // reports whether the kernel has the tracepoint
 	// Kprobe returns the name under which a kernel function can be probed, or an error with the reason if there is none.
 	Kprobe func(function string) (name string, err error)
 	// Addresses returns the addresses of kernel symbols. It returns an error if any is unknown.

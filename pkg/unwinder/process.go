@@ -36,9 +36,9 @@ const (
 // process is one run of the unwinder.
 type process struct {
 	*child
-	settings Settings // of its start
+	settings Settings // settings at the start of the process
 	stdin    io.WriteCloser
-	out      *os.File // the stream
+	out      *os.File // the stream from the unwinder
 	counters *os.File
 	entries  *os.File // the socket for its entry programs; nil if it sends none
 	bound    uint64   // the memory limit in bytes

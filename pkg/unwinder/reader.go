@@ -31,7 +31,7 @@ const (
 // they do not wait for large files. Debug information also has its own process. If a file crashes it, all names remain. Use
 // NewReader.
 type Reader struct {
-	*runs // for names
+	*runs // runs for reading names
 	facts *runs
 	lines *runs
 }

@@ -27,7 +27,7 @@ type run struct {
 	b        *Broker
 	p        *process
 	settings Settings
-	down     time.Time // as in supervise
+	down     time.Time // see supervise
 	base     Totals    // before this run
 	session  uint64    // the number of received samples
 	ready    bool

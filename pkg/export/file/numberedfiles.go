@@ -156,7 +156,7 @@ func pruneFiles(dir string, ours *regexp.Regexp, limit config.Rotation, reserved
 		}
 		info, err := e.Info()
 		if err != nil {
-			continue // removed meanwhile
+			continue // the file was removed in the meantime
 		}
 		total += info.Size()
 		old := limit.MaxDays > 0 && now.Sub(info.ModTime()) > time.Duration(limit.MaxDays)*24*time.Hour

@@ -294,7 +294,7 @@ func (a *answer) profileOf(d *profilespb.ProfilesDictionary, g group, stacks map
 	}
 	p.AttributeIndices = a.to.setOf(uint32(c.uint()))
 	p.ProfileId = make([]byte, profileIDSize)
-	_, _ = rand.Read(p.ProfileId) // it never fails
+	_, _ = rand.Read(p.ProfileId) // rand.Read never fails
 	keys := slices.SortedFunc(maps.Keys(s.values), func(x, y sampleKey) int {
 		return cmp.Or(cmp.Compare(x.node, y.node), cmp.Compare(x.set, y.set), cmp.Compare(x.link, y.link))
 	})

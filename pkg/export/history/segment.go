@@ -73,7 +73,7 @@ func segments(dir string) ([]file, error) {
 		}
 		info, err := e.Info()
 		if err != nil {
-			continue // removed meanwhile
+			continue // the file was removed in the meantime
 		}
 		list = append(list, file{seq, onDisk(info.Size()), info.ModTime()})
 	}

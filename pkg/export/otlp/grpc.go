@@ -75,7 +75,7 @@ type GRPC struct {
 
 	mu       sync.Mutex
 	conn     *grpc.ClientConn
-	timeouts int // consecutive
+	timeouts int // number of consecutive timeouts
 	closed   bool
 }
 

@@ -24,7 +24,7 @@ type tlsSource struct {
 
 	mu      sync.Mutex
 	checked time.Time
-	pems    pems // of current
+	pems    pems // contents from which current was built
 	current *tls.Config
 	version uint64
 }

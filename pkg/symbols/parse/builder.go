@@ -144,7 +144,7 @@ func addSymbols(t *symtab.Table, f *elfFile, symbols []symbol, strings *section,
 
 // texts stores texts one after the other. They are numbered from 1.
 type texts struct {
-	ends []uint32 // in b
+	ends []uint32 // where each name ends in b
 	b    []byte
 }
 

@@ -24,7 +24,7 @@ const (
 	maxPerfEntries = 512 << 10
 	maxPerfNames   = 32 << 20
 	maxPerfLine    = 8 << 10
-	maxPerfSize    = 64 << 20 // of a piece of code
+	maxPerfSize    = 64 << 20 // maximum size of a piece of code
 	maxPerfRead    = 64 << 20 // bytes per call; the next call continues
 )
 
@@ -90,7 +90,7 @@ type perfMap struct {
 
 type perfEntry struct {
 	start, end uint64
-	name       uint32 // in names
+	name       uint32 // offset in names
 }
 
 // take adds the pieces of a table.

@@ -76,9 +76,9 @@ type GoPairs struct {
 
 // GoResume is the state between two pairs.
 type GoResume struct {
-	at    uint32 // in the table
+	at    uint32 // offset in the table
 	Pc    uint32 // the end of the last pair
-	Value int32  // of the last pair
+	Value int32  // value of the last pair
 }
 
 // ResumeSteps is the number of pairs between two GoResumes.

@@ -47,7 +47,7 @@ type Task struct {
 	Base  uint64
 	Debug DebugFiles // nil: there are none
 	Fact  string     // name of the requested fact
-	bytes []byte     // to decode
+	bytes []byte     // bytes to decode
 	Room  int64      // maximum memory of the table, 0: no limit; above it, lines are dropped
 }
 

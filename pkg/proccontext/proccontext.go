@@ -49,15 +49,14 @@ func parse(answer []byte) *Context {
 	if len(texts) != len(Keys) {
 		return nil
 	}
-	said := false
 	for i := range texts {
 		texts[i] = strings.TrimSpace(printable.Cut(printable.Clean(texts[i]), MaxText))
-		said = said || texts[i] != ""
 	}
-	if !said {
+	c := Context{Service: texts[0], Namespace: texts[1], Instance: texts[2], Version: texts[3], Environment: texts[4]}
+	if c == (Context{}) {
 		return nil
 	}
-	return keyed(Context{Service: texts[0], Namespace: texts[1], Instance: texts[2], Version: texts[3], Environment: texts[4]})
+	return keyed(c)
 }
 
 // keyed returns a Context with its Key.

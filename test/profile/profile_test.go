@@ -248,7 +248,7 @@ func TestGone(t *testing.T) {
 			out, err := cmd.StdoutPipe()
 			require.NoError(t, err)
 			require.NoError(t, cmd.Start())
-			for lines := bufio.NewScanner(out); lines.Scan() && !sampling.MatchString(lines.Text()); { //nolint:revive // until it samples
+			for lines := bufio.NewScanner(out); lines.Scan() && !sampling.MatchString(lines.Text()); { // until it samples
 			}
 			require.Len(t, igOf(t, pid), 1)
 			require.NoError(t, tc.leave(cmd, out))

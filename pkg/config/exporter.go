@@ -47,7 +47,8 @@ type Exporter struct {
 	ShutdownTimeout  time.Duration
 	OTLPVersion      string // "1.11", "1.9" or "1.8"
 
-	// These settings control how a row becomes a sample, and which parts of a sample are exported.
+	// These settings control how a row becomes a sample, and which parts of a sample are exported. The comment of a bool field is
+	// the setting that makes it true.
 	Preset                string
 	SampleShape           string // sum, timestamps or single
 	Sampling              int    // 1 row in Sampling is taken, and its value is multiplied by Sampling; 1 takes all rows
@@ -76,9 +77,9 @@ type Exporter struct {
 	DoubleFunctions       bool // function_table: double
 	NativeDefault         bool // frame_type_default: native
 	HashedMappings        bool // mappings: htlhash
-	ProcMappings          bool // mappings_from_proc
+	ProcMappings          bool // mappings_from_proc: true
 	OffsetAddresses       bool // file_addresses: offset
-	RawAddresses          bool // raw_addresses
+	RawAddresses          bool // raw_addresses: true
 
 	// These settings are for the file transport.
 	Path      string

@@ -31,7 +31,7 @@ const (
 	kernelTargetAnnotation = "ebpf.formatter.kstack"
 )
 
-// stackFields are the fields of a row's stack from leaf to root, so kernel before user.
+// stackFields are the fields of a row's stack from leaf to root, so kernel stacks come before user stacks.
 type stackFields []stackField
 
 // stackField reads one stack of a row. A stack has one of several forms, and only the members of that form are set.

@@ -275,7 +275,7 @@ func (r *Resolver) take(until uint64, events []event, lost uint64) {
 		}
 		r.bound()
 		if events = events[n:]; len(events) == 0 {
-			if lost > 0 { // they may belong to any process
+			if lost > 0 { // the lost events may belong to any process
 				r.history.forgetAlive()
 			}
 			r.history.until = until

@@ -13,7 +13,7 @@ import (
 // functionTable maps addresses to names of kernel functions. It is immutable and safe for concurrent use. moduleTable holds the
 // functions of modules.
 type functionTable struct {
-	// addrs are sorted. The name of addrs[i] is names[ends[i-1]:ends[i]]. So one string replaces a hundred thousand.
+	// addrs are sorted. The name of addrs[i] is names[ends[i-1]:ends[i]]. Thus, one string holds about 100,000 names.
 	addrs []uint64
 	ends  []uint32
 	names string

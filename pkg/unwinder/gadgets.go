@@ -183,7 +183,7 @@ func (b *Broker) add(p *process, entries map[wire.ChainKind]*ebpf.Program, refus
 	return errors.Join(errs...)
 }
 
-// clear makes gadgets call no entries, because their unwinder ends.
+// clear removes the entries of an unwinder that ends from all gadgets.
 func (b *Broker) clear() error {
 	b.mu.Lock()
 	defer b.mu.Unlock()

@@ -19,7 +19,7 @@ const (
 )
 
 // memoryBound returns the unwinder's memory limit in bytes. It is half of the limit that this process shares with its children.
-// So the unwinder is ended before the kernel kills all processes of the cgroup, as systemd and the kubelet request.
+// Without its own limit, the kernel could kill all processes of the cgroup, because systemd and the kubelet configure it so.
 func memoryBound() uint64 {
 	return min(memoryMost, max(memoryLeast, groupLimit()/2))
 }

@@ -24,7 +24,7 @@ const tokenTimeout = 10 * time.Second
 // it. It is safe for concurrent use. One caller fetches a token, and other callers wait until their own context ends.
 type tokens struct {
 	cfg   config.OAuth2
-	tls   config.TLS // for the connection to the token server
+	tls   config.TLS // TLS settings for the connection to the token server
 	proxy proxyFunc
 	learn func(secret string) // called with each secret, to remove it from log lines
 

@@ -9,7 +9,7 @@ import (
 // relocations locates the entries that describe which values the dynamic linker writes to which addresses.
 type relocations struct {
 	f     *elfFile
-	parts []place // in the file; here, addr is the size in bytes
+	parts []place // parts of the file that hold the entries; here, addr is the size in bytes
 }
 
 // relative returns the relocations of DT_RELA in the dynamic section.

@@ -15,14 +15,14 @@ type Positions struct {
 	// in the range.
 	Starts, Sizes, Calls []uint32
 	Inlined              []InlinedCall
-	Names                Names // of inlined functions
+	Names                Names // names of inlined functions
 }
 
 // Piece holds up to PieceRows rows, for the addresses from Start to End. Each row consists of three varints: the differences in
 // address, file and line from the previous row. The first row's differences are from Start, 0 and 0.
 type Piece struct {
 	Start, End uint32
-	At         uint32 // in Rows
+	At         uint32 // offset in Rows
 }
 
 // InlinedCall is an inlined call of the function Name, at File and Line in Parent.

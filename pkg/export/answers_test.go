@@ -106,7 +106,9 @@ func TestEachHTTPStatus(t *testing.T) {
 				w.Header().Set("Location", "http://127.0.0.1:1/elsewhere")
 				w.WriteHeader(code)
 			}})
-			e, logs := open(t, settings(config.TransportHTTP, r.URL))
+			cfg := settings(config.TransportHTTP, r.URL)
+			cfg.Compression = "zstd"
+			e, logs := open(t, cfg)
 			e.Enqueue(message(t, "app", 0))
 			drainAll(t, e)
 			s := balanced(t, e)
@@ -119,6 +121,8 @@ func TestEachHTTPStatus(t *testing.T) {
 				require.Equal(t, map[Reason]int64{reason: 10}, s.Rows.Dropped)
 				stop(t, e)
 				require.Contains(t, logs.String(), "HTTP status "+strconv.Itoa(code))
+				require.Equal(t, code < 400, strings.Contains(logs.String(), "127.0.0.1:1/elsewhere"), "where a redirect leads")
+				require.Equal(t, code == 400, strings.Contains(logs.String(), "might not support this compression"))
 			}
 		})
 	}

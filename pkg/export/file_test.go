@@ -7,6 +7,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+	"math"
 	"os"
 	"path/filepath"
 	"strings"
@@ -128,11 +129,18 @@ func TestJSONAgainstProtobuf(t *testing.T) {
 	values := []*commonpb.AnyValue{
 		{},
 		stringValue(""),
+		stringValue(`C:\x`), // each needs an escape
+		stringValue(`"x`),
+		stringValue("x\x1f"),
+		stringValue("é"),
 		{Value: &commonpb.AnyValue_BoolValue{}},
 		{Value: &commonpb.AnyValue_BoolValue{BoolValue: true}},
 		{Value: &commonpb.AnyValue_IntValue{IntValue: -1 << 63}},
 		{Value: &commonpb.AnyValue_DoubleValue{DoubleValue: 1e-300}},
 		{Value: &commonpb.AnyValue_DoubleValue{}},
+		{Value: &commonpb.AnyValue_DoubleValue{DoubleValue: math.Inf(1)}},
+		{Value: &commonpb.AnyValue_DoubleValue{DoubleValue: math.Inf(-1)}},
+		{Value: &commonpb.AnyValue_DoubleValue{DoubleValue: math.NaN()}},
 		{Value: &commonpb.AnyValue_BytesValue{BytesValue: []byte{0, 255, 254}}},
 		{Value: &commonpb.AnyValue_ArrayValue{ArrayValue: &commonpb.ArrayValue{Values: []*commonpb.AnyValue{stringValue("x"), {}}}}},
 		{Value: &commonpb.AnyValue_KvlistValue{KvlistValue: &commonpb.KeyValueList{Values: []*commonpb.KeyValue{{Key: "k", Value: stringValue("v")}}}}},

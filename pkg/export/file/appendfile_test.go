@@ -7,6 +7,8 @@ import (
 	"os"
 	"os/signal"
 	"path/filepath"
+	"regexp"
+	"strings"
 	"testing"
 	"time"
 
@@ -37,6 +39,43 @@ func TestHalfWrittenRecordIsCutOff(t *testing.T) {
 	data, err := os.ReadFile(path)
 	require.NoError(t, err)
 	require.Equal(t, "{whole}\n{next}\n", string(data))
+}
+
+// Each limit must remove the oldest files, and no more than necessary. Only files with the exporter's names count.
+func TestPruneFiles(t *testing.T) {
+	now := time.Now()
+	for _, tt := range []struct {
+		limit    config.Rotation
+		reserved int64
+		want     string
+	}{
+		{config.Rotation{}, 0, "other p-1 p-2 p-3 p-4"},
+		{config.Rotation{MaxBackups: 3}, 0, "other p-2 p-3 p-4"},
+		{config.Rotation{MaxDays: 2}, 0, "other p-3 p-4"},
+		{config.Rotation{MaxTotalMegabytes: 2}, 0, "other p-1 p-3 p-4"}, // without p-2, p-1 has room
+		{config.Rotation{MaxTotalMegabytes: 2}, 1 << 20, "other p-3 p-4"},
+		{config.Rotation{MaxTotalMegabytes: 2}, 5 << 20, "other p-4"},
+	} {
+		dir := t.TempDir()
+		for i, file := range []struct {
+			name string
+			size int64
+		}{{"other", 9 << 20}, {"p-1", 1 << 18}, {"p-2", 3 << 20}, {"p-3", 1 << 19}, {"p-4", 1 << 19}} {
+			path := filepath.Join(dir, file.name)
+			require.NoError(t, os.WriteFile(path, nil, 0o600))
+			require.NoError(t, os.Truncate(path, file.size))
+			at := now.Add(-time.Duration(5-i) * 20 * time.Hour)
+			require.NoError(t, os.Chtimes(path, at, at))
+		}
+		pruneFiles(dir, regexp.MustCompile("^p-"), tt.limit, tt.reserved, now, func(err error) { t.Error(err) })
+		entries, err := os.ReadDir(dir)
+		require.NoError(t, err)
+		var left []string
+		for _, e := range entries {
+			left = append(left, e.Name())
+		}
+		require.Equal(t, tt.want, strings.Join(left, " "), "%+v", tt)
+	}
 }
 
 // A slow reader must get each record once and completely.

@@ -167,6 +167,9 @@ func shown(d Descriptor) string {
 	if d.Timestamps {
 		text += ", timestamps"
 	}
+	if d.Counted {
+		text += ", counted"
+	}
 	if d.Scope != (profile.Scope{Name: "ghcr.io/inspektor-gadget/gadget/profile_cpu", Version: "v0.55.0"}) {
 		text += ", scope " + d.Scope.Name + " " + d.Scope.Version
 	}
@@ -193,21 +196,21 @@ func TestDescriptor(t *testing.T) {
 		want        string
 		warnings    int
 	}{
-		{"no value field", nil, nil, "allocs: events/count, 1 allocs/count", 0},
+		{"no value field", nil, nil, "allocs: events/count, 1 allocs/count, counted", 0},
 		{"a value field", bytes, nil, "allocs: samples/count, 20408163 cpu/nanoseconds", 0},
 		{"no sampler", bytes, func(o *Options) { o.Gadget.Config = nil }, "allocs: samples/count, 1 allocs/count", 0},
 		{"several value fields", annotations{annValueField: "objects, bytes", annType: "alloc_objects,alloc_space", annUnit: "count,bytes", annName: "memory"}, nil, "memory: alloc_objects/count alloc_space/bytes, 1 memory/count", 0},
 		{"several value fields without types", annotations{annValueField: "objects,bytes", annUnit: ",bytes"}, nil, "allocs: objects/count bytes/bytes, 1 allocs/count", 0},
 		{"one type twice", annotations{annValueField: "objects,bytes", annType: "n,n"}, nil, "allocs: n/count n_2/count, 1 allocs/count", 1},
 		{"more types than values", annotations{annValueField: "bytes", annType: "a,b", annUnit: "bytes,bytes"}, nil, "allocs: a/bytes, 1 allocs/bytes", 2},
-		{"a dash in the type", annotations{annType: "off-cpu-time"}, nil, "allocs: off_cpu_time/count, 1 allocs/count", 1},
-		{"a bad type, unit and name", annotations{annType: "a b", annUnit: "\x1b", annName: "n\nm"}, nil, "allocs: events/count, 1 allocs/count", 3},
-		{"the flag's name is stronger", annotations{annName: "n"}, name("mine"), "mine: events/count, 1 mine/count", 0},
-		{"a name that no receiver takes", nil, name("my profile\x1b"), "my_profile_: events/count, 1 my_profile_/count", 1},
+		{"a dash in the type", annotations{annType: "off-cpu-time"}, nil, "allocs: off_cpu_time/count, 1 allocs/count, counted", 1},
+		{"a bad type, unit and name", annotations{annType: "a b", annUnit: "\x1b", annName: "n\nm"}, nil, "allocs: events/count, 1 allocs/count, counted", 3},
+		{"the flag's name is stronger", annotations{annName: "n"}, name("mine"), "mine: events/count, 1 mine/count, counted", 0},
+		{"a name that no receiver takes", nil, name("my profile\x1b"), "my_profile_: events/count, 1 my_profile_/count, counted", 1},
 		{"fractions of time", annotations{annValueField: "seconds", annType: "wait", annUnit: "seconds"}, nil, "allocs: wait/nanoseconds, 1 allocs/nanoseconds", 0},
-		{"a period of the image", annotations{annPeriod: "524288", annPeriodType: "space", annPeriodUnit: "bytes"}, nil, "allocs: events/count, 524288 space/bytes", 0},
+		{"a period of the image", annotations{annPeriod: "524288", annPeriodType: "space", annPeriodUnit: "bytes"}, nil, "allocs: events/count, 524288 space/bytes, counted", 0},
 		{"a period is stronger than the sampler's", annotations{annValueField: "bytes", annPeriod: "1000"}, nil, "allocs: samples/count, 1000 cpu/nanoseconds", 0},
-		{"a bad period", annotations{annPeriod: "0", annPeriodType: "a b", annPeriodUnit: "c d"}, nil, "allocs: events/count, 1 allocs/count", 3},
+		{"a bad period", annotations{annPeriod: "0", annPeriodType: "a b", annPeriodUnit: "c d"}, nil, "allocs: events/count, 1 allocs/count, counted", 3},
 		{"a frequency that is a number", bytes, sampling("programs", map[string]any{"p": map[string]any{"sampler": map[string]any{"frequency": 100}}}), "allocs: samples/count, 10000000 cpu/nanoseconds", 0},
 		{"a frequency that is none", bytes, frequency("often"), "allocs: samples/count, 1 allocs/count", 0},
 		{"a frequency of zero", bytes, frequency("0"), "allocs: samples/count, 1 allocs/count", 0},
@@ -218,10 +221,10 @@ func TestDescriptor(t *testing.T) {
 			require.NoError(t, o.Gadget.Config.MergeConfigMap(map[string]any{"programs": map[string]any{"profiler": map[string]any{"sampler": map[string]any{"frequency": "200"}}}}))
 		}, "allocs: samples/count, 5000000 cpu/nanoseconds", 0},
 		{"units in other words", annotations{annValueField: "bytes,objects", annUnit: "By,ns", annPeriodUnit: "byte"}, nil, "allocs: bytes/bytes objects/nanoseconds, 1 allocs/bytes", 0},
-		{"last", annotations{annAggregation: "last", annTimestamps: "true"}, nil, "allocs: events/count, 1 allocs/count, last, timestamps", 0},
-		{"another aggregation", annotations{annAggregation: "mean"}, nil, "allocs: events/count, 1 allocs/count", 1},
-		{"no image", nil, image(""), "allocs: events/count, 1 allocs/count, scope " + defaultScope + " ", 0},
-		{"an image by digest", nil, image("r:5000/g@sha256:ab"), "allocs: events/count, 1 allocs/count, scope r:5000/g sha256:ab", 0},
+		{"last", annotations{annAggregation: "last", annTimestamps: "true"}, nil, "allocs: events/count, 1 allocs/count, last, timestamps, counted", 0},
+		{"another aggregation", annotations{annAggregation: "mean"}, nil, "allocs: events/count, 1 allocs/count, counted", 1},
+		{"no image", nil, image(""), "allocs: events/count, 1 allocs/count, counted, scope " + defaultScope + " ", 0},
+		{"an image by digest", nil, image("r:5000/g@sha256:ab"), "allocs: events/count, 1 allocs/count, counted, scope r:5000/g sha256:ab", 0},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			s := events(t, plain)

@@ -48,6 +48,41 @@ func TestRecordedBuildIDs(t *testing.T) {
 	require.LessOrEqual(t, len(s.recorded.code), maxRecorded)
 }
 
+// TestFileOfFrame checks that a frame gets everything that is known about its file, and that a file's name is no function's.
+func TestFileOfFrame(t *testing.T) {
+	file := &procmap.File{Path: "/bin/shop", Info: buildid.Info{GNU: "gnu", Go: "go", HTLHash: "htl"}}
+	read := []profile.Frame{{Name: "[/bin/shop]"}, {Name: "main.f"}}
+	known := []names.Frame{{State: names.Outside, File: file, Address: 1, Offset: 2}, {State: names.Outside, File: file, Address: 3, Offset: 4}}
+	frames, _ := (&frameSettings{files: true}).append(nil, read, known)
+	mapping := profile.Mapping{File: "/bin/shop", GNUBuildID: "gnu", GoBuildID: "go", HTLHash: "htl"}
+	named := mapping
+	named.Symbolized = true
+	require.Equal(t, []profile.Frame{{Mapping: mapping, Address: 1}, {Name: "main.f", Type: profile.FrameGo, Mapping: named, Address: 3}}, frames)
+}
+
+// TestFrameCounts checks that each frame counts once, up to where a stack has left the program's code.
+func TestFrameCounts(t *testing.T) {
+	var c frameCounts
+	text, none := profile.Frame{Name: "f"}, profile.Frame{}
+	c.count([]profile.Frame{none, none, text, text, none}, []names.Frame{{State: names.Outside}, {State: names.Pending}, {State: names.Pending}})
+	c.count([]profile.Frame{none, none, none}, []names.Frame{{State: names.NotCode}, {State: names.NotCode}, {State: names.Outside}})
+	got := map[names.State]uint64{}
+	for state := range c {
+		if n := c[state].Load(); n > 0 {
+			got[names.State(state)] = n
+		}
+	}
+	require.Equal(t, map[names.State]uint64{names.Outside: 1, names.Pending: 1, names.Named: 2, names.Gone: 1, names.NotCode: 1}, got)
+}
+
+func TestLabelKey(t *testing.T) {
+	for key, want := range map[string]string{
+		"service.name": "service.name", "k8s.pod.name": "k8s_pod_name", "azAZ_09": "azAZ_09", "09": "_09", "a-b/c": "a_b_c",
+	} {
+		require.Equal(t, want, labelKey(key))
+	}
+}
+
 // TestRecordedThatDisagree checks that two different files with one build ID resolve nothing.
 func TestRecordedThatDisagree(t *testing.T) {
 	var r recordedIDs

@@ -3,6 +3,7 @@ package unwinder
 import (
 	"io"
 	"testing"
+	"time"
 
 	gadgetcontext "github.com/inspektor-gadget/inspektor-gadget/pkg/gadget-context"
 	"github.com/inspektor-gadget/inspektor-gadget/pkg/gadget-service/api"
@@ -10,6 +11,7 @@ import (
 	"github.com/sirupsen/logrus"
 	"github.com/spf13/viper"
 	"github.com/stretchr/testify/require"
+	"go.opentelemetry.io/otel/attribute"
 	sdkmetric "go.opentelemetry.io/otel/sdk/metric"
 	"go.opentelemetry.io/otel/sdk/metric/metricdata"
 
@@ -17,24 +19,79 @@ import (
 	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/unwinder/wire"
 )
 
-// runs returns the metric of runs by the kind of their stacks.
-func runs(t *testing.T, reader *sdkmetric.ManualReader) map[string]int64 {
+// sums returns a metric of the unwinder by an attribute.
+func sums(t *testing.T, reader *sdkmetric.ManualReader, name, by string) map[string]float64 {
 	t.Helper()
 	var found metricdata.ResourceMetrics
 	require.NoError(t, reader.Collect(t.Context(), &found))
-	by := map[string]int64{}
+	all := map[string]float64{}
 	for _, scope := range found.ScopeMetrics {
 		for _, m := range scope.Metrics {
-			if m.Name != "ig_otel_profiles_unwinder_runs" {
+			if m.Name != "ig_otel_profiles_unwinder_"+name {
 				continue
 			}
-			for _, p := range m.Data.(metricdata.Sum[int64]).DataPoints {
-				way, _ := p.Attributes.Value("stacks")
-				by[way.AsString()] = p.Value
+			switch data := m.Data.(type) {
+			case metricdata.Sum[int64]:
+				for _, p := range data.DataPoints {
+					key, _ := p.Attributes.Value(attribute.Key(by))
+					all[key.AsString()] += float64(p.Value)
+				}
+			case metricdata.Sum[float64]:
+				all[""] += data.DataPoints[0].Value
 			}
 		}
 	}
-	return by
+	return all
+}
+
+// TestMetrics requires that each count reaches its own metric, as the difference since the last report.
+func TestMetrics(t *testing.T) {
+	reader := sdkmetric.NewManualReader()
+	provider := sdkmetric.NewMeterProvider(sdkmetric.WithReader(reader))
+	require.NoError(t, metrics.RegisterProvider(provider))
+	defer metrics.UnregisterProvider(provider)
+
+	totals := func(n uint64) unwinder.Totals {
+		s := wire.Stats{Taken: 2 * n, Full: 3 * n, Failed: 4 * n, Idle: 5 * n, KernelLost: 6 * n, KernelMemory: 10 * n, Aborts: map[uint32]uint64{3: 11 * n, 4: 100}}
+		s.Languages[wire.FrameJVM] = wire.Language{Frames: 12 * n, Expected: 1, Missing: 1}
+		return unwinder.Totals{Stats: s, Crashed: 7 * n, Restarts: 8 * n, Away: time.Duration(n) * time.Second / 2, Memory: 9 * n}
+	}
+	var r reporter
+	for n := uint64(1); n <= 10; n += 9 {
+		r.report(totals(n))
+	}
+	run := func(n uint64) (t unwindTotals) {
+		t.results[wire.ResultDone], t.results[wire.ResultBusy] = unwindCount{2 * n, 20 * n}, unwindCount{3 * n, 30 * n}
+		t.lost, t.lostValue, t.full, t.fullValue = 4*n, 40*n, 5*n, 50*n
+		t.elsewhere, t.missed, t.others = unwindCount{6 * n, 60 * n}, 7*n, 8*n
+		return t
+	}
+	now := run(10)
+	now.report(run(1), "bytes")
+
+	for _, tt := range []struct {
+		metric, by string
+		want       map[string]float64
+	}{
+		{"samples", "", map[string]float64{"": 20}},
+		{"samples_dropped", "reason", map[string]float64{"full": 30, "failed": 40, "empty": 50, "kernel": 60, "crash": 70}},
+		{"stacks_incomplete", "reason", map[string]float64{unwinder.Reason(3): 110, unwinder.Reason(4): 100}},
+		{"samples_by_language", "language", map[string]float64{wire.FrameJVM.String(): 120}},
+		{"restarts", "", map[string]float64{"": 80}},
+		{"away", "", map[string]float64{"": 5}},
+		{"memory", "where", map[string]float64{"process": 90, "kernel": 100}},
+		{"events", "result", map[string]float64{"unwound": 18, "busy": 27, "lost": 81, "container": 54, "skipped": 63, "other_event": 72}},
+		{"events_value", "result", map[string]float64{"unwound": 180, "busy": 270, "lost": 810, "container": 540, "skipped": 0, "other_event": 72}},
+		{"events_value", "unit", map[string]float64{"bytes": 1872}},
+	} {
+		require.Equal(t, tt.want, sums(t, reader, tt.metric, tt.by), tt.metric)
+	}
+	r.report(totals(1))
+	require.Equal(t, map[string]float64{"process": 9, "kernel": 10}, sums(t, reader, "memory", "where"), "memory can shrink")
+
+	later := now.since(run(1))
+	require.Equal(t, unwindCount{18, 180}, later.results[wire.ResultDone])
+	require.Equal(t, []uint64{36, 360, 72}, []uint64{later.lost, later.lostValue, later.others})
 }
 
 // TestWays requires that, without whole stacks, "auto" (the default) uses frame pointers, and "whole" fails. A metric shows the
@@ -71,9 +128,9 @@ func TestWays(t *testing.T) {
 				return
 			}
 			require.NoError(t, err)
-			require.EqualValues(t, 1, runs(t, reader)[tt.way])
+			require.EqualValues(t, 1, sums(t, reader, "runs", "stacks")[tt.way])
 			require.NoError(t, i.(*unwindInstance).Close(ctx))
-			require.Zero(t, runs(t, reader)[tt.way])
+			require.Zero(t, sums(t, reader, "runs", "stacks")[tt.way])
 		})
 	}
 	_, err := op.InstantiateDataOperator(gadgetcontext.New(t.Context(), "gadget"), api.ParamValues{ParamUnwind: "all"})

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"math"
 	"net"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -200,6 +201,40 @@ func TestLastRowWins(t *testing.T) {
 	}}
 	require.NoError(t, g.Make(t.Context(), op).Run(gadgettest.Params("mine")))
 	require.Equal(t, map[string]int64{"leaf_kept": 7}, leaves(t, r), g.Log.String())
+}
+
+// The setting sample_shape and the data source's annotations decide whether samples have values, timestamps or both.
+func TestShapes(t *testing.T) {
+	timed := map[string]string{"profiles.timestamps": "true"}
+	counted := map[string]string{"profiles.timestamps": "true", "profiles.value-field": ""}
+	for _, tt := range []struct {
+		shape       string
+		annotations map[string]string
+		want        string // values and number of timestamps of each sample
+	}{
+		{"", nil, "[5] 0"},
+		{"single", nil, "[5] 1"},
+		{"timestamps", nil, "[] 5"},
+		{"", timed, "[2 3] 2"},
+		{"sum", timed, "[5] 0"},
+		{"", counted, "[] 2"},
+	} {
+		r := startReceiver(t)
+		op := settings(t, exporter("mine", r.Addr(), "        sample_shape: \""+tt.shape+"\"\n"))
+		g := &gadgettest.Gadget{Annotations: tt.annotations, Start: func(g *gadgettest.Gadget) {
+			g.Emit("leaf", 2)
+			g.Emit("leaf", 3)
+			g.Context.Cancel()
+		}}
+		require.NoError(t, g.Make(t.Context(), op).Run(gadgettest.Params("mine")))
+		require.Empty(t, r.Findings())
+		var got []string
+		for _, s := range r.Samples() {
+			got = append(got, fmt.Sprint(s.Values, len(s.Timestamps)))
+		}
+		slices.Sort(got)
+		require.Equal(t, tt.want, strings.Join(got, ", "), "%+v", tt)
+	}
 }
 
 // If sampling would make a value too large, it must become the maximum.

@@ -19,6 +19,9 @@ func TestUnit(t *testing.T) {
 		"/system.slice/system-postgresql.slice/postgresql@15-main.service":                               "postgresql@15-main",
 		"/system.slice/docker.service/child":                                                             "docker",
 		`/system.slice/system-foo.slice/foo@bar\x2dbaz.service`:                                          "foo@bar-baz",
+		`/system.slice/a\x5cx2db\x.service`:                                                              `a\x2db\x`, // decoded once
+		"/system.slice/app-ffffffffff0.service":                                                          "app-ffffffffff0",
+		"/system.slice/app-fffffffffff0.service":                                                         "",
 		"/user.slice/user-1000.slice/session-12.scope":                                                   "",
 		"/user.slice/user-1000.slice/user@1000.service/init.scope":                                       "user@1000/init",
 		"/user.slice/user-1000.slice/user@1000.service/app.slice/app-code-4711.scope":                    "",

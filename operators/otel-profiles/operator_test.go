@@ -97,6 +97,7 @@ func TestRowsFromPreStartToClose(t *testing.T) {
 			require.Equal(t, map[string]int64{"leaf_early": 1, "leaf_a": 5, "leaf_late": 7}, leaves(t, r), g.Log.String())
 			require.Contains(t, g.Log.String(), "5 rows read, 4 exported, 1 not exported (zero_value 1), 0 without stack")
 			require.Contains(t, g.Log.String(), "4 delivered, 0 held")
+			require.NotContains(t, g.Log.String(), "level=warning")
 
 			s := r.Samples()[0]
 			require.Equal(t, "worker", s.Attributes["thread.name"])

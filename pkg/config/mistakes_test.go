@@ -126,6 +126,7 @@ var mistakes = []struct {
 		prod(`exporter: otlp-http, endpoint: "http://:4318"`).answered(onProd + `endpoint (config.yaml): got "http://:4318", which has no host: use http://collector:4318`),
 		prod(`exporter: otlp-http, endpoint: "http://c:99999"`).answered(onProd + `endpoint (config.yaml): got "http://c:99999", expected a port from 1 to 65535`),
 		prod(`exporter: otlp-http, profiles_endpoint: "c/p"`).answered(onProd + `profiles_endpoint (config.yaml): got "c/p", which is not a URL: use http://c or https://c`),
+		prod(`exporter: otlp-http, endpoint: "u:s3cr3t@c/p"`).answered(onProd + `endpoint (config.yaml): got "…@c/p", which is not a URL: use http://c or https://c`),
 		prod(`exporter: otlp-http, endpoint: "c:4318"`).answered(onProd + `endpoint (config.yaml): got "c:4318", which is not a URL: use http://c:4318 or https://c:4318`),
 		prod(`exporter: otlp-http, endpoint: "ftp://c:4318"`).answered(onProd + `endpoint (config.yaml): got "ftp://c:4318", with an unknown scheme: otlp-http accepts http or https`),
 		prod(`exporter: otlp-http, endpoint: "http://c:4318/v1development/profiles"`).answered(onProd + `endpoint (config.yaml): got "http://c:4318/v1development/profiles", to which /v1development/profiles would be added: remove the path, or set the whole URL as profiles_endpoint`),

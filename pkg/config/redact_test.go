@@ -126,4 +126,9 @@ resource: {endpoint: 'http://c:4317', auth: {password: s3cr3t}, headers: `+heade
 		require.NotContains(t, string(out), marker)
 		require.Contains(t, string(out), "https://…@d")
 	}
+	v := readYAML(t, "operator: {otel-profiles: {names: {debuginfod: {urls: [{s3cr3t: s3cr3t}]}}}}")
+	HideSecrets(v)
+	out, err := yaml.Marshal(v.AllSettings())
+	require.NoError(t, err)
+	require.NotContains(t, string(out), marker, "what is no list of texts")
 }

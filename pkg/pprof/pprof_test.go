@@ -119,20 +119,6 @@ func TestInlined(t *testing.T) {
 	require.Len(t, p.Function, 2)
 }
 
-// Requests of several types must share a file. Each sample has a value for each type.
-func TestSeveralTypes(t *testing.T) {
-	faults := request(7, 1)
-	p := faults.ResourceProfiles[0].ScopeProfiles[0].Profiles[0]
-	p.SampleType, p.PeriodType = &otlpprofiles.ValueType{TypeStrindex: 9, UnitStrindex: 4}, nil
-	file, err := File(request(7, 0), faults)
-	require.NoError(t, err)
-	got, err := profile.ParseData(file)
-	require.NoError(t, err)
-	require.Len(t, got.SampleType, 3)
-	require.Len(t, got.Sample, 2)
-	require.Equal(t, []int64{3, 3, 3000}, got.Sample[0].Value)
-}
-
 // The default type of memory and lock profiles must be the same as in Go's own profiles.
 func TestDefaultSampleType(t *testing.T) {
 	for want, types := range map[string][][2]string{

@@ -112,6 +112,7 @@ func TestEachHTTPStatus(t *testing.T) {
 			e.Enqueue(message(t, "app", 0))
 			drainAll(t, e)
 			s := balanced(t, e)
+			require.Equal(t, []string{"ig-otel-profiles"}, r.Requests()[0].Metadata.Get("user-agent"))
 			switch reason {
 			case "", "delivered":
 				require.Equal(t, int64(10), s.Rows.Delivered)
@@ -123,6 +124,7 @@ func TestEachHTTPStatus(t *testing.T) {
 				require.Contains(t, logs.String(), "HTTP status "+strconv.Itoa(code))
 				require.Equal(t, code < 400, strings.Contains(logs.String(), "127.0.0.1:1/elsewhere"), "where a redirect leads")
 				require.Equal(t, code == 400, strings.Contains(logs.String(), "might not support this compression"))
+				require.Equal(t, code == 404 || code == 405, strings.Contains(logs.String(), "the endpoint does not serve"))
 			}
 		})
 	}

@@ -155,6 +155,18 @@ func TestSeveralTypes(t *testing.T) {
 		require.EqualValues(t, 1, p.Period)
 		require.Equal(t, cfg.Types[i].Type, reqs[0].Dictionary.StringTable[p.PeriodType.TypeStrindex])
 	}
+
+	cfg.Aggregation = profile.AggregateLast
+	a = newAggregator(t, cfg)
+	twice := profile.Attribute{Key: "k", Value: profile.Int(1)}
+	for _, n := range []int64{4096, 64} {
+		put(t, a, 1, 1, profile.Sample{Stack: names("f"), Attributes: []profile.Attribute{twice, twice}}, 0, n, n/32)
+	}
+	f := a.Flush(start, end, profile.Limits{})
+	reqs = decode(t, f)
+	require.Equal(t, []string{"svc-1 alloc_space: f [64]", "svc-1 alloc_objects: f [2]"}, folded(reqs))
+	require.EqualValues(t, 2, f.Messages[0].Rows)
+	require.Len(t, reqs[0].ResourceProfiles[0].ScopeProfiles[0].Profiles[0].Samples[0].AttributeIndices, 1)
 }
 
 func TestAggregations(t *testing.T) {

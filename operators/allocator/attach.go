@@ -216,7 +216,7 @@ func (i *instance) attach(p *process, id symtab.FileID) {
 		return
 	}
 	if f.unwatched(i.live) {
-		i.warn(fmt.Errorf("C++'s operator new is not recorded in process %d: its return instructions were not found, and a return probe would crash the program at an exception", p.pid))
+		i.warn(fmt.Errorf("allocations by C++'s operator new in process %d are not recorded: its return instructions were not found, and a return probe would crash the program at an exception", p.pid))
 	}
 	p.files[id] = attached
 	i.probes += len(attached.links)

@@ -2,11 +2,14 @@ package unwinder
 
 import (
 	"bufio"
+	"bytes"
+	"debug/elf"
 	"fmt"
 	"os"
 	"path/filepath"
 	"reflect"
 	"runtime"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -15,6 +18,7 @@ import (
 	"go.uber.org/goleak"
 	"golang.org/x/sys/unix"
 
+	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/procfs"
 	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/profile"
 	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/stack"
 	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/symbols"
@@ -93,6 +97,27 @@ func TestNames(t *testing.T) {
 
 	n.close()
 	require.Zero(t, opened(t, file.Inode))
+}
+
+// The vdso is in no file.
+func TestVDSO(t *testing.T) {
+	code, err := procfs.VDSO()
+	require.NoError(t, err)
+	file, err := elf.NewFile(bytes.NewReader(code))
+	require.NoError(t, err)
+	all, err := file.DynamicSymbols()
+	require.NoError(t, err)
+	i := slices.IndexFunc(all, func(s elf.Symbol) bool { return strings.HasSuffix(s.Name, "clock_gettime") && s.Size > 1 })
+	require.GreaterOrEqual(t, i, 0)
+	n := newNames(symbols.NewShared(func() symbols.Options { return symbols.Options{Reader: parse.Here{}} }))
+	defer n.close()
+	var symbol symtab.Symbol
+	require.Eventually(t, func() bool {
+		var pending bool
+		symbol, pending = n.lookup(&wire.File{Name: vdso}, nil, all[i].Value+1)
+		return !pending
+	}, 20*time.Second, 5*time.Millisecond)
+	require.Contains(t, symbol.Name, "clock_gettime")
 }
 
 // A row must wait until the names in its stack are read.

@@ -26,6 +26,7 @@ func TestRecordedBuildIDs(t *testing.T) {
 		frames, _ := s.append(nil, read, known)
 		for i := range frames {
 			require.Equal(t, read[i].Mapping.GNUBuildID, frames[i].Mapping.GNUBuildID)
+			require.False(t, frames[i].Mapping.Symbolized, "it has no name")
 			all = append(all, frames[i].Address)
 		}
 		return all

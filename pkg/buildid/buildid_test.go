@@ -106,4 +106,7 @@ func TestNotes(t *testing.T) {
 	var info Info
 	info.AddNotes(last, binary.BigEndian, 1)
 	require.Equal(t, "01ff0203", info.GNU)
+	info = Info{}
+	info.AddNotes(note(4, noteGNU, "GNU\x00", "\x01\xff\x02")[:12+4+3], binary.BigEndian, 4)
+	require.Equal(t, "01ff02", info.GNU, "no padding at the end")
 }

@@ -232,6 +232,9 @@ func TestShapes(t *testing.T) {
 		var got []string
 		for _, s := range r.Samples() {
 			got = append(got, fmt.Sprint(s.Values, len(s.Timestamps)))
+			if len(s.Timestamps) > 1 {
+				require.Len(t, slices.Compact(slices.Sorted(slices.Values(s.Timestamps))), 2, "each row has its own time")
+			}
 		}
 		slices.Sort(got)
 		require.Equal(t, tt.want, strings.Join(got, ", "), "%+v", tt)

@@ -159,7 +159,7 @@ func deliver(ctx context.Context, opts options, b built) error {
 // layoutEntries lists the entries of an image layout (https://github.com/opencontainers/image-spec/blob/main/image-layout.md).
 var layoutEntries = []string{"oci-layout", "index.json", "blobs"}
 
-// writeLayout replaces the content of an image layout in dir by the index. It returns an error for a folder with other content.
+// writeLayout replaces the content of the image layout in dir with the index. It returns an error if dir has other content.
 func writeLayout(dir, ref string, index v1.ImageIndex) error {
 	present, err := os.ReadDir(dir)
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {

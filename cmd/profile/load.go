@@ -21,6 +21,7 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	"github.com/ig-otel-profiles/ig-otel-profiles/internal/receiver"
+	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/export/history"
 )
 
 const (
@@ -120,11 +121,16 @@ func inputs(name string) (files []string, folder bool, err error) {
 	if err != nil {
 		return nil, false, fmt.Errorf("reading a result: %w", err)
 	}
-	if !stat.IsDir() {
-		return []string{name}, false, nil
+	dir := name
+	if stat.IsDir() {
+		files, err = inFolder(name)
+	} else {
+		files, dir = []string{name}, filepath.Dir(name)
 	}
-	files, err = inFolder(name)
-	return files, true, err
+	if slices.ContainsFunc(files, func(file string) bool { return filepath.Ext(file) == history.Suffix }) {
+		err = fmt.Errorf("%s is a history. First write a result from it: profile history --from %s --since 1h -o RESULT", dir, dir)
+	}
+	return files, stat.IsDir(), err
 }
 
 func readRunInfo(dir string) (info runInfo, err error) {

@@ -50,12 +50,15 @@ func main() {
 	stop()
 	if err != nil && !errors.Is(err, pflag.ErrHelp) {
 		fmt.Fprintf(os.Stderr, "%s: %s\n", filepath.Base(os.Args[0]), asStarted(err.Error(), os.Args[0]))
-		if errors.Is(err, errCheck) {
+		if errors.Is(err, errCheck) || errors.Is(err, errCommand) {
 			os.Exit(2)
 		}
 		os.Exit(1)
 	}
 }
+
+// errCommand makes main exit with 2, because 1 would be a regression if the command should be check.
+var errCommand = errors.New("unknown command")
 
 func run(ctx context.Context, args []string) error {
 	command := ""
@@ -82,7 +85,7 @@ func run(ctx context.Context, args []string) error {
 	}
 	if command != "" && command[0] != '-' {
 		if name := nearest(command, []string{"check", "diff", "open", "pgo", "history", "demo"}); name != "" {
-			return fmt.Errorf("unknown command %q: did you mean %s?", command, name)
+			return fmt.Errorf("%w %q: did you mean %s?", errCommand, command, name)
 		}
 	}
 	return runProfile(ctx, args, os.Stdout)

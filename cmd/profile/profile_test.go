@@ -74,6 +74,7 @@ func TestFlagsThatAreRefused(t *testing.T) {
 		})
 	}
 	require.ErrorContains(t, run(context.Background(), []string{"dif", "a", "b"}), `unknown command "dif": did you mean diff?`)
+	require.ErrorIs(t, run(context.Background(), []string{"chek", "a", "b"}), errCommand)
 	require.ErrorContains(t, run(context.Background(), []string{"hist"}), "did you mean history?")
 	require.ErrorIs(t, run(context.Background(), []string{"help", "diff"}), pflag.ErrHelp)
 	var out bytes.Buffer
@@ -531,6 +532,12 @@ func TestInputs(t *testing.T) {
 	require.NoError(t, os.RemoveAll(drawn))
 	_, _, err = load(filepath.Join(dir, "bad"))
 	require.ErrorIs(t, err, errFormat)
+	segment := filepath.Join(dir, "00000000000000000001.seg")
+	require.NoError(t, os.WriteFile(segment, []byte("x"), 0o600))
+	for _, name := range []string{dir, segment} {
+		_, _, err = load(name)
+		require.ErrorContains(t, err, dir+" is a history. First write a result from it: profile history --from "+dir)
+	}
 }
 
 // A file of a result is as long as its run. Its profiles can cover more time, because they begin before the gadget samples.

@@ -27,7 +27,7 @@ func (r *result) instead() string {
 	case r.gadget.name == ownGadgets["cpu"] && !whole:
 		return "; \"-- --unwind=whole\" shows them"
 	case r.ruled():
-		return "; the gadget's README names tools that do"
+		return "; the gadget's README names tools that show them"
 	}
 	return "; a build with -fno-omit-frame-pointer shows callers of native code"
 }

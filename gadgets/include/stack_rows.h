@@ -1,11 +1,12 @@
 /* SPDX-License-Identifier: GPL-2.0 */
 /*
- * Rows that add up events by process and stack. The stacks come from the unwinder (unwind.h), or else
- * from frame pointers.
+ * These rows add up events by process and stack. The stacks come from the unwinder (unwind.h), or
+ * else from frame pointers.
  *
- * Before including this file, a gadget defines the identity of a row, struct row_key, and its counts
- * with the stack of its first event, struct row_value. The members of both are as in profile_cpu. It
- * also defines this function, which atomically adds an event to the counts of a row:
+ * Before it includes this file, a gadget defines two structs, with the same members as in
+ * profile_cpu. struct row_key identifies a row. struct row_value has the row's counts and the stack
+ * of its first event. The gadget also defines this function, which atomically adds an event to the
+ * counts of a row:
  *
  *	static void add_counts(struct row_value *row, const struct drawn *event)
  */

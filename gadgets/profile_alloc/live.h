@@ -42,9 +42,10 @@ struct {
 } live_allocations SEC(".maps");
 
 /*
- * Sampled allocations without a known address, by the thread and its stack pointer at the function's
- * return, because one function of an allocator can call another. If a thread ends within an
- * allocation, its entry stays until newer ones replace it.
+ * A sampled allocation has no address until its function returns. Until then, its key is the thread
+ * and the stack pointer at the return. The thread alone is not enough, because one function of an
+ * allocator can call another. If a thread ends within an allocation, its entry stays until newer
+ * ones replace it.
  */
 struct call {
 	__u64 stack;

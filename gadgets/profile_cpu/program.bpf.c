@@ -2,11 +2,11 @@
 /*
  * profile_cpu shows which functions use CPU time.
  *
- * A timer interrupts every busy CPU --frequency times a second of CPU time and calls
- * ig_profile_cpu. It lets the unwinder take the thread's stack, and sends a row with the stack's
- * ID. Otherwise, it walks frame pointers and adds one to the row of the process and its two stacks.
- * User space reads and clears the map every --map-fetch-interval, so each row has the samples since
- * the last one.
+ * On every busy CPU, a timer calls ig_profile_cpu --frequency times per second of CPU time. The
+ * function lets the unwinder collect the thread's stack, and sends a row with the stack's ID. If the
+ * unwinder cannot do so, the function walks frame pointers and adds one to the row of the process
+ * and its two stacks. User space reads and clears the map every --map-fetch-interval, so each row
+ * has the samples since the previous read.
  */
 #include <vmlinux.h>
 #include <bpf/bpf_helpers.h>

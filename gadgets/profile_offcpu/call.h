@@ -11,7 +11,7 @@
 
 /* The kind of system call. Users see these names. */
 enum off_cpu_call {
-	/* Unknown: a page fault, a preempted thread, or one of the kernel. */
+	/* No known system call: a page fault, a preempted thread, or a kernel thread. */
 	no_syscall,
 	/* Any other one. */
 	other_syscall,

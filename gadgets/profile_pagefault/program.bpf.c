@@ -18,8 +18,8 @@
 #include <gadget/buffer.h>
 
 /*
- * As in gadget.yaml. New rows arrive while user space reads the rows of one second, so there must
- * be more than two stacks for each row with frame pointers.
+ * These values equal the defaults in gadget.yaml. New rows arrive while user space reads the rows of
+ * one second. So with frame pointers, the stack map must have room for more than two stacks per row.
  */
 #define ROWS 30720
 #define USER_STACKS 65536

@@ -21,7 +21,7 @@ const (
 
 // Elastic's rules.
 var (
-	elasticType       = rule("elastic-type", "samples are (samples, count) with a period of (cpu, nanoseconds): no others are accepted", elasticSerializer)
+	elasticType       = rule("elastic-type", "a profile has the sample type (samples, count) and the period type (cpu, nanoseconds): no others are accepted", elasticSerializer)
 	elasticFrameType  = rule("elastic-frame-type", "every frame has a profile.frame.type, or the profile is refused", elasticSerializer)
 	elasticTimestamps = rule("elastic-timestamps", "a sample has timestamps: without them it is not shown", elasticSerializer)
 	elasticHTLHash    = rule("elastic-htlhash", "a process.executable.build_id.htlhash has 32 hexadecimal digits", elasticSerializer)

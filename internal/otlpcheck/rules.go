@@ -60,7 +60,7 @@ var (
 	RuleUniqueKey      = rule("unique-key", "a key appears once in an attribute list", resourceURL)
 	RuleAttribute      = rule("attribute", "an attribute has exactly one form of key", commonURL)
 	RuleAttributeValue = rule("attribute-value", "an attribute's text is at most 2048 bytes", pyroscopeURL)
-	RulePlain          = rule("plain", "resource and scope attributes hold plain text, no references into the string table", thisProject)
+	RulePlain          = rule("plain", "resource and scope attributes hold plain text, not references into the string table", thisProject)
 	RuleEntityRef      = rule("entity-ref", "keys of an entity reference exist in the resource's attributes", resourceURL)
 	RuleSchemaURL      = rule("schema-url", "resource and scope name their schema", thisProject)
 
@@ -82,7 +82,7 @@ var (
 	RuleBuildIDForm    = rule("build-id-form", "a GNU build ID is hexadecimal; an htlhash is 32 hexadecimal digits", mappingsURL)
 	RuleEmptyFrame     = rule("empty-frame", "a stack has no empty frames", thisProject)
 	RuleAddress        = rule("address", "a location's address is within its mapping's range", protoURL)
-	RuleLine           = rule("line", "a line has a function, and no negative number", profcheckURL)
+	RuleLine           = rule("line", "a line has a function, and line and column numbers are not negative", profcheckURL)
 	RuleFunctionName   = rule("function-name", "a function has a name, a system name or a file name", protoURL)
 	RuleNotAddress     = rule("not-an-address", "no function is named after an address, or is [unknown] if its address is known", thisProject)
 	RuleKernelAddress  = rule("kernel-address", "a kernel frame's address does not reveal the kernel's location", thisProject)

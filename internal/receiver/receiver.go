@@ -223,7 +223,7 @@ func (r *Receiver) Requests() []*collectorpb.ExportProfilesServiceRequest {
 // Samples returns the resolved samples of all stored requests. A repeated request counts once.
 func (r *Receiver) Samples() []Sample { return resolveOnce(r.Requests()) }
 
-// NewestSamples does the same, but returns only the newest samples of a state: see Newest.
+// NewestSamples is like Samples, but returns only the newest samples of each state: see Newest.
 func (r *Receiver) NewestSamples() []Sample { return resolveOnce(Newest(r.Requests())) }
 
 func resolveOnce(reqs []*collectorpb.ExportProfilesServiceRequest) []Sample {

@@ -192,7 +192,7 @@ func TestPacerDrawn(t *testing.T) {
 func TestPacerString(t *testing.T) {
 	p := pacer{budget: 0.05, each: time.Microsecond, cost: 1}
 	p.start(time.Now())
-	require.Contains(t, p.String(), "the probes were attached only during 1 random periods, at the end 100ms in every 2s")
+	require.Contains(t, p.String(), "the probes were attached only during 1 random periods; towards the end of the run, they were attached for 100ms in every 2s")
 	p.begin(time.Now(), usage{})
 	require.Equal(t, "the probes were attached only during 1 random periods, and then all the time", p.String())
 }

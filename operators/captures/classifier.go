@@ -45,7 +45,7 @@ func newClassifier(gadgetCtx operators.GadgetContext, metadata *viper.Viper) (cl
 	}
 	section := metadata.Sub("kinds")
 	if section == nil {
-		return j, errors.New("kinds: expected a map that is not empty")
+		return j, errors.New("kinds: expected a non-empty map")
 	}
 	var err error
 	j.kinds, err = newKinds(gadgetCtx, section)

@@ -6,10 +6,12 @@ import (
 	"testing"
 	"time"
 
+	"github.com/inspektor-gadget/inspektor-gadget/pkg/datasource"
 	"github.com/stretchr/testify/require"
 
 	"github.com/ig-otel-profiles/ig-otel-profiles/internal/gadgettest"
 	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/config"
+	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/fieldmap"
 	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/names"
 	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/profile"
 )
@@ -120,5 +122,45 @@ func TestSchedule(t *testing.T) {
 		p := &pipeline{interval: 10 * time.Second, next: due}
 		p.schedule(due.Add(late))
 		require.Equal(t, want, p.next.Sub(due), "%v", late)
+	}
+}
+
+// Each setting of an exporter must change what the aggregator writes, and nothing else.
+func TestAggregatorConfig(t *testing.T) {
+	d := fieldmap.Descriptor{Name: "memory", Types: []profile.ValueType{{Type: "alloc_space", Unit: "bytes"}}, Period: 1, Scope: profile.Scope{Name: "image"}}
+	events, counted, last := d, d, d
+	events.Timestamps, counted.Timestamps, counted.Counted, last.Last = true, true, true, true
+	for _, tt := range []struct {
+		cfg    config.Exporter
+		d      fieldmap.Descriptor
+		typ    datasource.Type
+		change func(*profile.Config)
+	}{
+		{d: d, cfg: config.Exporter{StringAttributes: true}, change: func(c *profile.Config) { c.TextAttributes = true }},
+		{d: d, cfg: config.Exporter{HashedMappings: true}, change: func(c *profile.Config) { c.HashedMappings = true }},
+		{d: d, cfg: config.Exporter{DoubleFunctions: true}, change: func(c *profile.Config) { c.DoubleFunctions = true }},
+		{d: d, cfg: config.Exporter{NameUnnamed: true}, change: func(c *profile.Config) { c.NameUnnamed = true }},
+		{d: d, cfg: config.Exporter{HostServices: 7}, change: func(c *profile.Config) { c.HostServices = 7 }},
+		{d: d, cfg: config.Exporter{NativeDefault: true}, change: func(c *profile.Config) { c.DefaultFrameType = profile.FrameNative }},
+		{d: d, cfg: config.Exporter{NameLabel: true}, change: func(c *profile.Config) { c.NameLabel = "memory" }},
+		{d: d, cfg: config.Exporter{SampleShape: "single"}, change: func(c *profile.Config) { c.Shape = profile.ShapeSingle }},
+		{d: d, cfg: config.Exporter{SampleShape: "timestamps"}, change: func(c *profile.Config) { c.Shape = profile.ShapeTimestamps }},
+		{d: events, change: func(c *profile.Config) { c.Shape = profile.ShapeEvents }},
+		{d: events, cfg: config.Exporter{SampleShape: "sum"}},
+		{d: counted, change: func(c *profile.Config) { c.Shape = profile.ShapeTimestamps }},
+		{d: last, typ: datasource.TypeSingle, change: func(c *profile.Config) { c.Aggregation, c.State = profile.AggregateLast, true }},
+		{d: last, typ: datasource.TypeArray, change: func(c *profile.Config) { c.Aggregation, c.State = profile.AggregateSnapshot, true }},
+		{d: last, typ: datasource.TypeSingle, cfg: config.Exporter{SampleShape: "single"}, change: func(c *profile.Config) {
+			c.Aggregation, c.Shape = profile.AggregateLast, profile.ShapeSingle
+		}},
+	} {
+		want := profile.Config{Scope: d.Scope, SchemaURL: schemaURL, Types: d.Types, Period: 1}
+		if tt.change != nil {
+			tt.change(&want)
+		}
+		got := aggregatorConfig(tt.cfg, tt.d, tt.typ)
+		require.NotNil(t, got.Demangle)
+		got.Demangle = nil
+		require.Equal(t, want, got)
 	}
 }

@@ -90,7 +90,7 @@ func TestSameValueAsTheImages(t *testing.T) {
 		before := leaves(t, r)["leaf"]
 		log := run(params[otelprofiles.ParamExporter], same)
 		for key := range params {
-			require.Contains(t, log, "To use this value, set the flag yourself, and add a space to distinguish it from the image's: --"+key+"='… '")
+			require.Contains(t, log, "To use this value, set the flag yourself, and add a space to distinguish it from the image's value: --"+key+"='… '")
 		}
 		require.Equal(t, before, leaves(t, r)["leaf"])
 		log = run(params[otelprofiles.ParamExporter]+" ", withSpace)

@@ -332,7 +332,7 @@ func withoutImageDefaults(gadgetCtx operators.GadgetContext, values api.ParamVal
 				// The image does not know the receiver's limits.
 				may = fmt.Sprintf("an image may only set 1s to 1h: %v", err)
 			}
-			gadgetCtx.Logger().Warnf("%s: ignoring parameter %q with the value %q from paramDefaults of the gadget's image, because %s. To use this value, set the flag yourself, and add a space to distinguish it from the image's: --%s='… '",
+			gadgetCtx.Logger().Warnf("%s: ignoring parameter %q with the value %q from paramDefaults of the gadget's image, because %s. To use this value, set the flag yourself, and add a space to distinguish it from the image's value: --%s='… '",
 				Name, k, def, may, k)
 			delete(out, k)
 		}

@@ -79,24 +79,19 @@ const maxTypes = 8
 // maxSourceBytes limits the memory for one data source's sums, across all of its exporters. Tests reduce it.
 var maxSourceBytes int64 = 64 << 20
 
-// newPipeline creates a pipeline. The data source's memory is divided equally among its pipelines, whose number is shares.
-func newPipeline(inst *instance, ds datasource.DataSource, plan *fieldmap.Plan, exp *shared, shares int) (*pipeline, error) {
-	cfg, d := exp.cfg, plan.Descriptor()
-	if len(d.Types) > maxTypes {
-		return nil, fmt.Errorf("profiles.value-field names %d fields: name at most %d", len(d.Types), maxTypes)
-	}
+// aggregatorConfig returns the configuration of the aggregator for an exporter and a data source, without its memory limit.
+func aggregatorConfig(cfg config.Exporter, d fieldmap.Descriptor, typ datasource.Type) profile.Config {
 	c := profile.Config{
 		Scope: d.Scope, SchemaURL: schemaURL, Types: d.Types, PeriodType: d.PeriodType, Period: d.Period,
 		TextAttributes: cfg.StringAttributes, HashedMappings: cfg.HashedMappings, Demangle: stack.Demangle,
-		MaxBytes: maxSourceBytes / int64(shares), DoubleFunctions: cfg.DoubleFunctions,
-		NameUnnamed: cfg.NameUnnamed, HostServices: cfg.HostServices,
+		DoubleFunctions: cfg.DoubleFunctions, NameUnnamed: cfg.NameUnnamed, HostServices: cfg.HostServices,
 	}
 	if cfg.NativeDefault {
 		c.DefaultFrameType = profile.FrameNative
 	}
 	if d.Last {
 		c.Aggregation = profile.AggregateLast
-		if ds.Type() == datasource.TypeArray {
+		if typ == datasource.TypeArray {
 			c.Aggregation = profile.AggregateSnapshot
 		}
 	}
@@ -118,6 +113,17 @@ func newPipeline(inst *instance, ds datasource.DataSource, plan *fieldmap.Plan, 
 	if cfg.NameLabel && d.Name != d.PeriodType.Type && !onCPU(d) { // receivers that need this label use a special name for on-CPU profiles
 		c.NameLabel = d.Name
 	}
+	return c
+}
+
+// newPipeline creates a pipeline. The data source's memory is divided equally among its pipelines, whose number is shares.
+func newPipeline(inst *instance, ds datasource.DataSource, plan *fieldmap.Plan, exp *shared, shares int) (*pipeline, error) {
+	cfg, d := exp.cfg, plan.Descriptor()
+	if len(d.Types) > maxTypes {
+		return nil, fmt.Errorf("profiles.value-field names %d fields: name at most %d", len(d.Types), maxTypes)
+	}
+	c := aggregatorConfig(cfg, d, ds.Type())
+	c.MaxBytes = maxSourceBytes / int64(shares)
 	agg, err := profile.New(c)
 	if err != nil {
 		return nil, err

@@ -63,7 +63,7 @@ func (f *Found) Check() error {
 		right = right && len(exits) <= MaxExits
 	}
 	if !right {
-		return errors.New("invalid functions of an allocator")
+		return errors.New("checking an allocator's functions: there are too many, or one is invalid")
 	}
 	return nil
 }

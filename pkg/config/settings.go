@@ -19,8 +19,8 @@ type setting struct {
 	Doc        string   // the description in the reference
 	Values     []string // the allowed values of a choice or of a list's pairs; nil: any
 	Transports []string // the transports that use it; nil: all
-	// OTel is the end of the standard variables that set it for the built-in exporter. They begin with OTEL_EXPORTER_OTLP_ or
-	// OTEL_EXPORTER_OTLP_PROFILES_. "" means none.
+	// OTel is the suffix of the standard variables for this setting of the built-in exporter. Their names begin with
+	// OTEL_EXPORTER_OTLP_ or OTEL_EXPORTER_OTLP_PROFILES_. "" means none.
 	OTel   string
 	Flag   string // the flag's name, without dashes; "": none
 	Secret bool   // messages never contain its value

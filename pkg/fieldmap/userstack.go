@@ -71,7 +71,7 @@ type frameCounts [names.NumStates]atomic.Uint64
 
 // append appends the frames of a user stack in their exported form. read holds the row's frames. named holds the known names
 // of their addresses, or nothing. The kernel follows frame pointers. After a function without one, it reads an arbitrary
-// register. So append cuts a stack before a caller that is not in code, and returns astray.
+// register. So append cuts a stack before a caller whose address is not in code, and returns astray.
 func (s *frameSettings) append(dst, read []profile.Frame, named []names.Frame) (out []profile.Frame, astray bool) {
 	for i := range read {
 		var known names.Frame

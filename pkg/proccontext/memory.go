@@ -30,7 +30,7 @@ const (
 	maxMappings = 4 // mappings that may hold contexts
 )
 
-// mappings are the possible names of a context's mapping. A memfd is always deleted.
+// mappings are the possible names of a context's mapping. The kernel appends " (deleted)" to the name of a memfd.
 var mappings = []string{"[anon_shmem:OTEL_CTX]", "[anon:OTEL_CTX]", "/memfd:OTEL_CTX", "/memfd:OTEL_CTX (deleted)"}
 
 var (

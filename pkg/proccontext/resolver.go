@@ -49,8 +49,8 @@ const (
 )
 
 const (
-	// wait limits the time for reading a process's memory, and for a Reader. At most maxStuck processes can hang at the same
-	// time.
+	// wait limits how long it may take to read a process's memory, and how long a Reader may take to decode it. At most maxStuck
+	// processes can hang at the same time.
 	wait     = 2 * time.Second
 	maxStuck = 4
 	// burst is the CPU time that can be used immediately. After that, a hundredth of one CPU can be used.

@@ -101,7 +101,7 @@ func (b *Broker) once(path string, settings Settings, down time.Time) ending {
 	}
 }
 
-// sharedMaps returns the maps that the unwinder shares with the gadgets. It needs none without chains.
+// sharedMaps returns the maps that the unwinder shares with the gadgets. Without chains, it returns none.
 func (b *Broker) sharedMaps(settings Settings) (shared []*ebpf.Map, err error) {
 	if settings.Chains == "" {
 		return nil, nil

@@ -31,7 +31,8 @@ import (
 )
 
 const (
-	suffix = ".seg"
+	// Suffix ends the names of segments.
+	Suffix = ".seg"
 	// summaryOwner marks the record that contains a summary. The record's length and trailerMagic follow it.
 	summaryOwner = "summary"
 	trailerMagic = "IGHX"
@@ -55,7 +56,7 @@ type file struct {
 }
 
 func segmentPath(dir string, seq uint64) string {
-	return filepath.Join(dir, fmt.Sprintf("%020d%s", seq, suffix))
+	return filepath.Join(dir, fmt.Sprintf("%020d%s", seq, Suffix))
 }
 
 // segments lists the segments in a folder, oldest first.
@@ -66,7 +67,7 @@ func segments(dir string) ([]file, error) {
 	}
 	var list []file
 	for _, e := range entries {
-		name, ok := strings.CutSuffix(e.Name(), suffix)
+		name, ok := strings.CutSuffix(e.Name(), Suffix)
 		seq, err := strconv.ParseUint(name, 10, 63)
 		if !ok || err != nil || len(name) != 20 || !e.Type().IsRegular() {
 			continue

@@ -53,7 +53,7 @@ func (d diagnosis) hint(msg string) string {
 	case has("no such host", "produced zero addresses", "server misbehaving"):
 		return "this machine cannot resolve the host's name: check the endpoint" + d.where() + "; in Kubernetes, the name of a service is NAME.NAMESPACE"
 	case has("connection refused"):
-		return "nothing listens at this address: start the receiver, or check host and port of the endpoint" + d.where()
+		return "nothing listens at this address: start the receiver, or check the endpoint's host and port" + d.where()
 	case has("context deadline exceeded"):
 		return fmt.Sprintf("there was no answer within timeout (%s): raise timeout if the receiver is only slow", d.timeout)
 	case d.layout != "" && has("unmarshal", "wireType", "wire-format", "proto: "):

@@ -41,7 +41,7 @@ help: ## List the targets
 	@awk 'BEGIN {FS = ":.*## "} /^##@/ {printf "\n%s\n", substr($$0, 5)} /^[a-z0-9-]+:.*## / {printf "  make %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 .PHONY: demo
-demo: build gadgets $(BIN)/profile ## Show which functions burn CPU on this machine, without any backend (root)
+demo: build gadgets $(BIN)/profile ## Show which functions use CPU time on this machine, without any backend (root)
 	@$(BIN)/profile demo -o $(BUILD)/demo
 
 # PID=, COMM= or CONTAINER= selects what to profile, SECONDS= how long. PROFILE= takes further flags.

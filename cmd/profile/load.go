@@ -73,7 +73,7 @@ func load(name string) (runInfo, []receiver.Sample, error) {
 		requests = append(requests, more...)
 		if profile != nil {
 			samples = append(samples, fromPprof(profile)...)
-			spans = append(spans, span{profile.TimeNanos, profile.TimeNanos + profile.DurationNanos})
+			spans = append(spans, span{profile.TimeNanos, profile.DurationNanos})
 		}
 	}
 	for _, req := range receiver.Newest(requests) {
@@ -101,16 +101,21 @@ func load(name string) (runInfo, []receiver.Sample, error) {
 	return info, samples, nil
 }
 
-// span is the start and end of a pprof profile, in nanoseconds since 1970.
-type span struct{ start, end int64 }
+// span is the start of a pprof profile, in nanoseconds since 1970 or 0, and its duration in nanoseconds.
+type span struct{ start, duration int64 }
 
-// covered returns how much time spans cover. Time in several spans counts once.
+// covered returns how much time spans cover. Time in several spans counts once, if their start is known.
 func covered(spans []span) (all time.Duration) {
 	slices.SortFunc(spans, func(a, b span) int { return cmp.Compare(a.start, b.start) })
 	until := int64(0)
 	for _, s := range spans {
-		all += time.Duration(max(0, s.end-max(s.start, until)))
-		until = max(until, s.end)
+		end := s.start + s.duration
+		if s.start == 0 {
+			all += time.Duration(s.duration)
+			continue
+		}
+		all += time.Duration(max(0, end-max(s.start, until)))
+		until = max(until, end)
 	}
 	return all
 }

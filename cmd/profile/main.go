@@ -37,13 +37,11 @@ const usage = `profile shows which functions of programs take time, wait, or all
 
 func main() {
 	// After the first interrupt, the program stops sampling and reports the samples. It also restores the default handler, so a
-	// second interrupt ends the program. The files are also complete if the terminal or the output's reader, such as head, goes
-	// away.
+	// second interrupt ends the program. The files are also complete if the terminal goes away.
 	ends := []os.Signal{syscall.SIGINT, syscall.SIGTERM}
 	if !signal.Ignored(syscall.SIGHUP) { // nohup
 		ends = append(ends, syscall.SIGHUP)
 	}
-	signal.Ignore(syscall.SIGPIPE)
 	ctx, stop := signal.NotifyContext(context.Background(), ends...)
 	context.AfterFunc(ctx, stop)
 	err := run(ctx, os.Args[1:])
@@ -91,11 +89,11 @@ func run(ctx context.Context, args []string) error {
 	return runProfile(ctx, args, os.Stdout)
 }
 
-var examples = regexp.MustCompile(`(?m)(^  (?:sudo )?|: )profile\b`)
+var examples = regexp.MustCompile(`(?m)(^  (?:sudo )?|: )profile( |$)`)
 
 // asStarted inserts the program's name into a usage or an error. In packages, the name is ig-otel-profile.
 func asStarted(usage, program string) string {
-	return examples.ReplaceAllString(usage, "${1}"+filepath.Base(program))
+	return examples.ReplaceAllString(usage, "${1}"+filepath.Base(program)+"${2}")
 }
 
 // newFlags returns the flags of a command. Its usage begins with head.

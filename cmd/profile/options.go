@@ -8,11 +8,13 @@ import (
 	"io"
 	"maps"
 	"os"
+	"os/signal"
 	"path/filepath"
 	"regexp"
 	"slices"
 	"strconv"
 	"strings"
+	"syscall"
 	"time"
 
 	"github.com/spf13/pflag"
@@ -154,7 +156,7 @@ func parseProfile(args []string) (options, error) {
 	var o options
 	flags := newFlags("profile", usage)
 	pids := flags.StringP("pid", "p", "", "sample the process with this `PID`, or several PIDs, separated by commas")
-	children := flags.Bool("children", false, "with --pid, also sample child processes; with more than 63 characters of PIDs, or a gadget's image, only those that exist at the start")
+	children := flags.Bool("children", false, "with --pid, also sample child processes; with a gadget's image, or a very long list of PIDs, only those that exist at the start")
 	flags.StringVar(&o.target.comm, "comm", "", "sample the programs, or threads, with this `name`")
 	flags.StringVar(&o.target.container, "container", "", "sample the container with this `name`")
 	flags.StringVar(&o.gadget, "gadget", "", "the gadget: alloc, cpu, lock, offcpu, pagefault, or a gadget's `image`; by default cpu")
@@ -203,7 +205,7 @@ func parseProfile(args []string) (options, error) {
 // settle adds the child processes that exist now, unless the gadget finds them.
 func (o *options) settle() {
 	if o.target.children && !o.target.byGadget {
-		o.target.list, o.target.children = withChildren(o.target.list, parents()), false
+		o.target.list, o.target.children, o.target.settled = withChildren(o.target.list, parents()), false, true
 	}
 }
 
@@ -216,6 +218,7 @@ func runProfile(ctx context.Context, args []string, out io.Writer) error {
 	if os.Geteuid() != 0 {
 		return errNotRoot
 	}
+	signal.Ignore(syscall.SIGPIPE) // the files are also complete if the output's reader, such as head, goes away
 	if err := opts.target.exists(opts.igFlags); err != nil {
 		return err
 	}

@@ -91,6 +91,9 @@ func (r *result) unseen(samples []receiver.Sample) (lines []string) {
 
 // others describes the CPU time of child processes of --pid, which the run did not sample.
 func (r *result) others() string {
+	if r.opts.target.settled {
+		return fmt.Sprintf("child processes that started during the run used %.2f s of CPU time and are not shown: --children finds them only with this program's own gadgets, and with a short list of PIDs", r.below.Seconds())
+	}
 	return fmt.Sprintf("child processes of --pid used %.2f s of CPU time and are not shown: --children samples them, "+
 		"--comm samples such processes by their name, and a run without --pid samples all", r.below.Seconds())
 }

@@ -32,9 +32,11 @@ func (r *result) report(out io.Writer) (err error) {
 		fmt.Fprintln(out, "note:", line)
 	}
 	shows := map[string]string{}
-	for i, t := range types {
+	for i, t := range types { // before the tables, because the reader of the output can go away
 		shows[pageName(i)] = title(t)
 		r.unwritten = errors.Join(r.unwritten, writePage(filepath.Join(r.opts.dir, pageName(i)), pageOf(t, byType[t], r.run, r.opts.interpreters)))
+	}
+	for _, t := range types {
 		if err := r.table(out, t, byType[t]); err != nil {
 			return err
 		}

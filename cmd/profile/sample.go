@@ -283,7 +283,7 @@ func (r *result) nothing() error {
 	case t.all() && cpu:
 		why = "every CPU may have been idle: sample for longer"
 	default:
-		why = "the gadget recorded no events: sample for longer, or while it is busy"
+		why = "the gadget recorded no events: sample for longer, or while the programs are busy"
 	}
 	err := fmt.Errorf("no sample of %s: %s", t, why)
 	if said := warnings(r.log, t.container != ""); said != "" {

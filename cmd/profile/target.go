@@ -22,6 +22,7 @@ type target struct {
 	list      []int // PIDs
 	children  bool  // the gadget also samples their descendants
 	byGadget  bool  // the gadget's programs select the processes of list
+	settled   bool  // list includes the descendants that existed at the start, and no later ones
 	comm      string
 	container string
 }

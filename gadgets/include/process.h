@@ -22,7 +22,10 @@ GADGET_PARAM(include_host);
 const volatile bool include_children = false;
 GADGET_PARAM(include_children);
 
-/* --also-pids, see gadget.yaml: process IDs in decimal, separated by commas. */
+/*
+ * --also-pids, see gadget.yaml: process IDs in decimal, separated by commas. The operator checks the
+ * text (pkg/tune/pids.go), and requires that it ends with a NUL.
+ */
 const volatile char also_pids[64] = {};
 GADGET_PARAM(also_pids);
 
@@ -108,13 +111,15 @@ static __always_inline bool not_chosen(gadget_pid pid)
 	if (!gadget_should_discard_pid(pid))
 		return false;
 	for (int i = 0; i < sizeof(also_pids); i++) {
-		if (also_pids[i] >= '0' && also_pids[i] <= '9') {
-			also = also * 10 + also_pids[i] - '0';
+		char c = also_pids[i];
+
+		if (c >= '0' && c <= '9') {
+			also = also * 10 + c - '0';
 			continue;
 		}
 		if (also && also == pid)
 			return false;
-		if (!also_pids[i])
+		if (!c)
 			break;
 		also = 0;
 	}

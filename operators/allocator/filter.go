@@ -24,7 +24,7 @@ type filter struct {
 	namespaces *ebpf.Map // mount namespaces of the watched containers; nil: all
 	host       bool      // also select processes outside containers
 	pid        uint32    // 0: any
-	also       string    // further PIDs, separated by commas
+	also       []uint32  // further PIDs
 	children   bool      // the descendants of the selected processes are selected, too
 	uid, gid   uint32    // anyID: any
 	comm       string    // a thread's name; "": any
@@ -37,10 +37,17 @@ const anyID = ^uint32(0)
 // newFilter reads the gadget's filter parameters.
 func newFilter(gadgetCtx operators.GadgetContext) (filter, error) {
 	f := filter{uid: anyID, gid: anyID, comm: tune.Flag(gadgetCtx, "comm")}
+	var err error
+	if f.pid, err = tune.PID(gadgetCtx); err != nil {
+		return f, err
+	}
+	if f.also, err = tune.AlsoPIDs(gadgetCtx); err != nil {
+		return f, err
+	}
 	for _, p := range []struct {
 		key  string
 		dest *uint32
-	}{{"pid", &f.pid}, {"uid", &f.uid}, {"gid", &f.gid}} {
+	}{{"uid", &f.uid}, {"gid", &f.gid}} {
 		text := tune.Flag(gadgetCtx, p.key)
 		if text == "" || text == "-1" {
 			continue
@@ -51,7 +58,6 @@ func newFilter(gadgetCtx operators.GadgetContext) (filter, error) {
 		}
 		*p.dest = uint32(n)
 	}
-	f.also = strings.ReplaceAll(tune.Flag(gadgetCtx, "also-pids"), " ", "")
 	f.host = tune.On(gadgetCtx, "include_host")
 	f.children = tune.On(gadgetCtx, "include_children")
 	if on, _ := gadgetCtx.GetVar(gadgets.FilterByMntNsName); on == true {
@@ -92,8 +98,8 @@ func (f *filter) about() string {
 	if f.pid != 0 {
 		of = append(of, fmt.Sprintf("--pid=%d", f.pid))
 	}
-	if f.also != "" {
-		of = append(of, "--also-pids="+f.also)
+	if len(f.also) > 0 {
+		of = append(of, "--also-pids="+strings.Trim(strings.Join(strings.Fields(fmt.Sprint(f.also)), ","), "[]"))
 	}
 	if f.comm != "" {
 		of = append(of, fmt.Sprintf("--comm=%q", f.comm))
@@ -163,7 +169,7 @@ const mostGenerations = 16
 
 // chosen reports whether a process passes the filters for PIDs.
 func (f *filter) chosen(pid uint32) bool {
-	return f.pid == 0 || pid == f.pid || slices.Contains(strings.Split(f.also, ","), strconv.Itoa(int(pid)))
+	return f.pid == 0 || pid == f.pid || slices.Contains(f.also, pid)
 }
 
 // descends reports whether a process is a descendant of a selected one.

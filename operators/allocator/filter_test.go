@@ -60,6 +60,13 @@ func TestNewFilter(t *testing.T) {
 	f, err = newFilter(exampleContext(t, api.ParamValues{"pid": "7", "also-pids": "8, 9"}))
 	require.NoError(t, err)
 	require.Contains(t, f.about(), "--also-pids=8,9")
+	for _, values := range []api.ParamValues{
+		{"pid": "7", "also-pids": "8,x"}, {"pid": "7", "also-pids": "0"}, {"pid": "7", "also-pids": "8;9"}, {"pid": "7", "also-pids": "8 9"}, {"pid": "7", "also-pids": "8,"},
+		{"pid": "7", "also-pids": "4294967295"}, {"also-pids": "8"}, {"pid": "7", "also-pids": strings.Repeat("8,", 40)},
+	} {
+		_, err = newFilter(exampleContext(t, values))
+		require.ErrorContains(t, err, "also-pids", "%v", values)
+	}
 	for _, key := range []string{"pid", "uid", "gid"} {
 		for _, text := range []string{"x", "-2", "4294967296", "1,2"} {
 			_, err = newFilter(exampleContext(t, api.ParamValues{key: text}))
@@ -182,7 +189,7 @@ func TestPass(t *testing.T) {
 	f.children = true
 	require.True(t, f.pass(self))
 	require.False(t, f.pass(1))
-	f = filter{pid: 1 << 30, also: fmt.Sprint("5,", os.Getppid()), uid: anyID, gid: anyID}
+	f = filter{pid: 1 << 30, also: []uint32{5, uint32(os.Getppid())}, uid: anyID, gid: anyID}
 	require.False(t, f.pass(self))
 	require.True(t, f.pass(uint32(os.Getppid())))
 	f.children = true

@@ -240,7 +240,7 @@ func (p *pacer) String() string {
 		return "the probes were attached all the time"
 	}
 	if p.plan.period == 0 {
-		return fmt.Sprintf("the probes were attached only during %d random periods, and then all the time", p.periods)
+		return fmt.Sprintf("the probes were attached only during random periods (%d), and then all the time", p.periods)
 	}
-	return fmt.Sprintf("the probes were attached only during %d random periods; towards the end of the run, they were attached for %v in every %v", p.periods, p.plan.stretch.Round(time.Millisecond), p.plan.period.Round(time.Millisecond))
+	return fmt.Sprintf("the probes were attached only during random periods (%d so far, the last one for %v in every %v)", p.periods, p.plan.stretch.Round(time.Millisecond), p.plan.period.Round(time.Millisecond))
 }

@@ -192,9 +192,9 @@ func TestPacerDrawn(t *testing.T) {
 func TestPacerString(t *testing.T) {
 	p := pacer{budget: 0.05, each: time.Microsecond, cost: 1}
 	p.start(time.Now())
-	require.Contains(t, p.String(), "the probes were attached only during 1 random periods; towards the end of the run, they were attached for 100ms in every 2s")
+	require.Contains(t, p.String(), "the probes were attached only during random periods (1 so far, the last one for 100ms in every 2s)")
 	p.begin(time.Now(), usage{})
-	require.Equal(t, "the probes were attached only during 1 random periods, and then all the time", p.String())
+	require.Equal(t, "the probes were attached only during random periods (1), and then all the time", p.String())
 }
 
 // Below the budget, the probes must stay.

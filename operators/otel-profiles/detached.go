@@ -63,8 +63,8 @@ func (d *detachedRuntime) RunGadget(gadgetCtx runtime.GadgetContext, runtimePara
 }
 
 // NewStore returns a daemon's store for detached runs. The store refuses to create a run whose exporter does not exist or is
-// misconfigured, or whose interval is invalid. So the client sees the error. It does not list runs of other nodes, because Inspektor Gadget's list request
-// would fail for them.
+// misconfigured, or whose interval is invalid. So the client sees the error. The store does not list runs of other nodes, because
+// Inspektor Gadget's list request would fail for them.
 func NewStore(s store.Store, manager *instancemanager.Manager) store.Store {
 	return registered.NewStore(s, manager)
 }

@@ -254,7 +254,7 @@ func (o *Operator) InstanceParams() api.Params {
 	return api.Params{
 		param(ParamExporter, "Profiles exporter", "Comma-separated names of exporters in the configuration, or otlp for a Collector on this machine. datasource:name,... selects an exporter for each data source"),
 		param(ParamInterval, "Profiles interval", "Time over which samples are summed up before they are sent, such as 10s. Default: batch.interval of the exporter"),
-		param(ParamName, "Profiles name", "Name of the profiles. Default: the gadget's name for them"),
+		param(ParamName, "Profiles name", "Name of the profiles. Default: the name that the gadget gives its profiles"),
 	}
 }
 

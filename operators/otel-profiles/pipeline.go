@@ -298,7 +298,7 @@ func (p *pipeline) renew() {
 // warnOfLosses logs what is missing in the exported data. f is the result of the last window.
 func (p *pipeline) warnOfLosses(f profile.Flushed) {
 	if f.Fates[profile.Lost] > 0 {
-		p.warn("lost", "%d of %d rows so far lack their stack or a part of it, because the gadget's stack map was full or the kernel could not read the stack", p.fates[profile.Lost].Load(), p.read.Load())
+		p.warn("lost", "%d of %d rows so far lack their stack or a part of it: the gadget's stack map was full, or the kernel could not read the stack", p.fates[profile.Lost].Load(), p.read.Load())
 	}
 	if f.ClippedEvents > 0 {
 		p.warn("clipped", "%d timestamps of one sample did not fit into a request and were dropped: set sample_shape to sum for this gadget", f.ClippedEvents)
@@ -341,7 +341,7 @@ func (p *pipeline) warnOfAccess() {
 			p.once("contexts denied", "no access to the process contexts of %d processes so far (setting process_context): their service names come from other sources; grant CAP_SYS_PTRACE", n)
 		}
 		if n := c.Refused.Load(); n > 0 {
-			p.once("contexts refused", "the process contexts of %d processes so far are ignored (setting process_context), because their container or host service exceeds the hourly limit of services or instances", n)
+			p.once("contexts refused", "ignoring the process contexts of %d processes so far (setting process_context): their container or host service exceeds the hourly limit of services or instances", n)
 		}
 	}
 }

@@ -149,7 +149,7 @@ func (i *instance) check(ended error) {
 	case read == 0:
 		err = errors.New("nothing was exported, because the gadget had no rows: its filters (such as --pid or a container's name) matched nothing, or there were no events")
 	case delivered == 0 && !i.remote:
-		err = fmt.Errorf("none of the %d rows was delivered", read)
+		err = fmt.Errorf("of %d rows, none was delivered", read)
 	case bare != nil:
 		err = fmt.Errorf("data source %q: %s", bare.ds.Name(), bare.absent(bare.counts()))
 		said = bare.said.Had("no stack")

@@ -37,8 +37,8 @@ func TestNothingIsSilent(t *testing.T) {
 	op = settings(t, exporter("mine", "127.0.0.1:1", "        shutdown_timeout: 10ms\n"))
 	g = &gadgettest.Gadget{Start: g.Start}
 	require.NoError(t, g.Make(t.Context(), op).Run(gadgettest.Params("mine", otelprofiles.ParamCheck, "1")))
-	require.ErrorContains(t, op.Failed(), "none of the 1 rows was delivered")
-	require.Contains(t, g.Log.String(), "none of the 1 rows was delivered")
+	require.ErrorContains(t, op.Failed(), "of 1 rows, none was delivered")
+	require.Contains(t, g.Log.String(), "of 1 rows, none was delivered")
 	require.ErrorContains(t, (&gadgettest.Gadget{}).Make(t.Context(), op).Run(gadgettest.Params("mine", otelprofiles.ParamCheck, "yes")),
 		`parameter "otel-profiles-check": got "yes", expected true or false`)
 }

@@ -185,7 +185,7 @@ func TestUnwindSummary(t *testing.T) {
 	c.results[wire.ResultDone] = unwindCount{8, 900}
 	c.results[wire.ResultUnknownProcess] = unwindCount{2, 100}
 	require.Equal(t, "10 events sampled, 8 unwound (90.0 % of the nanoseconds), 2 of processes that the unwinder had not detected yet (10.0 % of the nanoseconds), "+
-		"1 whose stack did not arrive (1.0 % of the nanoseconds); 0 rows not decoded, 2 stacks without a row, 0 stacks overwritten before they were read", c.summary("nanoseconds"))
+		"1 whose stack did not arrive (1.0 % of the nanoseconds); 0 rows not decoded, 2 stacks without a row, 0 stacks dropped because they were not read in time", c.summary("nanoseconds"))
 }
 
 // If several processes had the same PID, the first process decides whether its rows have the correct container.

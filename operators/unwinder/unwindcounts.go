@@ -131,7 +131,7 @@ func (t *unwindTotals) summary(unit string) string {
 		fmt.Fprintf(&b, "; %d events skipped by the kernel before the gadget saw them", t.missed)
 	}
 	if t.bad+t.strays+t.overrun > 0 {
-		fmt.Fprintf(&b, "; %d rows not decoded, %d stacks without a row, %d stacks overwritten before they were read", t.bad, t.strays, t.overrun)
+		fmt.Fprintf(&b, "; %d rows not decoded, %d stacks without a row, %d stacks dropped because they were not read in time", t.bad, t.strays, t.overrun)
 	}
 	return b.String()
 }

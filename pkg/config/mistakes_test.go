@@ -165,8 +165,8 @@ var mistakes = []struct {
 		prod(`endpoint: "c:4317", oauth2: {token_url: "https://me:s3cr3t@l/t", client_id: me, client_secret: s3cr3t}`).answered(onProd + `oauth2.token_url (config.yaml): got "https://…@l/t", a URL with credentials: set oauth2.client_id and oauth2.client_secret instead`),
 		prod(`endpoint: "c:4317", oauth2: {token_url: "https://l/t", client_id: me, client_secret: s3cr3t}, auth: {bearer_token: s3cr3t}`).answered(onProd + `oauth2 (config.yaml): is set together with auth: set only one of them`),
 		prod(`endpoint: "http://c:4317", oauth2: {token_url: "https://l/t", client_id: me, client_secret: s3cr3t}`).answered(onProd + `oauth2.token_url (config.yaml): would be sent in plain text: use TLS (https:// in the endpoint), or set insecure: true if everyone on the network path may read it`),
-		prod(`endpoint: "c:4317", proxy_url: "proxy:3128"`).answered(onProd + `proxy_url (config.yaml): got "proxy:3128", expected the URL of an HTTP proxy, such as http://proxy:3128 (with a TLS endpoint, the data is encrypted on its way through the proxy)`),
-		prod(`endpoint: "c:4317", proxy_url: "socks5://me:s3cr3t@proxy"`).answered(onProd + `proxy_url (config.yaml): got "socks5://…@proxy", expected the URL of an HTTP proxy, such as http://proxy:3128 (with a TLS endpoint, the data is encrypted on its way through the proxy)`),
+		prod(`endpoint: "c:4317", proxy_url: "proxy:3128"`).answered(onProd + `proxy_url (config.yaml): got "proxy:3128", expected the URL of an HTTP proxy, such as http://proxy:3128; with a TLS endpoint, the proxy sees only encrypted data`),
+		prod(`endpoint: "c:4317", proxy_url: "socks5://me:s3cr3t@proxy"`).answered(onProd + `proxy_url (config.yaml): got "socks5://…@proxy", expected the URL of an HTTP proxy, such as http://proxy:3128; with a TLS endpoint, the proxy sees only encrypted data`),
 	}},
 	{"No effect", []mistake{
 		prod(`endpoint: "unix:///run/otel.sock", proxy_url: "http://proxy:3128"`).noticed(onProd + `proxy_url: has no effect: the endpoint is a socket of this machine`),

@@ -254,7 +254,7 @@ func (d *draft) proxy() {
 	switch {
 	case d.ProxyURL == "":
 	case u == nil || u.Scheme != "http" || u.Hostname() == "" || strings.Trim(u.Path, "/") != "" || u.RawQuery != "" || u.Port() != "" && !isPort(u.Port()):
-		d.addValueError("proxy_url", "got %s, expected the URL of an HTTP proxy, such as http://proxy:3128 (with a TLS endpoint, the data is encrypted on its way through the proxy)", describe(withoutCredentials(d.ProxyURL)))
+		d.addValueError("proxy_url", "got %s, expected the URL of an HTTP proxy, such as http://proxy:3128; with a TLS endpoint, the proxy sees only encrypted data", describe(withoutCredentials(d.ProxyURL)))
 	case d.Transport == TransportGRPC && strings.HasPrefix(d.Endpoint, "unix:"):
 		d.addNotice("proxy_url", "has no effect: the endpoint is a socket of this machine")
 	}

@@ -374,3 +374,23 @@ func TestLeftoversOfPprofFilesAreRemoved(t *testing.T) {
 		require.NoError(t, err)
 	}
 }
+
+// Old pprof files are removed by their total size. Only a setting limits their number.
+func TestPprofFilesAreBoundedInTotal(t *testing.T) {
+	cfg := toFile(t, "pprof")
+	cfg.Rotation = config.Rotation{MaxMegabytes: 1, MaxTotalMegabytes: 2}
+	e, _ := open(t, cfg)
+	dir := filepath.Dir(cfg.Path)
+	for i := range 30 {
+		path := filepath.Join(dir, fmt.Sprintf("profiles.out-20200102T030405.%09dZ-000001.pb.gz", i))
+		writeFile(t, path, make([]byte, 100<<10))
+	}
+	e.Enqueue(message(t, "app", 0))
+	drainAll(t, e)
+	files, err := filepath.Glob(filepath.Join(dir, "*.pb.gz"))
+	require.NoError(t, err)
+	require.Len(t, files, 21, "2 MiB, with the new one")
+	require.Contains(t, files[20], "profiles.out-2")
+	require.NotContains(t, files[0], "000000008Z")
+	stop(t, e)
+}

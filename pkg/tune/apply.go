@@ -20,12 +20,15 @@ import (
 )
 
 // Apply tunes a gadget for a machine. Call it at PreStart, when the parameters are known and the programs are not yet loaded.
-// It returns an error if the user requests programs that this kernel cannot attach.
+// It returns an error if the user requests programs that this kernel cannot attach, or if --also-pids is invalid.
 func Apply(gadgetCtx operators.GadgetContext, m Machine) error {
 	setSymbols(gadgetCtx, m)
 	p, ok := parametersOf(gadgetCtx)
 	if !ok {
 		return nil
+	}
+	if _, err := AlsoPIDs(gadgetCtx); err != nil {
+		return err
 	}
 	p.chooseSources(gadgetCtx.GetDataSources())
 	if err := p.choosePrograms(gadgetCtx, m); err != nil {

@@ -42,7 +42,7 @@ func ReadingOf(gadgetCtx operators.GadgetContext) Reading {
 	return r
 }
 
-// Detached reports whether a daemon runs the gadget without a client, which would see the gadget's log.
+// Detached reports whether a daemon runs the gadget without a client. Then nobody sees the gadget's log.
 func (r Reading) Detached() bool { return r.detached }
 
 // Anybody reports whether anybody reads a data source's rows as text.

@@ -21,7 +21,7 @@ const (
 // buildIDFlag is Inspektor Gadget's flag that makes a gadget collect build IDs.
 const buildIDFlag = "collect-build-id"
 
-// checkSymbolizers returns an error if a run requests a symbolizer that would name nothing. Inspektor Gadget would ignore it.
+// checkSymbolizers returns an error if a run requests a symbolizer that certainly names nothing. Inspektor Gadget would ignore it.
 func checkSymbolizers(gadgetCtx operators.GadgetContext, values api.ParamValues) error {
 	if gadgetCtx.IsClient() {
 		return nil

@@ -324,7 +324,7 @@ func (b *Broker) serve(p *process) error {
 			return err
 		}
 		if err := b.add(p, entries, sent.Refused); err != nil {
-			b.log.Warnf("stacks use frame pointers in all gadgets: %v", err)
+			b.log.Warnf("some gadgets get only frame-pointer stacks: %v", err)
 		}
 	}
 }

@@ -19,7 +19,8 @@ const (
 )
 
 // memoryBound returns the unwinder's memory limit in bytes. It is half of the limit that this process shares with its children.
-// Without its own limit, the kernel could kill all processes of the cgroup, because systemd and the kubelet configure it so.
+// Without this limit, the unwinder could use up the cgroup's memory. The kernel would then kill all processes of the cgroup, as
+// systemd and the kubelet configure it.
 func memoryBound() uint64 {
 	return min(memoryMost, max(memoryLeast, groupLimit()/2))
 }

@@ -42,8 +42,8 @@ func TestCheck(t *testing.T) {
 	}{
 		{"delivered", "http://" + rcv.Addr(), []string{"--otel-profiles-check=true"}, 0, ""},
 		{"no row", "http://" + rcv.Addr(), []string{"--otel-profiles-check=true", "--pid", strconv.Itoa(idle.Process.Pid)}, 1, "nothing was exported, because the gadget had no rows"},
-		{"nobody there", nobodyListens, []string{"--otel-profiles-check=true"}, 1, "rows was delivered"},
-		{"not asked for", nobodyListens, nil, 0, "rows was delivered"},
+		{"nobody there", nobodyListens, []string{"--otel-profiles-check=true"}, 1, "rows, none was delivered"},
+		{"not asked for", nobodyListens, nil, 0, "rows, none was delivered"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			t.Parallel()

@@ -78,7 +78,7 @@ func TestPGO(t *testing.T) {
 	require.Contains(t, said, " of pgo (github.com/ig-otel-profiles/ig-otel-profiles/test/profile/testdata/pgo)")
 
 	want := calls(t, own)
-	// On a busy machine, the signal that makes the runtime preempt a goroutine often comes together with that of its profiler, which
+	// On a busy machine, the signal for preemption often arrives together with the signal of the runtime's profiler. The profiler
 	// then finds this assembly function. The program does not call it, and the compiler cannot inline it.
 	maps.DeleteFunc(want, func(call string, _ int64) bool { return strings.HasSuffix(call, " → runtime.asyncPreempt") })
 	hottest, sum := hot(want)

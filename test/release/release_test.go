@@ -35,7 +35,7 @@ var (
 func files(t *testing.T) []string {
 	t.Helper()
 	dir := os.Getenv("RELEASE")
-	require.NotEmpty(t, dir, "RELEASE is not set: it names the folder with the release; run the test with make")
+	require.NotEmpty(t, dir, "RELEASE is not set: set it to the folder with the release, or run the test with make")
 	entries, err := os.ReadDir(dir)
 	require.NoError(t, err)
 	var names []string

@@ -269,15 +269,19 @@ func (a *answer) request() *collectorpb.ExportProfilesServiceRequest {
 		return cmp.Or(cmp.Compare(x.resource, y.resource), cmp.Compare(x.scope, y.scope), cmp.Compare(x.step, y.step), cmp.Compare(x.measure, y.measure))
 	})
 	stacks := map[uint32]int32{0: 0}
+	var rp *profilespb.ResourceProfiles
 	var sp *profilespb.ScopeProfiles
 	for i, g := range order {
-		if i == 0 || g.resource != order[i-1].resource || g.scope != order[i-1].scope {
-			rp := &profilespb.ResourceProfiles{}
-			sp = &profilespb.ScopeProfiles{}
+		another := i == 0 || g.resource != order[i-1].resource
+		if another {
+			rp = &profilespb.ResourceProfiles{}
 			a.to.message(resource, g.resource, rp)
+			req.ResourceProfiles = append(req.ResourceProfiles, rp)
+		}
+		if another || g.scope != order[i-1].scope {
+			sp = &profilespb.ScopeProfiles{}
 			a.to.message(scope, g.scope, sp)
 			rp.ScopeProfiles = append(rp.ScopeProfiles, sp)
-			req.ResourceProfiles = append(req.ResourceProfiles, rp)
 		}
 		sp.Profiles = append(sp.Profiles, a.profileOf(d, g, stacks))
 	}

@@ -228,6 +228,8 @@ func TestOthersBelow(t *testing.T) {
 	sample := []receiver.Sample{timed(50, receiver.Frame{Name: "fork", Type: "kernel"})}
 	require.Len(t, r.remarks(sample), 1)
 	require.Contains(t, r.remarks(sample)[0], want)
+	r.opts.target.settled = true
+	require.Contains(t, r.remarks(sample)[0], "child processes that started during the run used 2.50 s", "--children was already set")
 	r.cpu = time.Minute
 	require.Empty(t, r.remarks(sample), "little beside what was sampled")
 }

@@ -308,3 +308,13 @@ func TestAttributesInAnyOrder(t *testing.T) {
 	a := read(t, m.dir, history.Query{From: noon, To: noon.Add(24 * time.Hour)})
 	require.EqualValues(t, 400, a.Summary.Rows)
 }
+
+// An answer must contain each resource once, with a scope for each gadget.
+func TestScopesOfAResource(t *testing.T) {
+	m := newMachine(t, limit)
+	m.interval(workload.New(t, "profile_cpu", "shop"), 5)
+	m.interval(workload.New(t, "profile_lock", "shop"), 5)
+	resources := read(t, m.dir, history.Query{From: noon}).Request.ResourceProfiles
+	require.Len(t, resources, 1)
+	require.Len(t, resources[0].ScopeProfiles, 2)
+}

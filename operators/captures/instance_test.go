@@ -148,7 +148,7 @@ func TestMetadataWrong(t *testing.T) {
 		{"sums: [bytes, calls]", "sums: [" + strings.Repeat("bytes,", 100) + "bytes]", "sums: 101 members, more than the limit of"},
 		{"step: sample_bytes", "step: none", ""},
 		{"step: sample_bytes", "step: {a: b}", ""},
-		{"step: sample_bytes", "kinds: 1", "kinds: expected a map"},
+		{"step: sample_bytes", "kinds: 1", "kinds: expected a non-empty map"},
 		{"live: {param: live, source: in_use, map: live_allocations, execs: live_execs}", "live: true", ""},
 		{"live: {param: live, source: in_use, map: live_allocations, execs: live_execs}", "live: {param: sample_bytes}", ""},
 	} {

@@ -14,6 +14,7 @@ import (
 	"github.com/inspektor-gadget/inspektor-gadget/pkg/logger"
 	"go.opentelemetry.io/otel/attribute"
 
+	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/config"
 	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/export"
 	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/fieldmap"
 	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/names"

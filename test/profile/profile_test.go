@@ -11,6 +11,7 @@ import (
 	"net/http"
 	"os"
 	"os/exec"
+	"os/signal"
 	"path/filepath"
 	"regexp"
 	"slices"
@@ -242,7 +243,10 @@ func TestGone(t *testing.T) {
 			t.Parallel()
 			_, pid := start(t, "c-fp")
 			dir := filepath.Join(t.TempDir(), "result")
-			cmd := command(t.Context(), t, "--pid", pid, "--seconds", tc.seconds, "-o", dir)
+			signal.Notify(make(chan os.Signal, 1), syscall.SIGHUP) // otherwise, below nohup, the program inherits that SIGHUP is ignored
+			ctx, cancel := context.WithTimeout(t.Context(), 5*time.Minute) // it must end before --seconds
+			defer cancel()
+			cmd := command(ctx, t, "--pid", pid, "--seconds", tc.seconds, "-o", dir)
 			var stderr strings.Builder
 			cmd.Stderr = &stderr
 			out, err := cmd.StdoutPipe()

@@ -44,7 +44,7 @@ const (
 	ParamExporter = "otel-profiles-exporter"
 	// ParamInterval is the batch interval, a duration. If it is empty, the exporter's batch.interval applies.
 	ParamInterval = "otel-profiles-interval"
-	// ParamName is the profiles' name. If it is empty, they get the gadget's name.
+	// ParamName is the profiles' name. If it is empty, the annotation profiles.name applies, or else the data source's name.
 	ParamName = "otel-profiles-name"
 
 	// These parameters replace a configuration file. They exist only if the gadget runs in the caller's own process. A remote

@@ -222,7 +222,7 @@ var table = []setting{
 		func(e *Exporter) *bool { return &e.ProfileScope }).ofPresets(),
 	either("profile_name", "plain", "label", "`label` sends the profile's name as the attribute `__name__` of every sample, and no period, if the name differs from the period's type. This is for receivers that take the period's type for the name.",
 		func(e *Exporter) *bool { return &e.NameLabel }).ofPresets(),
-	either("incomplete_stacks", "plain", "marked", "`marked` adds the root frame `[incomplete]` to stacks that do not end at a known entry point. With both values, the last log line of a run and a metric count these stacks.",
+	either("incomplete_stacks", "plain", "marked", "`marked` adds the root frame `[incomplete]` to stacks that do not end at a known entry point. `plain` adds it only to frame-pointer stacks that replace a whole stack. With both values, the last log line of a run and a metric count these stacks.",
 		func(e *Exporter) *bool { return &e.MarkIncomplete }),
 	either("unnamed_functions", "none", "file", "`file` shows the name of the file in place of a missing function name, such as `[libc.so.6]`. Use `file` for receivers that hide frames without names. A receiver's symbolizer does not replace such a name with the function's name.",
 		func(e *Exporter) *bool { return &e.NameUnnamed }),

@@ -55,7 +55,7 @@ func confine(memory uint64) error {
 	if err := dropCapabilities(); err != nil {
 		return err
 	}
-	return installFilter(callFilter())
+	return installFilter(callFilter(uint32(os.Getpid())))
 }
 
 // dropCapabilities drops the capabilities of all threads.
@@ -72,19 +72,22 @@ func dropCapabilities() error {
 // calls lists the system calls that reading and Go's runtime need. With these calls, the process cannot open files or start
 // programs, and can send data only through the socket.
 var calls = []uint32{
-	unix.SYS_READ, unix.SYS_WRITE, unix.SYS_PREAD64, unix.SYS_LSEEK, unix.SYS_FSTAT, unix.SYS_CLOSE, unix.SYS_FCNTL,
+	unix.SYS_READ, unix.SYS_WRITE, unix.SYS_PREAD64, unix.SYS_LSEEK, unix.SYS_FSTAT, unix.SYS_CLOSE,
 	unix.SYS_RECVMSG, unix.SYS_SENDMSG, unix.SYS_RECVFROM, unix.SYS_SENDTO, unix.SYS_SHUTDOWN,
 	unix.SYS_EPOLL_CTL, unix.SYS_EPOLL_PWAIT, unix.SYS_EPOLL_CREATE1, unix.SYS_EVENTFD2,
 	unix.SYS_MMAP, unix.SYS_MUNMAP, unix.SYS_MADVISE, unix.SYS_MPROTECT, unix.SYS_MINCORE,
 	unix.SYS_FUTEX, unix.SYS_SCHED_YIELD, unix.SYS_NANOSLEEP, unix.SYS_CLOCK_NANOSLEEP, unix.SYS_CLOCK_GETTIME, unix.SYS_GETTIMEOFDAY,
 	unix.SYS_SCHED_GETAFFINITY, unix.SYS_GETRANDOM, unix.SYS_RESTART_SYSCALL,
-	unix.SYS_RT_SIGACTION, unix.SYS_RT_SIGPROCMASK, unix.SYS_RT_SIGRETURN, unix.SYS_SIGALTSTACK, unix.SYS_TGKILL,
+	unix.SYS_RT_SIGACTION, unix.SYS_RT_SIGPROCMASK, unix.SYS_RT_SIGRETURN, unix.SYS_SIGALTSTACK,
 	unix.SYS_GETPID, unix.SYS_GETTID, unix.SYS_SET_ROBUST_LIST, unix.SYS_RSEQ, unix.SYS_EXIT, unix.SYS_EXIT_GROUP,
 }
 
-// callFilter allows the system calls in calls, and clone for threads. All other calls fail with EPERM. Offsets refer to struct
-// seccomp_data.
-func callFilter() []bpf.Instruction {
+// signalCommands are the commands of fcntl that make the kernel send signals to a process.
+var signalCommands = []uint32{unix.F_SETOWN, unix.F_SETOWN_EX, unix.F_SETSIG}
+
+// callFilter allows the system calls in calls, clone for threads, and signals to the process pid, which is this one. All other
+// calls fail with EPERM. Offsets refer to struct seccomp_data.
+func callFilter(pid uint32) []bpf.Instruction {
 	deny := bpf.RetConstant{Val: unix.SECCOMP_RET_ERRNO | uint32(unix.EPERM)}
 	allow := bpf.RetConstant{Val: unix.SECCOMP_RET_ALLOW}
 	filter := []bpf.Instruction{
@@ -97,7 +100,18 @@ func callFilter() []bpf.Instruction {
 		bpf.JumpIf{Cond: bpf.JumpBitsNotSet, Val: unix.CLONE_THREAD, SkipTrue: 1},
 		allow,
 		deny,
+		bpf.JumpIf{Cond: bpf.JumpNotEqual, Val: unix.SYS_TGKILL, SkipTrue: 4},
+		bpf.LoadAbsolute{Off: 16, Size: 4},
+		bpf.JumpIf{Cond: bpf.JumpNotEqual, Val: pid, SkipTrue: 1},
+		allow,
+		deny,
+		bpf.JumpIf{Cond: bpf.JumpNotEqual, Val: unix.SYS_FCNTL, SkipTrue: uint8(2 + 2*len(signalCommands))},
+		bpf.LoadAbsolute{Off: 24, Size: 4},
 	}
+	for _, command := range signalCommands {
+		filter = append(filter, bpf.JumpIf{Cond: bpf.JumpNotEqual, Val: command, SkipTrue: 1}, deny)
+	}
+	filter = append(filter, allow)
 	for _, call := range calls {
 		filter = append(filter, bpf.JumpIf{Cond: bpf.JumpNotEqual, Val: call, SkipTrue: 1}, allow)
 	}

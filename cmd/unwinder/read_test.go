@@ -14,6 +14,8 @@ import (
 	"testing"
 	"time"
 
+	"golang.org/x/sys/unix"
+
 	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/symbols"
 	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/symbols/symtab"
 	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/unwinder"
@@ -37,6 +39,14 @@ func TestMain(m *testing.M) {
 }
 
 // tryConfined prints the forbidden calls that succeed, and waits for the end of standard input.
+// filtered returns nil if the filter has not refused a call.
+func filtered(err error) error {
+	if err == unix.EPERM {
+		return err
+	}
+	return nil
+}
+
 func tryConfined() {
 	if err := confine(128 << 20); err != nil {
 		fmt.Println("confine:", err)
@@ -47,6 +57,10 @@ func tryConfined() {
 		"connect": func() error { _, err := net.Dial("udp", "127.0.0.1:53"); return err },
 		"exec":    func() error { return exec.Command("/bin/true").Run() },
 		"kill":    func() error { return (&os.Process{Pid: os.Getppid()}).Signal(os.Interrupt) },
+		// Without the filter, the errors would be ESRCH and none.
+		"tgkill": func() error { return filtered(unix.Tgkill(1<<22-1, 1<<22-1, 0)) },
+		"fcntl":  func() error { _, err := unix.FcntlInt(0, unix.F_SETOWN, os.Getppid()); return filtered(err) },
+		"setsig": func() error { _, err := unix.FcntlInt(0, unix.F_SETSIG, int(unix.SIGKILL)); return filtered(err) },
 	} {
 		if try() == nil {
 			fmt.Println(name, "works")

@@ -243,7 +243,7 @@ func TestGone(t *testing.T) {
 			t.Parallel()
 			_, pid := start(t, "c-fp")
 			dir := filepath.Join(t.TempDir(), "result")
-			signal.Notify(make(chan os.Signal, 1), syscall.SIGHUP) // otherwise, below nohup, the program inherits that SIGHUP is ignored
+			signal.Notify(make(chan os.Signal, 1), syscall.SIGHUP)         // otherwise, below nohup, the program inherits that SIGHUP is ignored
 			ctx, cancel := context.WithTimeout(t.Context(), 5*time.Minute) // it must end before --seconds
 			defer cancel()
 			cmd := command(ctx, t, "--pid", pid, "--seconds", tc.seconds, "-o", dir)

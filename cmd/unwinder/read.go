@@ -47,7 +47,7 @@ func confine(memory uint64) error {
 		}
 	}
 	if os.Getuid() == 0 {
-		// If these calls fail, the process has no relevant capability. The filter applies anyway.
+		// Without CAP_SETUID, as in Kubernetes, these calls fail, and the user remains root. The filter applies anyway.
 		_ = syscall.Setgroups(nil)
 		_ = syscall.Setresgid(nobody, nobody, nobody)
 		_ = syscall.Setresuid(nobody, nobody, nobody)
@@ -82,11 +82,12 @@ var calls = []uint32{
 	unix.SYS_GETPID, unix.SYS_GETTID, unix.SYS_SET_ROBUST_LIST, unix.SYS_RSEQ, unix.SYS_EXIT, unix.SYS_EXIT_GROUP,
 }
 
-// signalCommands are the commands of fcntl that make the kernel send signals to a process.
-var signalCommands = []uint32{unix.F_SETOWN, unix.F_SETOWN_EX, unix.F_SETSIG}
+// fileCommands lists the commands of fcntl that Go's runtime needs. Others could send signals, or take locks and leases on files
+// of workloads.
+var fileCommands = []uint32{unix.F_GETFD, unix.F_SETFD, unix.F_GETFL, unix.F_SETFL, unix.F_DUPFD_CLOEXEC}
 
-// callFilter allows the system calls in calls, clone for threads, and signals to the process pid, which is this one. All other
-// calls fail with EPERM. Offsets refer to struct seccomp_data.
+// callFilter allows the system calls in calls, clone for threads, fcntl with fileCommands, and signals to the process pid, which
+// is this one. All other calls fail with EPERM. Offsets refer to struct seccomp_data.
 func callFilter(pid uint32) []bpf.Instruction {
 	deny := bpf.RetConstant{Val: unix.SECCOMP_RET_ERRNO | uint32(unix.EPERM)}
 	allow := bpf.RetConstant{Val: unix.SECCOMP_RET_ALLOW}
@@ -105,13 +106,13 @@ func callFilter(pid uint32) []bpf.Instruction {
 		bpf.JumpIf{Cond: bpf.JumpNotEqual, Val: pid, SkipTrue: 1},
 		allow,
 		deny,
-		bpf.JumpIf{Cond: bpf.JumpNotEqual, Val: unix.SYS_FCNTL, SkipTrue: uint8(2 + 2*len(signalCommands))},
+		bpf.JumpIf{Cond: bpf.JumpNotEqual, Val: unix.SYS_FCNTL, SkipTrue: uint8(2 + 2*len(fileCommands))},
 		bpf.LoadAbsolute{Off: 24, Size: 4},
 	}
-	for _, command := range signalCommands {
-		filter = append(filter, bpf.JumpIf{Cond: bpf.JumpNotEqual, Val: command, SkipTrue: 1}, deny)
+	for _, command := range fileCommands {
+		filter = append(filter, bpf.JumpIf{Cond: bpf.JumpNotEqual, Val: command, SkipTrue: 1}, allow)
 	}
-	filter = append(filter, allow)
+	filter = append(filter, deny)
 	for _, call := range calls {
 		filter = append(filter, bpf.JumpIf{Cond: bpf.JumpNotEqual, Val: call, SkipTrue: 1}, allow)
 	}

@@ -38,7 +38,6 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// tryConfined prints the forbidden calls that succeed, and waits for the end of standard input.
 // filtered returns nil if the filter has not refused a call.
 func filtered(err error) error {
 	if err == unix.EPERM {
@@ -47,6 +46,7 @@ func filtered(err error) error {
 	return nil
 }
 
+// tryConfined prints the forbidden calls that succeed, and waits for the end of standard input.
 func tryConfined() {
 	if err := confine(128 << 20); err != nil {
 		fmt.Println("confine:", err)
@@ -60,6 +60,7 @@ func tryConfined() {
 		// Without the filter, the errors would be ESRCH and none.
 		"tgkill": func() error { return filtered(unix.Tgkill(1<<22-1, 1<<22-1, 0)) },
 		"fcntl":  func() error { _, err := unix.FcntlInt(0, unix.F_SETOWN, os.Getppid()); return filtered(err) },
+		"lock":   func() error { return filtered(unix.FcntlFlock(0, unix.F_SETLK, &unix.Flock_t{Type: unix.F_RDLCK})) },
 		"setsig": func() error { _, err := unix.FcntlInt(0, unix.F_SETSIG, int(unix.SIGKILL)); return filtered(err) },
 	} {
 		if try() == nil {

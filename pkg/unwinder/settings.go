@@ -1,9 +1,9 @@
 // Package unwinder runs the program unwinder, which unwinds whole stacks of gadgets' events, and distributes its output. A
 // process has one unwinder for any number of gadgets.
 //
-// The unwinder reads files and memory of programs. A hostile program could crash the unwinder or take it over. It is restarted
-// when it exits, writes nothing, writes invalid output, or uses too much memory. It can only lose samples of this process,
-// which are counted.
+// The unwinder reads files and memory of programs. A hostile program could crash the unwinder. It is restarted when it exits,
+// writes nothing, writes invalid output, or uses too much memory. Its samples are then lost and counted. The unwinder has all
+// rights of this process, so a hostile program that could take it over would have them, too.
 package unwinder
 
 import (

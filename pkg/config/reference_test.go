@@ -295,6 +295,12 @@ func TestReferenceResults(t *testing.T) {
 	requireSame(t, results, "Whole stacks", `([a-z_]+)`)
 }
 
+// The reference lists all keys of a gadget's section operator.unwind.
+func TestReferenceUnwind(t *testing.T) {
+	keys := matches(`\bmetadata\.Get\w+\("([a-z]+)"\)`, sources(t, "operators/unwinder"))
+	requireSame(t, keys, "Request whole stacks", `([a-z]+)`)
+}
+
 func TestReferenceReasons(t *testing.T) {
 	reasons := append(matches(`Reason[A-Z]\w+ +Reason = "([a-z_]+)"`, sources(t, "pkg/export")),
 		matches(`Reason[A-Z]\w+ +Reason = "([a-z_]+)"`, sources(t, "operators/otel-profiles"))...)

@@ -13,8 +13,8 @@ import (
 	"github.com/ig-otel-profiles/ig-otel-profiles/internal/report"
 )
 
-const checkUsage = `profile check judges whether a program has become slower. It compares each function's share of its program's samples before and after, and
-tests whether chance explains the difference. Give one result for each side, or several runs on both sides of "--". Several runs show
+const checkUsage = `profile check finds functions whose share of their program's samples has grown, and tests whether chance explains the
+difference. If all functions become slower at the same rate, it finds nothing. Give one result for each side, or several runs on both sides of "--". Several runs show
 how much the program varies by itself. It takes the same inputs as profile diff.
 
   profile check before after --fail-on 'share>+3pp'

@@ -21,7 +21,7 @@ const usage = `profile shows which functions of programs take time, wait, or all
 
   profile [flags]       sample this machine, or one program on it, as root
   profile diff A B      show the difference between two results
-  profile check A B     fail if a program has become slower
+  profile check A B     fail if a function's share has grown
   profile open DIR      show a result in a browser
   profile history       show the recorded history of this machine
   profile pgo INPUT…    make a profile for "go build -pgo" from many runs and hosts

@@ -66,7 +66,7 @@ var unseen = map[string]map[string]string{
 		"v8js":    "objects of V8's heap are not shown, only buffers and native code: node --heap-prof shows them",
 	},
 	ownGadgets["offcpu"]: {
-		"go": "Go parks goroutines that wait for a channel, a sync.Mutex, a timer or the network, and no thread waits. Go's own block profile shows them: /debug/pprof/block of net/http/pprof",
+		"go": "Go parks goroutines that wait for a channel, a sync.Mutex, a timer or the network, and no thread waits. Go's block profile (/debug/pprof/block of net/http/pprof) shows waits for channels and mutexes, if the program turns it on; go tool trace shows the others",
 	},
 }
 

@@ -4,7 +4,6 @@ import (
 	"fmt"
 	"os"
 	"slices"
-	"strconv"
 	"strings"
 
 	"github.com/cilium/ebpf"
@@ -44,19 +43,11 @@ func newFilter(gadgetCtx operators.GadgetContext) (filter, error) {
 	if f.also, err = tune.AlsoPIDs(gadgetCtx); err != nil {
 		return f, err
 	}
-	for _, p := range []struct {
-		key  string
-		dest *uint32
-	}{{"uid", &f.uid}, {"gid", &f.gid}} {
-		text := tune.Flag(gadgetCtx, p.key)
-		if text == "" || text == "-1" {
-			continue
-		}
-		n, err := strconv.ParseUint(text, 10, 32)
-		if err != nil {
-			return f, fmt.Errorf("parameter %q: got %q, expected a number", p.key, text)
-		}
-		*p.dest = uint32(n)
+	if f.uid, err = tune.Number(gadgetCtx, "uid", anyID); err != nil {
+		return f, err
+	}
+	if f.gid, err = tune.Number(gadgetCtx, "gid", anyID); err != nil {
+		return f, err
 	}
 	f.host = tune.On(gadgetCtx, "include_host")
 	f.children = tune.On(gadgetCtx, "include_children")

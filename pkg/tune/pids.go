@@ -19,14 +19,17 @@ const (
 const maxAlsoPIDs = 63
 
 // PID returns the user's value of --pid. 0 means any process.
-func PID(gadgetCtx operators.GadgetContext) (uint32, error) {
-	text := Flag(gadgetCtx, pidFlag)
+func PID(gadgetCtx operators.GadgetContext) (uint32, error) { return Number(gadgetCtx, pidFlag, 0) }
+
+// Number returns the user's value for a flag of a gadget's eBPF programs, or unset for an empty value and for -1.
+func Number(gadgetCtx operators.GadgetContext, flag string, unset uint32) (uint32, error) {
+	text := Flag(gadgetCtx, flag)
 	if text == "" || text == "-1" {
-		return 0, nil
+		return unset, nil
 	}
 	n, err := strconv.ParseUint(text, 10, 32)
 	if err != nil {
-		return 0, fmt.Errorf("parameter %q: got %q, expected a number", pidFlag, text)
+		return unset, fmt.Errorf("parameter %q: got %q, expected a number", flag, text)
 	}
 	return uint32(n), nil
 }

@@ -2,7 +2,6 @@ package tune
 
 import (
 	"cmp"
-	"slices"
 
 	"github.com/inspektor-gadget/inspektor-gadget/pkg/gadget-service/api"
 	"github.com/inspektor-gadget/inspektor-gadget/pkg/operators"
@@ -40,19 +39,17 @@ func Uncollected(gadgetCtx operators.GadgetContext) (flags []string) {
 	return flags
 }
 
-// collecting returns a gadget's parameters that turn on stack collection.
+// collecting returns a gadget's parameters that turn on stack collection, the kernel's first.
 func collecting(gadgetCtx operators.GadgetContext, kernel, user bool) (p parameters, params []*api.Param) {
 	p, ok := parametersOf(gadgetCtx)
-	offers := variable[operators.ExtraParams](gadgetCtx, offeredVar)
-	if !ok || offers == nil {
+	if !ok {
 		return p, nil
 	}
-	userFlag, kernelFlag := cmp.Or(p.entry(collectUser, "key"), collectUserFlag), p.key(collectKernel)
-	for _, param := range offers.ExtraParams(gadgetCtx) {
-		if kernel && param.Key == kernelFlag || user && param.Key == userFlag {
-			params = append(params, param)
-		}
+	if param := Offers(gadgetCtx, p.key(collectKernel)); kernel && param != nil {
+		params = append(params, param)
 	}
-	slices.SortFunc(params, func(a, b *api.Param) int { return cmp.Compare(a.Key, b.Key) })
+	if param := Offers(gadgetCtx, cmp.Or(p.entry(collectUser, "key"), collectUserFlag)); user && param != nil {
+		params = append(params, param)
+	}
 	return p, params
 }

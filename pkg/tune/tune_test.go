@@ -111,7 +111,7 @@ func TestCollectStacks(t *testing.T) {
 	}{
 		{"off by default", api.Params{user}, nil, api.ParamValues{"collect-ustack": "true"}, false, true, []string{"--collect-ustack"}},
 		{"off as clients send it", api.Params{user}, api.ParamValues{"collect-ustack": "false"}, api.ParamValues{"collect-ustack": "true"}, true, true, []string{"--collect-ustack"}},
-		{"both", api.Params{user, kernel}, nil, api.ParamValues{"collect-ustack": "true", "kstack": "true"}, true, true, []string{"--collect-ustack", "--kstack"}},
+		{"both", api.Params{user, kernel}, nil, api.ParamValues{"collect-ustack": "true", "kstack": "true"}, true, true, []string{"--kstack", "--collect-ustack"}},
 		{"that of programs alone is exported", api.Params{user, kernel}, nil, api.ParamValues{"collect-ustack": "true"}, false, true, []string{"--collect-ustack"}},
 		{"on already", api.Params{user}, api.ParamValues{"collect-ustack": "true"}, api.ParamValues{"collect-ustack": "true"}, false, true, nil},
 		{"switched off by the user", api.Params{on}, api.ParamValues{"collect-ustack": "false"}, api.ParamValues{"collect-ustack": "false"}, false, true, nil},

@@ -173,7 +173,13 @@ type frames map[receiver.Frame]int64
 func userFrames(samples []receiver.Sample) frames {
 	all := frames{}
 	for _, s := range samples {
-		for _, f := range s.Stack {
+		for i, f := range s.Stack {
+			// An inlined function has the address of the function that contains it, and other tools only name the latter.
+			if f.Mapping != "" && i+1 < len(s.Stack) {
+				if caller := s.Stack[i+1]; caller.Mapping == f.Mapping && caller.Address == f.Address && caller.Name != f.Name {
+					continue
+				}
+			}
 			if f.Type != "kernel" && !strings.HasPrefix(f.Name, "[incomplete") && !strings.HasPrefix(f.Name, "[truncated") && !strings.HasPrefix(f.Name, "[lost") {
 				all[f] += s.Total()
 			}

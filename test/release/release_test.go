@@ -185,7 +185,7 @@ func requireNotices(t *testing.T, program, notices string) {
 			dep = dep.Replace
 		}
 		if dep.Version != "(devel)" && dep.Version != "" {
-			require.Regexp(t, "(?m)^(Of|  ) "+regexp.QuoteMeta(dep.Path+"@"+dep.Version)+"[,:]$", notices, program)
+			require.Regexp(t, "(?m)^(Licence of|          ) "+regexp.QuoteMeta(dep.Path+"@"+dep.Version)+"[,:]$", notices, program)
 		}
 	}
 }

@@ -141,7 +141,7 @@ func (f findings) String() string {
 	if f.rows == 0 {
 		return "none"
 	}
-	named := "no frame"
+	named := "no user frame"
 	if f.frames > 0 {
 		named = fmt.Sprintf("%.0f %%", 100*(f.frames-f.unnamed)/f.frames)
 	}

@@ -44,6 +44,8 @@ type instance struct {
 	pipelines []*pipeline
 	maps      *stackMaps
 	rows      *tune.RowCount // nil if the gadget's programs do not need it
+	lost      func() int64   // events that Inspektor Gadget has lost
+	lostSoFar int64          // the part of them that is in the metrics; protected by flushing
 	// uncollected lists the flags for collecting stacks that are off.
 	uncollected []string
 	otelStacks  bool // the gadget has Inspektor Gadget's flag for whole stacks
@@ -93,6 +95,7 @@ func (i *instance) PreStart(gadgetCtx operators.GadgetContext) error {
 		return nil
 	}
 	i.gadget, i.log, i.cancel = gadgetCtx.ImageName(), gadgetCtx.Logger(), gadgetCtx.Cancel
+	i.lost = func() int64 { return tune.LostEvents(gadgetCtx) }
 	i.label = theGadgetNames.of(i.gadget)
 	i.stop, i.stopped, i.closed = make(chan struct{}), make(chan struct{}), make(chan struct{})
 	i.wake = make(chan struct{}, 1)

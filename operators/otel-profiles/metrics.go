@@ -24,6 +24,7 @@ type instruments struct {
 	rowsPartial   metric.Int64Counter
 	rowsRead      metric.Int64Counter
 	rowsDropped   metric.Int64Counter
+	eventsLost    metric.Int64Counter
 	userFrames    metric.Int64Counter
 	replaced      metric.Int64Counter
 	readerEnds    metric.Int64Counter
@@ -84,6 +85,7 @@ var theInstruments = sync.OnceValue(func() *instruments {
 		rowsPartial:   counter("rows_partial", "{row}", "Rows in requests that the receiver accepted only in part"),
 		rowsRead:      counter("rows_read", "{row}", "Rows read from gadgets"),
 		rowsDropped:   counter("rows_dropped", "{row}", "Rows that were dropped, by reason"),
+		eventsLost:    counter("events_lost", "{event}", "Events that Inspektor Gadget did not read in time, so they are in no row"),
 		userFrames:    counter("user_frames", "{frame}", "User frames of distinct stacks, by what is known about them"),
 		replaced:      counter("texts_replaced", "{text}", "Names and attributes with control characters or invalid UTF-8, counted once for each stack or resource"),
 		fates: [len(profile.Fates{})]metric.Int64Counter{
@@ -181,6 +183,13 @@ func (c Counts) report(old Counts, exporter, gadget attribute.KeyValue) {
 	for reason, n := range c.Dropped {
 		count(m.rowsDropped, n-old.Dropped[reason], exporter, gadget, attribute.String("reason", string(reason)))
 	}
+}
+
+// reportLost adds the events that Inspektor Gadget has lost since the last call. The caller holds flushing.
+func (i *instance) reportLost() {
+	lost := i.lost()
+	count(theInstruments().eventsLost, lost-i.lostSoFar, i.label)
+	i.lostSoFar = lost
 }
 
 // mostGadgets limits the values of the attribute gadget in a process, because a daemon's clients choose the gadgets.

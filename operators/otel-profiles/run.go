@@ -59,6 +59,7 @@ func (i *instance) run() {
 			p.flush(now)
 			p.schedule(now)
 		}
+		i.reportLost()
 		i.flushing.Unlock()
 	}
 }
@@ -103,6 +104,7 @@ func (i *instance) flush() {
 	for _, p := range i.pipelines {
 		p.flush(now)
 	}
+	i.reportLost()
 }
 
 // summarize logs what happened to the rows when a gadget ends.
@@ -117,6 +119,9 @@ func (i *instance) summarize() {
 		}
 		i.log.Infof("%s: data source %q: %d rows read, %d exported, %d not exported%s, %d without stack; %s%s%s",
 			Name, p.ds.Name(), c.Read, c.Exported, c.droppedTotal(), reasons(c.Dropped), c.Fates[profile.NoStack], where, c.stacks(), c.frames()+i.unread(c))
+	}
+	if n := i.lost(); n > 0 {
+		i.log.Warnf("%s: Inspektor Gadget lost at least %d events, because it did not read them in time: they are in no row", Name, n)
 	}
 }
 

@@ -50,10 +50,27 @@ func (p *programs) InstantiateImageOperator(gadgetCtx operators.GadgetContext, t
 		return nil, err
 	}
 	inst, err := p.ImageOperator.InstantiateImageOperator(withPace(gadgetCtx), target, layer, values)
-	if offers, ok := inst.(operators.ExtraParams); ok {
-		gadgetCtx.SetVar(offeredVar, offers)
+	if inst, ok := inst.(programsInstance); ok && err == nil {
+		gadgetCtx.SetVar(offeredVar, inst)
+		return pacedPrograms{inst}, nil
 	}
 	return inst, err
+}
+
+// programsInstance is what an instance of Inspektor Gadget's eBPF operator implements.
+type programsInstance interface {
+	operators.ImageOperatorInstance
+	operators.ExtraParams
+	operators.PreStart
+	operators.PreStop
+}
+
+// pacedPrograms starts the programs with the limited log, because the goroutines that read events use the log of Start.
+type pacedPrograms struct{ programsInstance }
+
+// Start implements operators.ImageOperatorInstance.
+func (p pacedPrograms) Start(gadgetCtx operators.GadgetContext) error {
+	return p.programsInstance.Start(withPace(gadgetCtx))
 }
 
 // userStacks wraps Inspektor Gadget's user stack operator.

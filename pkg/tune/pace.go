@@ -2,6 +2,7 @@ package tune
 
 import (
 	"slices"
+	"sync/atomic"
 	"time"
 
 	"github.com/inspektor-gadget/inspektor-gadget/pkg/logger"
@@ -12,6 +13,9 @@ import (
 
 // perRow are warnings that Inspektor Gadget's operators write for single rows. There can be thousands per second.
 var perRow = []string{"stack with ID %d is lost: %s", "symbolizer: %s"}
+
+// lostEvents is Inspektor Gadget's warning about events that it did not read in time. It has no counter for them.
+const lostEvents = "reading event: lost %d samples"
 
 // pace is the minimum time between two such warnings of one kind.
 const pace = 10 * time.Second
@@ -37,14 +41,27 @@ func withPace(gadgetCtx operators.GadgetContext) operators.GadgetContext {
 	return paced{gadgetCtx, log}
 }
 
-// pacedLog limits the warnings in perRow. It is safe for concurrent use.
+// LostEvents returns how many events of a gadget Inspektor Gadget has reported as lost.
+func LostEvents(gadgetCtx operators.GadgetContext) int64 {
+	if log := variable[*pacedLog](gadgetCtx, pacedVar); log != nil {
+		return log.lost.Load()
+	}
+	return 0
+}
+
+// pacedLog limits the warnings in perRow and counts lost events. It is safe for concurrent use.
 type pacedLog struct {
 	logger.Logger
 	rate warnings.Rate // limits the warnings in perRow
+	lost atomic.Int64
 }
 
 // Warnf implements logger.Logger.
 func (l *pacedLog) Warnf(format string, args ...any) {
+	if format == lostEvents && len(args) == 1 {
+		n, _ := args[0].(uint64)
+		l.lost.Add(int64(n))
+	}
 	if slices.Contains(perRow, format) {
 		left, ok := l.rate.Due(format)
 		if !ok {

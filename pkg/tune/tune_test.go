@@ -94,9 +94,14 @@ func (o offering) InstantiateImageOperator(operators.GadgetContext, oras.ReadOnl
 	return o, nil
 }
 func (o offering) ExtraParams(operators.GadgetContext) api.Params { return o.params }
-func (offering) Start(operators.GadgetContext) error              { return nil }
-func (offering) Stop(operators.GadgetContext) error               { return nil }
-func (offering) Close(operators.GadgetContext) error              { return nil }
+func (offering) PreStart(operators.GadgetContext) error           { return nil }
+func (offering) PreStop(operators.GadgetContext) error            { return nil }
+func (offering) Start(gadgetCtx operators.GadgetContext) error {
+	gadgetCtx.Logger().Warnf("reading event: lost %d samples", uint64(7))
+	return nil
+}
+func (offering) Stop(operators.GadgetContext) error  { return nil }
+func (offering) Close(operators.GadgetContext) error { return nil }
 
 func TestCollectStacks(t *testing.T) {
 	user, kernel := &api.Param{Key: "collect-ustack", DefaultValue: "false"}, &api.Param{Key: "kstack", DefaultValue: "false"}
@@ -428,6 +433,20 @@ func TestPace(t *testing.T) {
 		user.Warnf("symbolizer: %s", "gone")
 		require.Len(t, said.texts, 5, "another kind has a pace of its own")
 	})
+}
+
+// TestLostEvents checks that the real operator's methods are those that are passed on, and that its warnings are counted.
+func TestLostEvents(t *testing.T) {
+	gadgetCtx := gadgetcontext.New(t.Context(), "gadget")
+	require.Zero(t, LostEvents(gadgetCtx))
+	inst, err := (&programs{offering{}}).InstantiateImageOperator(gadgetCtx, nil, ocispec.Descriptor{}, nil)
+	require.NoError(t, err)
+	require.NoError(t, inst.Start(gadgetCtx))
+	require.NoError(t, inst.Start(gadgetCtx))
+	require.EqualValues(t, 14, LostEvents(gadgetCtx))
+	require.Implements(t, (*operators.ExtraParams)(nil), inst)
+	require.Implements(t, (*operators.PreStart)(nil), inst)
+	require.Implements(t, (*operators.PreStop)(nil), inst)
 }
 
 // TestSetSymbols checks that either all or no variables for kernel addresses are set, even for a gadget without parameters.

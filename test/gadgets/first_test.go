@@ -11,6 +11,7 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/require"
+	"gopkg.in/yaml.v3"
 
 	"github.com/ig-otel-profiles/ig-otel-profiles/internal/igtest"
 	"github.com/ig-otel-profiles/ig-otel-profiles/internal/receiver"
@@ -60,6 +61,44 @@ func TestFirstGadget(t *testing.T) {
 			require.Equal(t, receiver.Type{Type: "opens", Unit: "count", PeriodType: "file_opens", PeriodUnit: "count", Period: 1}, receiver.TypeOf(s))
 		}
 		inBoth("opens", "open_present", "open_missing")(t, r)
+	}
+}
+
+// TestFirstGadgetWhole builds the page's gadget with whole stacks. Its gadget.yaml has the keys of the first example and more.
+func TestFirstGadgetWhole(t *testing.T) {
+	igtest.NeedRoot(t)
+	t.Parallel()
+	page, err := os.ReadFile("../../docs/develop/first-gadget.md")
+	require.NoError(t, err)
+	dir := t.TempDir()
+	require.NoError(t, os.CopyFS(filepath.Join(dir, "include"), os.DirFS("../../gadgets/include")))
+	require.NoError(t, os.WriteFile(filepath.Join(dir, "program.bpf.c"), []byte(block(t, page, "whole program.bpf.c")), 0o644))
+	var metadata, more map[string]any
+	require.NoError(t, yaml.Unmarshal([]byte(block(t, page, "gadget.yaml")), &metadata))
+	require.NoError(t, yaml.Unmarshal([]byte(block(t, page, "whole gadget.yaml")), &more))
+	merge(metadata, more)
+	text, err := yaml.Marshal(metadata)
+	require.NoError(t, err)
+	require.NoError(t, os.WriteFile(filepath.Join(dir, "gadget.yaml"), text, 0o644))
+	igtest.Output(t, igtest.Built(t, igtest.Bin, "ig"), "image", "build", "--local", "-t", "count_opens_whole:dev", dir)
+
+	start(t, compile(t, "opens"))
+	r, err := export(t, options{image: "count_opens_whole:dev", seconds: 2, flags: []string{"--comm=opens", "--unwind=whole"}, until: opensEnough})
+	require.NoError(t, err)
+	r.requireSound(t)
+	require.Regexp(t, `unwind: \d+ events sampled, [1-9]\d* unwound`, string(r.log))
+	inBoth("opens", "open_present", "open_missing")(t, r)
+}
+
+// merge adds the keys of more to those of into.
+func merge(into, more map[string]any) {
+	for key, value := range more {
+		old, _ := into[key].(map[string]any)
+		if added, ok := value.(map[string]any); ok && old != nil {
+			merge(old, added)
+		} else {
+			into[key] = value
+		}
 	}
 }
 

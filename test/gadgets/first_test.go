@@ -7,6 +7,7 @@ import (
 	"os"
 	"path/filepath"
 	"regexp"
+	"strconv"
 	"strings"
 	"testing"
 
@@ -64,23 +65,56 @@ func TestFirstGadget(t *testing.T) {
 	}
 }
 
+// buildFromPage builds a gadget from its program and from the parts of its gadget.yaml.
+func buildFromPage(t *testing.T, image, program string, parts ...string) {
+	t.Helper()
+	dir := t.TempDir()
+	require.NoError(t, os.CopyFS(filepath.Join(dir, "include"), os.DirFS("../../gadgets/include")))
+	require.NoError(t, os.WriteFile(filepath.Join(dir, "program.bpf.c"), []byte(program), 0o644))
+	metadata := map[string]any{}
+	for _, part := range parts {
+		var more map[string]any
+		require.NoError(t, yaml.Unmarshal([]byte(part), &more))
+		merge(metadata, more)
+	}
+	text, err := yaml.Marshal(metadata)
+	require.NoError(t, err)
+	require.NoError(t, os.WriteFile(filepath.Join(dir, "gadget.yaml"), text, 0o644))
+	igtest.Output(t, igtest.Built(t, igtest.Bin, "ig"), "image", "build", "--local", "-t", image, dir)
+}
+
+// TestFirstGadgetAttribute adds the page's sample attribute to its gadget.
+func TestFirstGadgetAttribute(t *testing.T) {
+	igtest.NeedRoot(t)
+	t.Parallel()
+	page, err := os.ReadFile("../../docs/develop/first-gadget.md")
+	require.NoError(t, err)
+	program := block(t, page, "program.bpf.c")
+	member, assignment, _ := strings.Cut(block(t, page, "attribute program.bpf.c"), "\n")
+	for _, part := range [][2]string{{"user_stack_key;\n", member + "\n"}, {"fill_process(&key.proc);\n", assignment}} {
+		require.Equal(t, 1, strings.Count(program, part[0]))
+		program = strings.Replace(program, part[0], part[0]+part[1], 1)
+	}
+	buildFromPage(t, "count_opens_flags:dev", program, block(t, page, "gadget.yaml"), block(t, page, "attribute gadget.yaml"))
+
+	start(t, compile(t, "opens"))
+	r, err := export(t, options{image: "count_opens_flags:dev", seconds: 2, flags: []string{"--comm=opens"}, until: opensEnough})
+	require.NoError(t, err)
+	r.requireSound(t)
+	opens := igtest.Through(r.of("opens"), "open_present")
+	require.NotEmpty(t, opens)
+	for _, s := range opens {
+		require.Equal(t, strconv.Itoa(os.O_RDONLY), s.Attributes["open.flags"])
+	}
+}
+
 // TestFirstGadgetWhole builds the page's gadget with whole stacks. Its gadget.yaml has the keys of the first example and more.
 func TestFirstGadgetWhole(t *testing.T) {
 	igtest.NeedRoot(t)
 	t.Parallel()
 	page, err := os.ReadFile("../../docs/develop/first-gadget.md")
 	require.NoError(t, err)
-	dir := t.TempDir()
-	require.NoError(t, os.CopyFS(filepath.Join(dir, "include"), os.DirFS("../../gadgets/include")))
-	require.NoError(t, os.WriteFile(filepath.Join(dir, "program.bpf.c"), []byte(block(t, page, "whole program.bpf.c")), 0o644))
-	var metadata, more map[string]any
-	require.NoError(t, yaml.Unmarshal([]byte(block(t, page, "gadget.yaml")), &metadata))
-	require.NoError(t, yaml.Unmarshal([]byte(block(t, page, "whole gadget.yaml")), &more))
-	merge(metadata, more)
-	text, err := yaml.Marshal(metadata)
-	require.NoError(t, err)
-	require.NoError(t, os.WriteFile(filepath.Join(dir, "gadget.yaml"), text, 0o644))
-	igtest.Output(t, igtest.Built(t, igtest.Bin, "ig"), "image", "build", "--local", "-t", "count_opens_whole:dev", dir)
+	buildFromPage(t, "count_opens_whole:dev", block(t, page, "whole program.bpf.c"), block(t, page, "gadget.yaml"), block(t, page, "whole gadget.yaml"))
 
 	start(t, compile(t, "opens"))
 	r, err := export(t, options{image: "count_opens_whole:dev", seconds: 2, flags: []string{"--comm=opens", "--unwind=whole"}, until: opensEnough})

@@ -17,21 +17,21 @@ LDFLAGS = -X $(IG_MODULE)/internal/version.version=$(IG_VERSION) -X main.version
 
 GADGETS := $(notdir $(patsubst %/gadget.yaml,%,$(wildcard gadgets/*/gadget.yaml)))
 GADGET_TAG ?= dev
-# Debian packages that compile eBPF programs.
+# These Debian packages compile eBPF programs.
 EBPF_PACKAGES := clang llvm libbpf-dev linux-libc-dev libc6-dev
-# Debian packages that compile the tests' C program.
+# These Debian packages compile the tests' C program.
 C_PACKAGES := clang binutils libc6-dev
-# Debian packages of the programs with known profiles (test/loads).
+# These Debian packages build and run the programs with known profiles (test/loads).
 LOAD_PACKAGES := bash binutils default-jdk-headless g++ gcc libc6-dev nodejs openssl perl php-cli python3 ruby rustc sqlite3 xz-utils
-# Debian packages of programs whose runtimes are not Debian's.
+# These Debian packages are for programs with runtimes that are not from Debian.
 APART_PACKAGES := binutils gcc libc6-dev mmdebstrap mono-mcs npm
-# Debian packages of the programs whose names are compared, and of the tools for that (test/symbols).
+# These Debian packages are for the programs of test/symbols, and for the tools that it compares with.
 SYMBOL_PACKAGES := bash binutils clang g++ gcc libc6-arm64-cross libc6-dev libsqlite3-0 libstdc++6-arm64-cross llvm openssl perl python3 rustc xz-utils
 
 GOLANGCI_VERSION := v2.15.0
-# The modules of this repository; each has its own go.mod.
+# These are the modules of this repository. Each has its own go.mod.
 MODULES := $(filter-out $(BUILD)/%,$(patsubst %/,%,$(dir $(wildcard go.mod $(foreach depth,* */* */*/* */*/*/*,$(depth)/go.mod)))))
-# Linters would read all of Kubernetes for the list of its commands, for a quarter of an hour. Its build checks it.
+# In this module, linters would read all of Kubernetes for a quarter of an hour. Only the build checks this module.
 LINTED := $(filter-out test/k8s/modules/kubernetes,$(MODULES))
 
 ##@ Start here
@@ -44,9 +44,9 @@ help: ## List the targets
 demo: build gadgets $(BIN)/profile ## Show which functions use CPU time on this machine, without any backend (root)
 	@$(BIN)/profile demo -o $(BUILD)/demo
 
-# PID=, COMM= or CONTAINER= selects what to profile, SECONDS= how long. PROFILE= takes further flags.
+# PID=, COMM= or CONTAINER= selects the processes to profile. SECONDS= is the duration. PROFILE= passes more flags.
 PROFILE_FLAGS = $(if $(PID),--pid $(PID)) $(if $(COMM),--comm '$(COMM)') $(if $(CONTAINER),--container '$(CONTAINER)') $(if $(SECONDS_ASKED),--seconds $(SECONDS_ASKED)) $(PROFILE)
-# SECONDS is also a variable of the shell: it only counts if it is given to make.
+# The shell has a variable SECONDS, too. So make uses it only from its command line or environment.
 SECONDS_ASKED = $(if $(filter command line environment%,$(origin SECONDS)),$(SECONDS))
 
 .PHONY: profile
@@ -85,7 +85,7 @@ ebpf-tools:
 	@.ci/packages $(EBPF_PACKAGES)
 	@.ci/headers
 
-# A change of their tag rebuilds the images.
+# A change of the images' tag rebuilds them.
 .PHONY: FORCE
 $(BUILD)/gadgets/tag: FORCE
 	@mkdir -p $(@D)
@@ -162,9 +162,9 @@ collector: ## Build the OpenTelemetry Collector that the tests send to
 .PHONY: test
 test: test-unit test-e2e ## Run the unit tests, and each gadget once on the real kernel into the real Collector (root)
 
-# This is everything that such a machine can test: the stages in .ci/stages, then the tests that CI leaves out.
+# These are all tests that this machine can run: the stages in .ci/stages, then the tests that CI leaves out.
 .PHONY: test-all
-test-all: ## Run all other tests that such a machine can run, including those that CI leaves out, for hours (root)
+test-all: ## Run all other tests that this machine can run, also the tests that CI leaves out, for hours (root)
 	@$(MAKE) --keep-going test-gadgets test-memory test-locks test-hostile test-matrix test-profile test-hub test-delivery test-symbols test-docs test-page \
 		test-vm test-k8s test-embed test-loads test-walk test-entries test-ig-gadgets test-names test-languages test-watching test-scale test-soak test-packages test-release test-kernels \
 		test-arm64 test-backends
@@ -188,12 +188,12 @@ test-race: ## Run the unit tests of packages with goroutines or locks with the r
 	@.ci/packages $(C_PACKAGES)
 	CGO_ENABLED=1 CC=clang go test -race -short $(RACE:%=./%)
 
-# Tests with the build tag e2e find the built programs and gadgets by these. They mostly wait, so more of them run at a time
-# than there are CPUs.
+# Tests with the build tag e2e find the built programs and gadgets by these variables. The tests mostly wait, so more tests run
+# at a time than there are CPUs.
 E2E = E2E_BIN=$(CURDIR)/$(BIN) E2E_GADGETS=$(CURDIR)/$(BUILD)/gadgets go test -tags e2e -count=1 -v -timeout 20m -parallel 4
 
 .PHONY: test-e2e
-test-e2e: build gadgets collector ## Run each gadget once, on programs that know their profile, into a real Collector (root)
+test-e2e: build gadgets collector ## Run each gadget once on programs with known profiles, and send to a real Collector (root)
 	@.ci/packages $(C_PACKAGES) gcc linux-libc-dev python3
 	$(E2E) ./test/e2e
 
@@ -216,12 +216,12 @@ test-loads: ## Build and run the programs with known profiles
 	@.ci/packages $(LOAD_PACKAGES)
 	$(E2E) ./test/loads/...
 
-# This is the eBPF profiler's own agent, to compare with.
+# This is the eBPF profiler's own agent. A test compares profile_cpu with it.
 $(BIN)/ebpf-profiler: test/agent/go.mod
 	@$(STEP) "building $@" go -C test/agent build -buildvcs=false -ldflags "-s -w" -o $(CURDIR)/$@ go.opentelemetry.io/ebpf-profiler
 
 .PHONY: test-languages
-test-languages: build gadgets ## Profile programs in a dozen languages, and hostile ones, and compare with the truth (root)
+test-languages: build gadgets ## Profile programs in a dozen languages, and hostile programs, and compare with their known profiles (root)
 	@.ci/packages $(LOAD_PACKAGES) $(APART_PACKAGES)
 	POLYGLOT_DOC=$(CURDIR)/docs/develop/testing/languages.md $(subst 20m,40m,$(E2E)) ./test/polyglot/... -skip TestAgent
 
@@ -258,7 +258,7 @@ test-gadgets: build gadgets ## Run every gadget with a stack on the real kernel 
 	@.ci/packages $(C_PACKAGES) gcc python3
 	$(E2E) ./test/gadgets/... -skip TestEntriesPerCPU
 
-# On a busy machine, rows are read late, which alone fills the maps of stacks.
+# On a busy machine, ig reads rows late. That alone would fill the stack maps.
 .PHONY: test-entries
 test-entries: build gadgets ## Fill the gadgets' stack maps like a machine with 256 CPUs (root, a quiet machine)
 	@.ci/packages $(C_PACKAGES)
@@ -270,7 +270,7 @@ test-ig-gadgets: build ebpf-tools ## Run Inspektor Gadget's own gadgets on progr
 	IG_GADGETS_DOC=$(CURDIR)/docs/develop/testing/inspektor-gadgets.md $(E2E) ./test/gadgets/... -run TestInspektorGadgets
 	VM=$(CURDIR)/$(BUILD)/ig-gadgets-vm SUITE=bookworm RUN='TestInspektorGadgets$$' PAGE=$(CURDIR)/docs/develop/testing/inspektor-gadgets.md test/gadgets/vm.sh
 
-# These are packages of programs that count their allocations, and of their allocators.
+# These Debian packages are for programs that count their allocations, and for their allocators.
 MEMORY_PACKAGES := g++ gcc libc6-dev libjemalloc2 libtcmalloc-minimal4 musl-tools php-cli ruby rustc
 .PHONY: test-memory
 test-memory: build gadgets ## Profile programs that count their own allocations (root)
@@ -327,8 +327,8 @@ test-page: page-bundle ## Test the flame graph page in headless Chromium, and th
 	@diff -r $(BUILD)/page/dist $(PAGE)/dist || { echo "run make page and commit the result"; exit 1; }
 	PAGE_MODULES=$(CURDIR)/$(BUILD)/page PAGE_SHOTS=$(CURDIR)/$(BUILD)/page/shots go test -tags e2e -count=1 -v ./test/page
 
-# These are servers of backends, built from their Go modules as separate programs. Pyroscope is under the AGPL: no program of
-# this project imports it.
+# These are servers of backends, built from their Go modules as separate programs. No program of this project imports Pyroscope,
+# because it is under the AGPL.
 .PHONY: pyroscope parca
 pyroscope: ## Build the Pyroscope that the tests send to (11 CPU minutes)
 	@$(STEP) "building $(BIN)/pyroscope (many minutes the first time)" \
@@ -374,9 +374,9 @@ bench: ## Measure against Inspektor Gadget's own operator
 test-k8s: build gadgets collector ## Test in a one-node Kubernetes on this machine; with SOAK=1h soak there instead (root)
 	@test/k8s/run.sh
 
-# The omitted gadget steps install, upgrade or remove daemons, or repeat the guide, the leak of a pod and the virtual machine.
+# This list omits steps that install, upgrade or remove daemons. It also omits steps that repeat guide, leak or test-vm.
 K8S_GADGETS := verification|identity|outage|clients|restart|stacks|leak|short|guide|trust
-# These are as many packages as in ig and the Collector together. Nothing in this project depends on them.
+# These programs have as many Go packages as ig and the Collector together. Nothing in this project depends on them.
 .PHONY: ahead
 ahead: $(BIN)/golangci-lint-$(GOLANGCI_VERSION) ## Build other projects' programs for lint and test-k8s, in parallel in CI
 	@mkdir -p $(BUILD)/k8s
@@ -400,9 +400,9 @@ test-release: release ## Check a release's files: checksums, archives, packages 
 	@.ci/packages rpm dpkg
 	RELEASE=$(CURDIR)/$(BUILD)/release RELEASE_VERSION='$(PACKAGE_VERSION)' go test -tags e2e -count=1 -v ./test/release
 
-# A release's images go to REPOSITORY, such as ghcr.io/ig-otel-profiles.
+# REPOSITORY is the place of a release's images, such as ghcr.io/ig-otel-profiles.
 .PHONY: publish
-publish: test-release $(BIN)/imagebuild ## Publish the images of the tag GADGET_TAG at REPOSITORY, signed, and write the release's page into build/publish
+publish: test-release $(BIN)/imagebuild ## Sign the images of the tag GADGET_TAG, publish them at REPOSITORY, and write the release's page into build/publish
 	@cmd/ig/package/publish.sh $(BUILD) $(GADGET_TAG) $(REPOSITORY)
 
 .PHONY: test-publish

@@ -1,6 +1,6 @@
 #!/bin/bash
-# build.sh BUILD BIN TAG VERSION ARCH makes the deb and the rpm of the programs in BIN and of the gadgets in BUILD/gadgets, in
-# BUILD/package. It runs at the top.
+# build.sh BUILD BIN TAG VERSION ARCH makes a deb and an rpm in BUILD/package. They contain the programs in BIN and the gadgets
+# in BUILD/gadgets. Run it in the repository's top folder.
 set -euo pipefail
 build=$1 bin=$2 tag=$3 version=$4 arch=$5
 here=cmd/ig/package out=$build/package

@@ -1,15 +1,15 @@
 #!/bin/bash
-# publish.sh BUILD TAG REPOSITORY publishes the images of a release and writes what belongs on its page. It runs at the top of a clone that
-# has the tag checked out, behind "make test-release" with GADGET_TAG=TAG. COSIGN_PRIVATE_KEY and COSIGN_PASSWORD are the key that
-# signs; with KEYLESS=1 the daemon's image is signed by the identity of the CI job. COSIGN_FLAGS are further flags of cosign.
-# REPOSITORY on localhost is served over plain HTTP. BUILD/publish gets the public key, the signature of the checksums, and notes.md.
+# publish.sh BUILD TAG REPOSITORY publishes the images of a release. It writes the public key, the signature of the checksums, and
+# notes.md for the release's page into BUILD/publish. First check out the tag, and run "make test-release GADGET_TAG=TAG". Run this
+# in the top folder. COSIGN_PRIVATE_KEY and COSIGN_PASSWORD are the signing key. With KEYLESS=1, the identity of the CI job signs the
+# daemon's image. COSIGN_FLAGS are more flags of cosign. A REPOSITORY on localhost uses plain HTTP.
 set -euo pipefail
 build=$1 tag=$2 repository=$3
 out=$build/publish cosign=${COSIGN:-cosign} ig=$build/bin/ig
 die() { echo "publish.sh: $*" >&2; exit 1; }
-[ "$(git describe --tags --exact-match --match 'v*' 2>/dev/null)" = "$tag" ] || die "the tag $tag is not checked out: git checkout $tag"
-[ -z "$(git status --porcelain)" ] || die "files are changed: a release is made of what is committed"
-[ -n "${COSIGN_PRIVATE_KEY:-}" ] || die "COSIGN_PRIVATE_KEY is empty: cosign generate-key-pair makes one"
+[ "$(git describe --tags --exact-match --match 'v*' 2>/dev/null)" = "$tag" ] || die "the tag $tag is not checked out: run git checkout $tag"
+[ -z "$(git status --porcelain)" ] || die "there are uncommitted changes: a release only has committed files"
+[ -n "${COSIGN_PRIVATE_KEY:-}" ] || die "COSIGN_PRIVATE_KEY is empty: make a key with cosign generate-key-pair"
 [ -s "$build/release/SHA256SUMS" ] || die "there is no $build/release/SHA256SUMS: run make test-release GADGET_TAG=$tag"
 rm -rf "$out"
 mkdir -p "$out"
@@ -35,7 +35,7 @@ for archive in "$build"/gadgets/*.tar; do
 	said=$("$ig" image tag "$name:$tag" "$repository/gadgets/$name:$tag" 2>&1) || die "$said"
 	said=$("$ig" image push ${AUTHFILE:+--authfile "$AUTHFILE"} "${push[@]}" "$repository/gadgets/$name:$tag" 2>&1) || die "$said"
 	digest=$(grep -o 'sha256:[0-9a-f]*' <<<"$said" | tail -1)
-	# One signature, of the key: Inspektor Gadget verifies those of keys only, and refuses an image with two.
+	# A gadget has one signature, by the key. Inspektor Gadget only verifies signatures by keys, and rejects an image with two signatures.
 	sign "$repository/gadgets/$name@$digest" "${by_key[@]}"
 done
 "$cosign" public-key "${by_key[@]}" >"$out/cosign.pub"
@@ -50,9 +50,9 @@ previous=$(git describe --tags --abbrev=0 --match 'v*' "$tag^" 2>/dev/null || tr
 	echo
 	git log --no-merges --format='- %s' ${previous:+"$previous.."}"$tag"
 	echo
-	echo "## What it supports"
+	echo "## Supported versions"
 	echo
-	echo "| what | version |"
+	echo "| component | version |"
 	echo "|---|---|"
 	echo "| Inspektor Gadget (daemon, kubectl gadget, chart) | $(version github.com/inspektor-gadget/inspektor-gadget) |"
 	echo "| OTLP profiles | v1development, proto $(version go.opentelemetry.io/proto/otlp/profiles/v1development); 1.9 and 1.8 with otlp_version |"
@@ -64,7 +64,7 @@ previous=$(git describe --tags --abbrev=0 --match 'v*' "$tag^" 2>/dev/null || tr
 	echo
 	sed 's/^/    /' "$out/images.txt"
 	echo
-	echo "What the daemon's image holds (amd64):"
+	echo "Contents of the daemon's image (amd64):"
 	echo
 	"$build/bin/imagebuild" -manifest cmd/gadgettracermanager/image.yaml -arch amd64 -version "$tag" -list | sed 's/^/    /'
 } >"$out/notes.md"

@@ -1,11 +1,11 @@
 #!/bin/bash
-# release.sh BUILD TAG VERSION LDFLAGS makes what a release attaches, in BUILD/release: an archive of the static programs, a deb and
-# an rpm for each architecture, an SBOM (CycloneDX) of each program, the gadgets' images, and the checksums of all. It runs at the top, behind
-# "make build gadgets build/bin/nfpm build/bin/cyclonedx-gomod".
+# release.sh BUILD TAG VERSION LDFLAGS makes a release's files in BUILD/release. For each architecture, they are an archive of the
+# static programs, a deb, an rpm, and an SBOM (CycloneDX) of each program. The gadgets' images and the checksums of all files are
+# there, too. First run "make build gadgets build/bin/nfpm build/bin/cyclonedx-gomod". Run this in the top folder.
 set -euo pipefail
 build=$1 tag=$2 version=$3 ldflags=$4
 top=$PWD out=$build/release
-# No file has "~" in its name: GitHub's release page makes another character of it, and the checksums would name files that nobody has.
+# File names have no "~", because GitHub's release page replaces it. Otherwise the checksums would name files that do not exist.
 plain=${version//\~/-}
 rm -rf "$out" "$build/package"
 mkdir -p "$out"
@@ -18,12 +18,12 @@ for arch in amd64 arm64; do
 	GOARCH=$arch "$top/.ci/step" "building gadgetctl for $arch" go build -buildvcs=false -ldflags "-s -w $ldflags" -o "$out/$name/gadgetctl" github.com/inspektor-gadget/inspektor-gadget/cmd/gadgetctl
 	GOARCH=$arch "$top/.ci/step" "building unwinder for $arch" go -C cmd/unwinder build -buildvcs=false -ldflags "-s -w" -o "$top/$out/$name/unwinder" .
 	cmd/ig/package/build.sh "$build" "$out/$name" "$tag" "$version" $arch >/dev/null
-	# Made of the programs, so that it names what is linked, not what go.mod could bring.
+	# The SBOM is made from the program, so it lists the linked modules, and not all modules in go.mod.
 	for program in gadgetctl ig profile unwinder; do
 		"$build/bin/cyclonedx-gomod" bin -json -std -version "$plain" -output "$out/${name}_$program.cdx.json" "$out/$name/$program"
 	done
 	dpkg-deb --fsys-tarfile "$build"/package/*_"$arch".deb | tar -xO ./usr/share/doc/ig-otel-profiles/copyright >"$out/$name/copyright"
-	# The same programs make the same archive.
+	# These options make the archive depend on the programs only.
 	tar -C "$out" --sort=name --owner=0 --group=0 --numeric-owner --mtime=@0 -cf - "$name" | gzip -9 -n >"$out/$name.tar.gz"
 	rm -rf "${out:?}/$name"
 done

@@ -1,4 +1,4 @@
-// hash_orders takes half of the CPU time, sort_orders 30 % and render_invoices
+// hash_orders uses half of the CPU time, sort_orders 30 % and render_invoices
 // 20 %.
 #include <time.h>
 

@@ -1,4 +1,4 @@
-// Half of its CPU time is hashOrders, 30 % sortOrders, 20 % renderInvoices.
+// hashOrders uses half of the CPU time, sortOrders 30 % and renderInvoices 20 %.
 let sink = 0;
 function hashOrders() {
   for (let i = 0; i < 1e6; i++) sink = (sink ^ i) * 31 | 0;

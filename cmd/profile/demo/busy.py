@@ -1,4 +1,4 @@
-# Half of its CPU time is hash_orders, 30 % sort_orders, 20 % render_invoices.
+# hash_orders uses half of the CPU time, sort_orders 30 % and render_invoices 20 %.
 import time
 
 

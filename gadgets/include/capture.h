@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: GPL-2.0 */
 /*
- * Events are sampled by their amount, in bytes or nanoseconds. Each is sent with its stack through
- * the ring buffer unwound to the operator captures. That operator classifies it by the functions on
- * the stack, and adds it to the rows. Stacks come from the unwinder (unwind.h), or else from frame
- * pointers.
+ * Events are sampled by their amount, in bytes or nanoseconds. A sampled event and its stack are
+ * sent to the operator captures, through the ring buffer "unwound". That operator classifies the
+ * event by the functions on the stack, and adds it to the rows. Stacks come from the unwinder
+ * (unwind.h), or else from frame pointers.
  *
  * A gadget declares its captures: the head, and a key and a value of its map rows. Both must have
  * no gaps and a size in multiples of 8 bytes:
@@ -15,13 +15,13 @@
  *	};
  *	CAPTURE_ROWS(my_source, rows, struct my_key, struct my_value)
  *
- * It requests the operator in its gadget.yaml. The key has the members user_stack_key and
+ * Its gadget.yaml enables the operator. The key has the members user_stack_key and
  * unwound_id. In a program:
  *
- *	weight = draw(amount, step);		how much the event stands for, 0: nothing
+ *	weight = draw(amount, step);		the amount that it represents; 0: not sampled
  *	stack_id = unwind_capture(ctx, chain, flags, weight);
  *	capture = bpf_ringbuf_reserve(&unwound, sizeof(*capture), 0);
- *	begin_capture(&capture->head, stack_id);	fill key and value
+ *	begin_capture(&capture->head, stack_id);	then fill key and value
  *	put_capture_stack(ctx, flags, capture);
  *	submit_unwound(capture);
  */
@@ -56,7 +56,7 @@ struct profiles_capture {
 	} map SEC(".maps");                             \
 	GADGET_MAPITER(source, map);
 
-/* Settings from the operator for the programs. */
+/* The operator's settings for the programs. */
 struct capture_settings {
 	__u64 step; /* see draw; 0: use the gadget's parameter */
 	__u32 stretch; /* a number that captures carry */
@@ -220,8 +220,8 @@ static __always_inline __u64 unwind_capture(void *ctx,
 }
 
 /*
- * The caller of the function that the thread has just entered. Frame pointers miss it, because the
- * function has not set its own yet. Newer kernels handle that themselves.
+ * Returns the caller of the function that the thread has just entered. Frame pointers miss this
+ * caller, because the function has not set its own frame pointer yet. Newer kernels include it.
  */
 static __always_inline __u64 caller_at_entry(const struct pt_regs *regs)
 {

@@ -1,15 +1,15 @@
 /* SPDX-License-Identifier: GPL-2.0 */
 /*
- * Draws events in proportion to their values, so that few stacks represent many events. The values
+ * Samples events in proportion to their values, so that few stacks represent many events. The values
  * of a CPU's events are laid end to end and cut into parts of one step. Each part has one random
  * point. The event at the point is sampled, and represents the step. Its probability is value/step.
  * An event with a larger value than a step is always sampled, and represents itself. Sums of sampled
  * events are right on average. For many similar events in a row, they are nearly exact.
  *
- * The step of a CPU follows its events: it doubles when a part of the second's budget is used too
- * early. It halves for each second that used less than half. The points in the current part do not
- * affect the step, so the sums stay right. A CPU that has sampled twice its budget in a second
- * samples no other stacks.
+ * The step of a CPU depends on its events. It doubles when a part of the second's budget is used too
+ * early. It halves for each second in which less than half of the budget was used. The point of the
+ * current part does not affect the step, so the sums stay right. A CPU that has sampled twice its
+ * budget in a second samples no other stacks in this second.
  */
 #ifndef DRAW_H
 #define DRAW_H
@@ -24,10 +24,10 @@ struct draw_state {
 	__u64 second; /* the number of this second */
 	__u64 step; /* of the next part; 0 before the first event */
 	__u64 size; /* of this part; 0 before the first event */
-	__u64 used; /* the used length of this part */
-	__u64 point; /* its position in the part */
-	__u32 hit; /* how many of drawn are due to its point */
-	__u32 drawn; /* in this second */
+	__u64 used; /* the length of this part that events have used */
+	__u64 point; /* the position of the random point in this part */
+	__u32 hit; /* 1 if drawn counts the event at this point */
+	__u32 drawn; /* the number of sampled events in this second */
 	__u32 raised; /* how often the step was doubled in this second */
 };
 
@@ -46,7 +46,7 @@ static __always_inline void begin_part(struct draw_state *state, __u64 size)
 	state->hit = 0;
 }
 
-/* Doubles the step if too much was sampled for this time of the second. */
+/* Doubles the step if too many events were sampled for this time of the second. */
 static __always_inline bool raise_step(struct draw_state *state, __u64 now,
 				       __u32 budget)
 {
@@ -63,7 +63,7 @@ static __always_inline bool raise_step(struct draw_state *state, __u64 now,
 	return true;
 }
 
-/* Draws an event of a value at the time now, in nanoseconds. least is the smallest step. */
+/* Samples an event with this value at the time now, in nanoseconds. least is the smallest step. */
 static __always_inline struct drawn draw(__u64 value, __u64 now, __u64 least,
 					 __u32 budget)
 {

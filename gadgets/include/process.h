@@ -86,8 +86,8 @@ static __always_inline void fill_process(struct profiles_process *proc)
 }
 
 /*
- * Names a row without a process, which is zero before. A literal becomes part of the code. A
- * constant array of 16 bytes would get the section .rodata.cst16, which the type information of
+ * Names a row that has no process. The name must be zero before. A literal becomes part of the
+ * code. A constant array of 16 bytes would get the section .rodata.cst16, which the type information of
  * clang 14 lacks. Inspektor Gadget would then lose the defaults of all parameters, and only show
  * root's processes.
  */

@@ -112,8 +112,8 @@ static __always_inline bool same_stack(const stack_frames *a,
 }
 
 /*
- * The number of IDs to try for a stack. In a map with 100,000 stacks, the first ID of one in 20,000
- * is in use, and all IDs of one in 10^17.
+ * The number of IDs to try for a stack. In a map with 100,000 stacks, another stack already has the
+ * first ID of one in 20,000 new stacks. Only one in 10^17 new stacks finds all of its IDs in use.
  */
 #define STACK_ID_TRIES 4
 

@@ -3,14 +3,14 @@
  * Kernel and user stacks of rows, for Inspektor Gadget's formatters and for
  * otel-profiles. In three steps:
  *
- *	put_user_stack,		walk a stack of the current thread, and put its ID
- *	put_kernel_stack	into a row: the one it has, or will have
+ *	put_user_stack,		walk a stack of the current thread, and put its
+ *	put_kernel_stack	present or future ID into a row
  *	row_of			of rows.h finds the row, or makes it
  *	keep_stacks		puts the stacks into the maps
  *
  * Only stacks of rows are kept, because others would push these out of the maps.
  *
- * For programs that walk and keep in different threads, there is this, beside stack_ids.h:
+ * Programs that walk and keep stacks in different threads use stack_ids.h and these functions:
  *
  *	take_*		walks a stack into memory of the caller
  *	fill_process_of	of stack_process.h, for a user stack
@@ -36,8 +36,8 @@ static __always_inline bool is_true(const volatile char *param)
 }
 
 /*
- * --format-stacks: with "true", Inspektor Gadget turns the stacks of each row into text, at more
- * than half of a run's cost. With "false", a row has IDs in the types below. Only otel-profiles
+ * --format-stacks: with "true", Inspektor Gadget turns the stacks of each row into text, which is
+ * more than half of a run's cost. With "false", a row has IDs in the types below. Only otel-profiles
  * reads them, once per distinct stack. otel-profiles changes "auto" to "false" if nobody reads the
  * text.
  */
@@ -81,7 +81,7 @@ typedef __u64 deep_frames[STACK_DEPTH + TRACING_DEPTH];
 
 /*
  * Per CPU: the stacks of the current row. A stack has 1 kB, too much for the BPF stack. Programs
- * with these run with preemption off and do not nest on a CPU.
+ * that use them run with preemption off and do not nest on a CPU.
  */
 struct row_stacks {
 	stack_frames user;

@@ -46,7 +46,7 @@ struct unwound_row {
 	struct row_value value;
 };
 
-/* Takes the stacks of the current thread into the row in scratch. kernel_id is of its kernel stack. */
+/* Puts the stacks of the current thread into the row in scratch. kernel_id is the ID of its kernel stack. */
 static __always_inline void put_stacks(void *ctx, struct scratch_row *scratch,
 				       __u32 kernel_id)
 {
@@ -72,8 +72,8 @@ static __always_inline void put_no_stacks(struct scratch_row *scratch)
 }
 
 /*
- * Hands the event in scratch, whose unwound_id is 0, to the unwinder, and returns true if nothing else
- * is to do. Returns false if frame pointers must be used.
+ * Passes the event in scratch to the unwinder. Its unwound_id must be 0. Returns true if the event is
+ * finished, or false if the caller must use frame pointers.
  */
 static __always_inline bool unwind_row(void *ctx, const enum unwind_chain chain,
 				       struct scratch_row *scratch,
@@ -138,8 +138,8 @@ static __always_inline void clear_row(struct scratch_row *scratch)
 }
 
 /*
- * As soon as there is room, the row in scratch, without process and stack, gets the events without
- * room, so the sum of all rows stays right.
+ * Adds the events without room to the row in scratch, as soon as there is room for it. The row has no
+ * process and no stack. So the sum of all rows stays right.
  */
 static __always_inline void add_homeless(struct scratch_row *scratch,
 					 struct drawn *homeless)
@@ -150,7 +150,7 @@ static __always_inline void add_homeless(struct scratch_row *scratch,
 	}
 }
 
-/* add_homeless for a gadget with one kind of them. */
+/* Calls add_homeless, for a gadget with one kind of such events. */
 static __always_inline void add_all_homeless(struct scratch_row *scratch)
 {
 	if (!scratch->homeless.events)

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0 */
 /*
- * Whole stacks of the current thread, in every language of the unwinder. The operator unwind gets
- * the frames. A program calls unwind() for an ID, and sends its counts with that ID in a record of
+ * Collects whole stacks of the current thread, in every language of the unwinder. The operator unwind
+ * gets the frames. A program calls unwind() for an ID, and sends its counts with that ID in a record of
  * the ring buffer unwound:
  *
  *	struct { __u64 id; KEY key; VALUE value; }
@@ -36,13 +36,13 @@ UNWIND_VARIABLE(unwind_on)
 UNWIND_VARIABLE(unwind_run)
 /* The maximum number of stacks of a CPU per second. */
 UNWIND_VARIABLE(unwind_budget)
-/* The minimum value that one drawn event represents, in units of the counted value. */
+/* The minimum value that one sampled event represents, in units of the counted value. */
 UNWIND_VARIABLE(unwind_step)
 
 /* The ID of a row's frames in the operator. */
 typedef __u64 profiles_stack;
 
-/* In place of an ID: the stack is by frame pointers, because the unwinder could not take it. */
+/* Replaces an ID if the unwinder could not collect the stack, so the stack is by frame pointers. */
 #define UNWIND_FELL_BACK 1
 
 /*
@@ -86,8 +86,8 @@ static __always_inline void submit_unwound(void *record)
 			   many ? BPF_RB_FORCE_WAKEUP : BPF_RB_NO_WAKEUP);
 }
 
-/* Not 0 after the run has given up the unwinder. Then events until the programs are detached do not
- * count. */
+/* Not 0 after the run has stopped using the unwinder. From then until the programs are detached,
+ * events do not count. */
 struct {
 	__uint(type, BPF_MAP_TYPE_ARRAY);
 	__uint(max_entries, 1);
@@ -103,7 +103,7 @@ static __always_inline bool unwind_is_over(void)
 	return over && *(volatile __u32 *)over;
 }
 
-/* The results of drawn events, by enum unwind_result, and their values. */
+/* The number and values of sampled events, by their enum unwind_result. */
 struct unwind_count {
 	__u64 events;
 	__u64 value;

@@ -4,9 +4,9 @@
  *
  * The operator allocator attaches the programs to the allocator functions of the run's processes:
  * see gadget.yaml. Allocations are sampled by their bytes (draw in capture.h). The stack of a sampled
- * one is unwound, and the operator captures turns it into a row.
+ * allocation is unwound, and the operator captures turns the allocation into a row.
  *
- * With --live, a sampled allocation is in the map live until it is freed.
+ * With --live, a sampled allocation is in the map live_allocations until it is freed.
  */
 #include <vmlinux.h>
 #include <asm-generic/errno.h>
@@ -95,7 +95,7 @@ static __always_inline struct allocator_process count_call(__u32 program)
 	return process;
 }
 
-/* Time in which a thread loses its CPU, while its stack is taken, is not the gadget's cost. */
+/* If a thread loses its CPU while its stack is collected, that time is not the gadget's cost. */
 #define MOST_DRAWN 100000
 
 static __always_inline void count_drawn_at(__u32 slot, __u64 took)
@@ -119,7 +119,7 @@ static __always_inline void count_drawn(__u32 slot, __u64 begin)
 /* A process cannot have more memory, so larger requests fail. */
 #define MOST_BYTES (1ull << 47)
 
-/* Captures a sampled allocation. */
+/* Sends a sampled allocation to the operator captures. */
 static __always_inline void capture_drawn(struct pt_regs *ctx, __u32 settings,
 					  __u64 size, __u64 result,
 					  __u64 weight)
@@ -262,8 +262,8 @@ int ig_returning(struct pt_regs *ctx)
 }
 
 /*
- * Costs as much as a call that is not sampled, for the operator's measurement. With the largest step,
- * almost nothing is sampled.
+ * Costs as much as a call that is not sampled. The operator measures this cost. With the largest
+ * step, almost nothing is sampled.
  */
 SEC("uprobe/allocator:nothing")
 int ig_nothing(struct pt_regs *ctx)

@@ -7,10 +7,11 @@
 #include <bpf/bpf_helpers.h>
 
 /*
- * When the operator found that an address is a condition or a semaphore. For a while, the gadget
- * ignores waits there. Otherwise, most captures would be of idle threads. Memory can become a lock
- * later. Addresses of FUTEX_WAIT are excluded. In glibc, a thread that returns from a condition
- * uses it to wait for a mutex, and in a stripped glibc that looks like the condition.
+ * Addresses of conditions and semaphores, with the time when the operator found them. The gadget
+ * ignores waits there, because most captures would be of idle threads. It does so only for a while,
+ * because the memory can become a lock later. Addresses of FUTEX_WAIT are excluded. In glibc, a
+ * thread uses it to wait for a mutex when it returns from a condition. In a stripped glibc, that
+ * looks like the condition.
  */
 struct place {
 	__u64 address;

@@ -53,9 +53,9 @@ KERNEL_SYMBOL(__sched_text_start);
 KERNEL_SYMBOL(__lock_text_end);
 
 /*
- * Begins work that uses a lock of the ring buffer or of a map, or memory per CPU. During it, the
- * end of a wait for that lock, or an interrupt, can run another one of these programs. There, it
- * returns NULL, and the inner program must do nothing.
+ * Begins work that uses a lock of the ring buffer or of a map, or memory per CPU. During this work,
+ * the end of a wait for that lock or an interrupt can run another one of these programs. That inner
+ * program gets NULL, and must do nothing.
  */
 static __always_inline struct lock_cpu *begin_work(void)
 {
@@ -228,7 +228,7 @@ int ig_futex_end(struct syscall_trace_exit *ctx)
 	return 0;
 }
 
-/* In sched_process_exit, a thread still waits for locks afterwards. */
+/* This is not sched_process_exit, because a thread can still wait for locks after that. */
 SEC("tp_btf/sched_process_free")
 int BPF_PROG(ig_thread_free, struct task_struct *task)
 {

@@ -90,7 +90,7 @@ static __always_inline void begin_spin(__u64 lock, __u32 flags)
 	cpu->spins[level].since = bpf_ktime_get_ns();
 }
 
-/* Takes the innermost wait for a lock off this CPU. */
+/* Removes the innermost wait for a lock from this CPU. */
 static __always_inline bool end_spin(__u64 lock, struct kernel_wait *wait)
 {
 	struct lock_cpu *cpu = cpus_here();

@@ -20,8 +20,8 @@ GADGET_PARAM(sched_exit);
 #define back_in_thread is_true(sched_exit)
 
 /*
- * When and why threads have left, by their ID. If stacks are walked then, it only has threads
- * without room in left_stacks. All memory is allocated at the start, because a program cannot
+ * The time and reason of leaving the CPU, by thread ID. If stacks are walked at that time, this map
+ * only has threads without room in left_stacks. All memory is allocated at the start, because a program cannot
  * allocate under the locks of a switch. An entry stays until its thread ends.
  */
 const volatile int absences_max_entries = 65536;

@@ -17,7 +17,7 @@
 KERNEL_SYMBOL(__sched_text_start);
 KERNEL_SYMBOL(__sched_text_end);
 
-/* Takes the stacks of a thread that is about to run: those with which it left, if any. */
+/* The stacks of a thread that is about to run. left has its stacks from when it left the CPU, if any. */
 struct stacks_of_next {
 	struct left_stacks *left;
 	struct found_stack user;

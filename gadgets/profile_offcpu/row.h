@@ -48,8 +48,8 @@ static __always_inline void add_counts(struct row_value *row,
 GADGET_MAPITER(offcpu, rows);
 
 /*
- * Adds the waits without room: those for which the table of rows was full, and those of unknown time
- * for which absences was full.
+ * Adds the waits without room. Either the map rows was full, or the map absences was full, so the time
+ * of the wait is unknown.
  */
 static __always_inline void add_homeless_waits(struct scratch_row *scratch)
 {

@@ -7,7 +7,7 @@ mkdir -p build
 go test -count=1 -timeout 30m ./test/bench -run TestTable -table "$PWD/build/bench.md" "$@"
 echo "build/bench.md"
 if [ "$(id -u)" -ne 0 ]; then
-  echo "not root: not measuring the CPU time of the whole program"
+  echo "this is not root, so the CPU time of the whole program is not measured"
   exit 0
 fi
 make --no-print-directory build gadgets

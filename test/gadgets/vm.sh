@@ -4,14 +4,14 @@
 # TestPrebuild builds the files that the guest cannot build.
 #
 #	VM       scratch folder              build/gadgets-vm
-#	SUITE    of Debian, to take the kernel from; empty for the machine's own: bookworm has 6.1, trixie 6.12
+#	SUITE    Debian release of the kernel, empty for this machine's: bookworm has Linux 6.1, trixie 6.12
 #	KERNEL   folder with an unpacked package of Debian's cloud kernel, made if it is missing: build/vm/kernel,
 #	         or build/vm/kernel-$SUITE
-#	BIN, GADGETS   what "make build gadgets" has built: build/bin, build/gadgets
+#	BIN, GADGETS   results of "make build gadgets": build/bin, build/gadgets
 #	TESTS    folder of test with them    gadgets
 #	RUN      which tests                 TestGadgets
 #	PAGE     page that the tests write, named by COST_DOC and IG_GADGETS_DOC in the guest
-#	APPEND                       more of the kernel's command line, like preempt=full
+#	APPEND                       more options for the kernel's command line, such as preempt=full
 #	MEM (MiB), SMP, LIMIT (seconds for the guest), ICOUNT (see qemu.sh)
 set -euo pipefail
 here=$(cd "$(dirname "$0")" && pwd)
@@ -46,7 +46,7 @@ put "$BIN/unwinder" /usr/bin/unwinder
 for program in "$root"/prebuilt/*; do
 	case $program in *.tar | *.so) ;; *) put "$program" "/prebuilt/${program##*/}" 2>/dev/null || true ;; esac
 done
-for archive in "$GADGETS"/*.tar; do # none for tests of Inspektor Gadget's own
+for archive in "$GADGETS"/*.tar; do # tests of Inspektor Gadget's own gadgets have none
 	[ ! -e "$archive" ] || cp "$archive" "$root/out/gadgets/"
 done
 if [ "$TESTS" = gadgets ]; then

@@ -1,5 +1,5 @@
-# by-hand.sh runs in the container with systemd. It runs the commands of the man page and of the guide unchanged, the service
-# where whole stacks are impossible, and the rpm.
+# by-hand.sh runs in the container with systemd. It runs the commands of the man page and of the guide unchanged. Then it tests
+# the service without whole stacks, and the rpm.
 . /test/helpers.sh
 
 # examples FILE BEGIN END runs each block of commands between lines that match BEGIN and END, and then the function "after".
@@ -20,10 +20,10 @@ examples() {
 after() {
 	case $1 in
 	*systemctl\ restart*)
-		wait_for "what the old daemon held, in the queue" stored
+		wait_for "the old daemon's data in the queue" stored
 		now=$(date +%s)
 		receive
-		wait_for "what the old daemon had stored, at the receiver" held "$at" "$now"
+		wait_for "the old daemon's stored data at the receiver" held "$at" "$now"
 		;;
 	*exporter=main*) wait_for "profiles at the receiver" grown "$at" ;;
 	esac
@@ -65,12 +65,12 @@ systemctl stop ig-otel-profiles-daemon
 say "the page's commands"
 sed -n '/^## By hand/,/^## Limits and rights/p' page.md >out/page
 examples out/page '^```sh tested' '^```$'
-! gadgetctl run profile_offcpu --host --detach --otel-profiles-exporter=mian >out/said 2>&1 || die "a run for no exporter was taken"
-grep 'unknown exporter "mian": the known exporters are history, main' out/said || { cat out/said; die "the refusal names no cause"; }
+! gadgetctl run profile_offcpu --host --detach --otel-profiles-exporter=mian >out/said 2>&1 || die "gadgetctl accepted an unknown exporter"
+grep 'unknown exporter "mian": the known exporters are history, main' out/said || { cat out/said; die "the error message does not name the cause"; }
 systemctl stop ig-otel-profiles-daemon
 journalctl --no-pager -o cat -u ig-otel-profiles-daemon | grep 'rows read' || die "no summary of a run that has ended"
 
-say "the service where whole stacks cannot be had"
+say "the service without whole stacks"
 run systemctl start ig-otel-profiles
 wait_for "the unit of a program in the history" kept
 run ig-otel-profile history list
@@ -97,9 +97,9 @@ grep -q 'interval: 5s' /etc/ig-otel-profiles/config.yaml || die "the upgrade has
 wait_for "another process of the service" sh -c "p=\$(systemctl show -P MainPID ig-otel-profiles); [ \$p != 0 ] && [ \$p != $pid ]"
 run rpm -e ig-otel-profiles
 ! systemctl is-active --quiet ig-otel-profiles || die "the service still runs"
-[ -e /etc/ig-otel-profiles/config.yaml.rpmsave ] || die "removing has taken the configuration that was changed"
+[ -e /etc/ig-otel-profiles/config.yaml.rpmsave ] || die "the removal has deleted the changed configuration"
 left=$(find / -xdev -path '/test' -prune -o -path '*ig-otel-profile*' ! -type d ! -name '*.rpmsave' -print)
-[ -z "$left" ] || die "something is left: $left"
+[ -z "$left" ] || die "files are left: $left"
 
 systemctl stop burn
 leave

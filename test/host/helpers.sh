@@ -18,7 +18,7 @@ wait_for() {
 	shift
 	until "$@" >/dev/null 2>&1; do
 		i=$((i + 1))
-		[ $i -lt 600 ] || die "waited in vain for $what"
+		[ $i -lt 600 ] || die "a wait timed out: $what"
 		sleep 2
 	done
 	echo "-- $what [$(cut -d' ' -f1 /proc/uptime) s]"

@@ -1,10 +1,10 @@
 #!/bin/bash
-# run.sh tests this host's packages in three steps. It compares the contents of the rpm and the deb. It runs by-hand.sh in a
+# run.sh tests the host's packages in three steps. It compares the contents of the rpm and the deb. It runs by-hand.sh in a
 # container with systemd, on this machine's kernel. In QEMU without KVM, guest.sh installs, starts, upgrades and removes the
-# deb, in a small Debian with systemd and Debian's own kernel. Neither has a network. It needs root and Debian's packages;
-# nothing is left running.
+# deb, in a small Debian with systemd and Debian's own kernel. The container and the virtual machine have no network. This
+# needs root and Debian's packages, and leaves nothing running.
 #
-#	STEPS   of "container" and "machine"      both
+#	STEPS   "container" or "machine"         both
 #	VM      scratch folder                    build/host
 #	PACKAGE folder of the packages            build/package
 #	LIMIT (seconds for the guest), MEM (MiB), SMP

@@ -1,7 +1,7 @@
 #!/bin/bash
 # build.sh fills $LAB for cluster.sh and the end-to-end test: Debian packages, Kubernetes, kubectl-gadget and cosign from their
-# Go modules, and the images. It keeps existing results. IG, COLLECTOR, GADGET, ALLOC and LOCK are built by make. "build.sh
-# programs" only builds other projects' programs, for which it needs Go but nothing built by make.
+# Go modules, and the images. It keeps existing results. make builds IG, COLLECTOR, GADGET, ALLOC and LOCK. "build.sh
+# programs" only builds other projects' programs. For that, it needs Go, but no results of make.
 set -euo pipefail
 here=$(cd "$(dirname "$0")" && pwd)
 top=$(cd "$here/../.." && pwd)
@@ -42,7 +42,7 @@ COLLECTOR=$(realpath "${COLLECTOR:?path of the Collector}")
 GADGET=$(realpath "${GADGET:?path of an exported gadget image}")
 ALLOC=$(realpath "${ALLOC:?path of the exported image of profile_alloc}")
 LOCK=$(realpath "${LOCK:?path of the exported image of profile_lock}")
-# No service of a package may start on this machine.
+# This prevents that a package starts its service on this machine.
 policy=/usr/sbin/policy-rc.d
 if [ ! -e $policy ] && [ "$(id -u)" = 0 ]; then
 	printf '#!/bin/sh\nexit 101\n' >$policy

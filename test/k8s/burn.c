@@ -12,7 +12,7 @@
  * exists. Then they contend ROUNDS times each in take_long and take_short. burn prints how many nanoseconds all
  * threads spent in these two functions.
  *
- * burn for SECONDS spins for this time without sleep. Its thread is named after the host: in a pod, after the pod.
+ * burn for SECONDS spins for this time without sleep. Its thread has the name of the host, which is the pod's name in a pod.
  */
 #include <pthread.h>
 #include <signal.h>
@@ -151,7 +151,7 @@ static uint64_t now(void)
 	return t.tv_sec * 1000000000ul + t.tv_nsec;
 }
 
-/* Holds a taken lock, then leaves it to another thread for a while. */
+/* Holds a locked mutex for a while. Then unlocks it, and gives another thread time to lock it. */
 static void hold(struct lock *lock)
 {
 	usleep(lock->held);

@@ -2,9 +2,9 @@
 # cluster.sh start|stop|in COMMAND... runs a real one-node Kubernetes in its own mount and network namespaces, from build.sh's
 # results in $LAB. It needs root and no network.
 #
-# The PID namespace is the machine's, because eBPF reports the machine's process IDs, which have to match /proc. $LAB/state has
-# all data of the running cluster. Its containers have their own control group, so clusters of two folders do not disturb each
-# other.
+# The cluster uses the machine's PID namespace, because eBPF reports the machine's process IDs, and these must match /proc.
+# $LAB/state has all data of the running cluster. Its containers have their own control group, so clusters of two folders do
+# not disturb each other.
 set -euo pipefail
 here=$(cd "$(dirname "$0")" && pwd)
 LAB=$(cd "${LAB:?a folder that build.sh has filled}" && pwd)
@@ -29,7 +29,7 @@ until_true() {
 	local end=$((SECONDS + $1)) what=$2
 	shift 2
 	until "$@" >/dev/null 2>&1; do
-		[ $SECONDS -lt $end ] || die "waited in vain for $what; the logs are in $state/log"
+		[ $SECONDS -lt $end ] || die "a wait timed out: $what; the logs are in $state/log"
 		sleep 0.2
 	done
 }
@@ -117,7 +117,7 @@ start() {
 	until_true 120 "the node" sh -c "'$here/cluster.sh' in kubectl get node node1 | grep -q ' Ready'"
 }
 
-# cgroups prints the folders of the cluster's control group: one, or one per controller with cgroups version 1.
+# cgroups prints the folders of the cluster's control group. With cgroups version 1, there is one per controller.
 cgroups() {
 	local root=/sys/fs/cgroup controller
 	if [ -e $root/cgroup.procs ]; then
@@ -129,7 +129,7 @@ cgroups() {
 	done
 }
 
-# existing prints the folders that exist.
+# existing prints the folders of cgroups that exist.
 existing() {
 	local folder
 	for folder in $(cgroups); do
@@ -137,7 +137,7 @@ existing() {
 	done
 }
 
-# alive PID... prints the running ones.
+# alive PID... succeeds if at least one of the processes runs.
 alive() {
 	local pid
 	for pid in "$@"; do

@@ -1,6 +1,6 @@
 #!/bin/sh
-# Runs first in the cluster's new mount and network namespaces, prepares them, and stays to keep them. Its mounts and changes
-# are not visible outside. STATE is the folder of the running cluster.
+# ns-init.sh is the first process in the cluster's new mount and network namespaces. It prepares them, and keeps them while it
+# runs. Its mounts and changes are not visible outside. STATE is the folder of the running cluster.
 set -e
 mount --make-rprivate /
 mount -t tmpfs -o mode=755 tmpfs /run
@@ -17,7 +17,7 @@ umount /sys/fs/bpf 2>/dev/null || true
 mount -t bpf bpf /sys/fs/bpf
 mountpoint -q /sys/kernel/debug || mount -t debugfs debugfs /sys/kernel/debug
 mountpoint -q /sys/kernel/tracing || mount -t tracefs tracefs /sys/kernel/tracing
-# The kubelet sets different values for the whole machine. It gets files with its values instead.
+# The kubelet would change these settings of the whole machine. Instead, it gets files with its values.
 for setting in vm/overcommit_memory=1 vm/panic_on_oom=0 kernel/panic=10 kernel/panic_on_oops=1 \
 	kernel/keys/root_maxkeys=1000000 kernel/keys/root_maxbytes=25000000; do
 	key=${setting%%=*}
@@ -29,8 +29,8 @@ done
 readlink /proc/1/ns/pid >/dev/null 2>&1 && stat -L /proc/1/ns/pid >/dev/null 2>&1 || mount --bind /proc/$$ /proc/1
 mount --make-rshared /
 ip link set lo up
-# Without an address of its own, the bridge takes the lowest one of its ports. That would change with the pods, and pods would
-# send to the old one.
+# Without an address of its own, the bridge has the lowest address of its ports. This address would change with the pods, and
+# pods would send to the old address.
 ip link add cni0 address 02:00:0a:58:00:01 type bridge
 ip addr add 10.88.0.1/24 dev cni0
 ip addr add 10.96.0.1/32 dev lo

@@ -8,8 +8,8 @@
 #	GADGET     the profile_cpu image, exported                  build/gadgets/profile_cpu.tar
 #	ALLOC      the profile_alloc image, exported                build/gadgets/profile_alloc.tar
 #	LOCK       the profile_lock image, exported                 build/gadgets/profile_lock.tar
-#	RUN        steps of the test beside deploy, as go test      all
-#	           -run takes them
+#	RUN        steps of the test beside deploy, as for go       all
+#	           test -run
 #	SOAK       how long to soak, such as 1h, in place of all    no
 #	           other steps
 #	KEEP=1     leaves the cluster running; "cluster.sh stop" ends it

@@ -1,6 +1,6 @@
 #!/bin/sh
-# runc without CAP_SYS_RESOURCE. On a machine whose bounding set lacks that capability, runc fails for containers that request
-# it. Only there, cluster.sh makes containerd use this.
+# This runs runc without CAP_SYS_RESOURCE. If a machine's bounding set lacks that capability, runc fails for containers that
+# request it. Only on such a machine, cluster.sh makes containerd use this script.
 previous=
 for argument in "$@"; do
 	case $previous in

@@ -24,15 +24,15 @@ cd "$work/clone"
 git tag "$tag"
 awk '/^```sh tested/ { on = 1; next } /^```$/ { on = 0 } on' docs/develop/release.md >"$work/commands"
 grep -q 'make publish' "$work/commands" || die "the page has no commands"
-# Go's caches stay where they are.
+# Go's caches stay in their folders.
 GOMODCACHE=$(go env GOMODCACHE) GOCACHE=$(go env GOCACHE)
 export GOMODCACHE GOCACHE HOME=$work/home
 unshare --mount bash -euo pipefail -c 'mount --bind "$STORE" /var/lib/ig; . "$0"' "$work/commands"
 
 cd build
-verify() { cosign verify --key publish/cosign.pub --insecure-ignore-tlog --allow-http-registry "$1" >/dev/null 2>&1 || die "the signature of $1 is not of the key"; }
+verify() { cosign verify --key publish/cosign.pub --insecure-ignore-tlog --allow-http-registry "$1" >/dev/null 2>&1 || die "the signature of $1 is not by the key"; }
 images=$(cat publish/images.txt)
-[ "$(wc -l <<<"$images")" = $(($(ls ../gadgets/*/gadget.yaml | wc -l) + 1)) ] || die "not one image for each gadget, and the daemon's: $images"
+[ "$(wc -l <<<"$images")" = $(($(ls ../gadgets/*/gadget.yaml | wc -l) + 1)) ] || die "there must be one image for each gadget, and one for the daemon: $images"
 for image in $images; do
 	verify "$image"
 	repo=${image#localhost:*/} repo=${repo%@*}
@@ -43,6 +43,6 @@ done
 # Another key and other checksums must be refused.
 cosign verify-blob --key publish/cosign.pub --insecure-ignore-tlog --signature publish/SHA256SUMS.sig release/SHA256SUMS
 sed 's/^./x/' release/SHA256SUMS >"$work/sums"
-! cosign verify-blob --key publish/cosign.pub --insecure-ignore-tlog --signature publish/SHA256SUMS.sig "$work/sums" 2>/dev/null || die "other checksums pass"
+! cosign verify-blob --key publish/cosign.pub --insecure-ignore-tlog --signature publish/SHA256SUMS.sig "$work/sums" 2>/dev/null || die "cosign accepts other checksums"
 grep -qF -- "- $(git log -1 --format=%s)" publish/notes.md || die "the notes lack the newest change"
 echo "released $tag: $(wc -l <<<"$images") images, $(ls release | wc -l) files; the notes have $(grep -c '^- ' publish/notes.md) changes"

@@ -1,10 +1,10 @@
 #!/bin/bash
 # arm64.sh starts ig, the unwinder and each gadget once on arm64. It boots Debian's kernel in QEMU, with a C and a Go program to
-# profile. A Go test outside checks that their functions have arrived. It needs root and Debian's packages; nothing is left
+# profile. A Go test outside checks that their functions have arrived. This needs root and Debian's packages, and leaves nothing
 # running.
 #
 #	VM       scratch folder              build/vm-arm64
-#	GADGETS  what "make gadgets" has built, for both architectures: build/gadgets
+#	GADGETS  results of "make gadgets", for both architectures: build/gadgets
 #	GADGET_TAG their tag                 dev
 #	SUITE    of Debian                   trixie
 #	SECONDS_OF_RUN of each gadget, MEM (MiB), SMP, LIMIT (seconds for the guest)
@@ -26,7 +26,7 @@ programs() {
 	go -C "$top" build -buildvcs=false -o "$VM/receive" ./test/vm/receive
 	go -C "$top" build -buildvcs=false -o "$VM/burn-go" ./test/e2e/burn
 	unset GOARCH
-	# On arm64, a function without calls saves no frame by default, and walks by frame pointers miss its caller.
+	# On arm64, a function without calls saves no frame by default. Then frame pointers do not lead to its caller.
 	aarch64-linux-gnu-gcc -static -O0 -g -fno-omit-frame-pointer -mno-omit-leaf-frame-pointer -o "$VM/burn-c" "$here/guest/burn.c"
 }
 

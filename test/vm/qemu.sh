@@ -43,8 +43,8 @@ packages() {
 }
 
 # unpack FOLDER PACKAGE [SUITE [ARCHITECTURE]] unpacks a Debian package if the folder does not exist. Another suite or
-# architecture uses its own package lists, and changes nothing on this machine. PACKAGE may be "linux", for linux-image-cloud's
-# dependency.
+# architecture uses its own package lists, and changes nothing on this machine. The PACKAGE "linux" means the kernel package on
+# which linux-image-cloud depends.
 unpack() {
 	local folder=$1 package=$2 suite=${3:-} arch=${4:-amd64} from=() uri
 	[ ! -e "$folder" ] || return 0
@@ -136,11 +136,11 @@ images() { # MIB_OF_SPACE
 	truncate -s 512M "$VM/out.img"
 }
 
-# guest KERNEL CPU APPEND... runs the guest to its end and unpacks its results; MACHINE=arm64 selects that architecture. One
-# thread emulates all CPUs: with thread=multi, QEMU sometimes hangs, with both CPUs in the int3 of a finished kernel text patch.
-# mitigations=off saves the emulator work. panic=-1 with -no-reboot ends QEMU on a panic. With no_timer_check, the kernel does
-# not count ticks at its start. On a busy machine they come late, and it would panic ("IO-APIC + timer doesn't work"). With
-# ICOUNT (QEMU's -icount), the guest's clocks count instructions, so its measurements do not depend on this machine's load.
+# guest KERNEL CPU APPEND... runs the guest to its end and unpacks its results. MACHINE=arm64 selects that architecture. One
+# thread emulates all CPUs, because QEMU sometimes hangs with thread=multi. Both CPUs are then in the int3 of a finished kernel
+# text patch. mitigations=off saves work. panic=-1 with -no-reboot ends QEMU on a panic. With no_timer_check, the kernel does not
+# count ticks at its start. On a busy machine, ticks are late, and it would panic ("IO-APIC + timer doesn't work"). With ICOUNT
+# (QEMU's -icount), the guest's clocks count instructions, so its measurements do not depend on this machine's load.
 guest() {
 	local kernel=$1 cpu=$2 status=0 program=(qemu-system-x86_64 -M q35) console=ttyS0
 	shift 2

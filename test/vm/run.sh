@@ -1,16 +1,16 @@
 #!/bin/bash
-# run.sh tests ig with real containers on a stock Debian kernel, which has the kprobes and the fanotify by which ig finds
-# containers. It makes a root file system and boots the kernel in QEMU, without KVM and without a network. guest/guest.sh runs
-# there as root. A Go test outside then checks the received data. Only Debian packages are installed; nothing is left running.
+# run.sh tests ig with real containers on a stock Debian kernel. ig finds containers by kprobes and fanotify, which this kernel
+# has. The script makes a root file system and boots the kernel in QEMU, without KVM and without a network. guest/guest.sh runs
+# there as root. A Go test outside then checks the received data. Only Debian packages are installed, and nothing is left running.
 #
 #	VM       scratch folder              build/vm
 #	IG       ig of this project          build/bin/ig
 #	PROFILE  the command profile         build/bin/profile
 #	GADGET   the profile_cpu image       build/gadgets/profile_cpu.tar
-#	ALLOC, LOCK those of profile_alloc and profile_lock, beside it
+#	ALLOC, LOCK images profile_alloc, profile_lock, beside GADGET
 #	GADGET_TAG their tag                dev
 #	MALLOC   Inspektor Gadget's trace_malloc build/ig-gadgets/trace_malloc.tar
-#	RUN      languages: whole stacks, in place of all else; memory: profile_alloc and profile_lock alone; malloc: trace_malloc alone
+#	RUN      languages: only whole stacks; memory: only profile_alloc and profile_lock; malloc: only trace_malloc
 #	SECONDS_OF_RUN, SECONDS_OF_LANGUAGES (after the last container has started), MEM (MiB), SMP, LIMIT (seconds for the guest)
 set -euo pipefail
 here=$(cd "$(dirname "$0")" && pwd)
@@ -29,7 +29,7 @@ export PATH=$PATH:/usr/sbin:/sbin CGO_ENABLED=0
 
 . "$here/qemu.sh"
 
-# kernels requires the kernel features by which ig finds containers and from which the guest boots.
+# kernels requires the kernel's features that ig needs to find containers, and that the guest needs to boot.
 kernels() {
 	kernel "$VM/kernel"
 	local option
@@ -39,9 +39,9 @@ kernels() {
 }
 
 programs() {
-	# With optimization, leaf functions get no frame, and their callers are missing from the stacks.
+	# With optimization, leaf functions would have no frame, and stacks would lack their callers.
 	gcc -static -O0 -g -o "$VM/burn" "$here/guest/burn.c"
-	# This is how distributions build programs. Callers of malloc are found without frame pointers, in a libc that the image's
+	# Distributions build programs in this way. Callers of malloc are found without frame pointers, in a libc that the image's
 	# containers share.
 	gcc -O2 -fomit-frame-pointer -pthread -o "$VM/allocate" "$here/guest/allocate.c"
 	gcc -O2 -fomit-frame-pointer -o "$VM/shares-c" "$here/guest/shares.c"

@@ -4,7 +4,7 @@
  * /counts/NAME:
  *
  *	rounds N                  of allocations
- *	probed N                  of these, how many met a probe at malloc
+ *	probed N                  of these, with a probe at malloc
  *	probed-at-the-end 0
  *	FUNCTION BYTES CALLS      allocated while there was a probe
  *	take_mutex NANOSECONDS CALLS
@@ -113,6 +113,6 @@ int main(int argc, char **argv)
 	dprintf(fd, "rounds %lu\nprobed %lu\nprobed-at-the-end %d\n", rounds, probed, *entry == BREAKPOINT);
 	dprintf(fd, "allocate_much %lu %lu\nallocate_little %lu %lu\n", much.sum, much.calls, little.sum, little.calls);
 	dprintf(fd, "take_mutex %lu %lu\n", (unsigned long)waited, (unsigned long)waits);
-	/* The rename makes the complete file appear at once. */
+	/* After the rename, the file exists with its complete content. */
 	return rename(part, path);
 }

@@ -1,5 +1,5 @@
-# arm64.sh runs in the arm64 virtual machine as root: each gadget once, on a C and a Go program. The test outside gets /out. It
-# has, for each gadget, a folder with the received data, ig's log, and its exit status in a file rc.
+# arm64.sh runs in the arm64 virtual machine as root. It runs each gadget once, on a C and a Go program. The test outside gets
+# /out. For each gadget, a folder there has the received data, ig's log, and ig's exit status in the file rc.
 set -u
 . /env
 say() { echo "[$(cut -d' ' -f1 /proc/uptime) s of the guest] $*" | tee -a /out/times; }
@@ -15,7 +15,7 @@ for gadget in profile_cpu profile_offcpu profile_pagefault; do
 	receiver=$!
 	seconds=$SECONDS_OF_RUN
 	case $gadget in
-	profile_cpu) flags="--frequency=29 --unwind=whole" seconds=$((SECONDS_OF_RUN * 4)) ;; # it takes a minute to load here
+	profile_cpu) flags="--frequency=29 --unwind=whole" seconds=$((SECONDS_OF_RUN * 4)) ;; # loading takes a minute here
 	profile_offcpu) flags=--comm=burn-c ;;                                                 # this machine cannot send more
 	*) flags= ;;
 	esac

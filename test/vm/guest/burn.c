@@ -1,6 +1,6 @@
 /*
  * burn [SECONDS | pause] is the workload. It spins in named functions, for ever or for some
- * seconds, or only waits, like a pod's pause container. It sleeps about half of the time. If every
+ * seconds. With pause, it only waits, like a pod's pause container. Otherwise, it sleeps about half of the time. If every
  * CPU were always busy, an emulated machine would take ten seconds instead of one to start a pod.
  */
 #include <stdlib.h>

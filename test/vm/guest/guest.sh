@@ -32,8 +32,8 @@ pod() {
 	echo "$kind $name $id test.local/burn:1 $namespace $pod" >>/out/containers
 }
 
-# ahead COMMAND... gives a command priority. One thread of the emulator runs both CPUs, and beside containers that burn CPU, the
-# kernel takes minutes to check a gadget.
+# ahead COMMAND... gives a command priority. One thread of the emulator runs both CPUs. Beside containers that burn CPU, the
+# kernel would take minutes to check a gadget.
 printf '#!/bin/sh\nrenice -n -19 -p $$ >/dev/null\nexec "$@"\n' >/usr/bin/ahead
 chmod +x /usr/bin/ahead
 
@@ -81,7 +81,7 @@ until [ -s /out/ig.json ]; do
 	sleep 0.1
 done
 say "first rows of ig"
-# ig sees these by fanotify on runc.
+# ig finds these containers by fanotify on runc.
 plain ended k8s.io brief 4
 pod ended shop job-1 briefpod 4
 plain during k8s.io late

@@ -1,9 +1,9 @@
-# languages.sh is run by guest.sh with RUN=languages: profile_cpu takes whole stacks of containers with a native program, Python
-# and Java. /out/languages has the results, of the same kinds as /out.
+# guest.sh runs languages.sh with RUN=languages. profile_cpu collects whole stacks of containers with a native program, Python
+# and Java. /out/languages has the same kinds of results as /out.
 out=/out/languages
 mkdir -p $out
 
-# language KIND NAMESPACE NAME LOAD starts a container with the program of a load. Interpreters are the machine's.
+# language KIND NAMESPACE NAME LOAD starts a container with the program of a load. It uses the virtual machine's interpreters.
 language() {
 	kind=$1 namespace=$2 name=$3 load=$4
 	mounts=

@@ -1,4 +1,4 @@
-# malloc.sh is run by guest.sh with RUN=malloc: Inspektor Gadget's own trace_malloc takes whole stacks, while a program in C and
+# guest.sh runs malloc.sh with RUN=malloc. Inspektor Gadget's own trace_malloc collects whole stacks, while a program in C and
 # one in Python allocate. /out/malloc has the results.
 out=/out/malloc
 mkdir -p $out

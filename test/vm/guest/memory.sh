@@ -1,9 +1,8 @@
-# memory.sh is run by guest.sh at its end, or alone with RUN=memory. profile_alloc and profile_lock watch two of three
-# containers of one image, one of which starts later. /out/memory has the results, and its folder counts the programs' own
-# counts.
+# guest.sh runs memory.sh at its end, or alone with RUN=memory. profile_alloc and profile_lock watch two of three containers of
+# one image. One of the two starts later. /out/memory has the results, and its folder counts has the programs' own counts.
 out=/out/memory
 mkdir -p $out/counts
-# The rest of the test's processes slow down an emulated machine.
+# The other processes of the test would slow down the emulated machine.
 killall burn 2>/dev/null
 
 # worker KIND NAME starts a container.
@@ -41,7 +40,7 @@ receiver=$!
 worker before chosen
 worker not-chosen other
 say "two containers allocate"
-# Each allocation is drawn. A probe costs more here than elsewhere.
+# Each allocation is sampled. A probe costs more here than elsewhere.
 watch profile_alloc --sample-bytes=1 --max-cost=100
 alloc=$!
 watch profile_lock
@@ -63,7 +62,7 @@ for name in chosen other newcomer; do
 	i=0
 	until [ -e $out/counts/$name ]; do
 		i=$((i + 1))
-		[ $i -lt 600 ] || fail "$name has left no counts"
+		[ $i -lt 600 ] || fail "$name has written no counts"
 		sleep 0.1
 	done
 done

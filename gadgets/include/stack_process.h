@@ -49,8 +49,8 @@ static __always_inline void fill_mtime(struct gadget_user_stack *ustack,
 }
 
 /*
- * Fills in the executable and the process of a thread's user stack, by which Inspektor Gadget names
- * frames. With --collect-ustack=false, and for threads without user memory, it returns false and
+ * Fills in the executable and the process of a thread's user stack. Inspektor Gadget needs them to
+ * name frames. With --collect-ustack=false, and for threads without user memory, it returns false and
  * leaves everything zero. Inspektor Gadget reads that as "no user stack". The verifier must know
  * the type of task, as for an argument of a tp_btf program. Members are then read without a call.
  *

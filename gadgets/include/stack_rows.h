@@ -57,7 +57,7 @@ static __always_inline void put_stacks(void *ctx, struct scratch_row *scratch,
 			 &scratch->key.kern_stack_id);
 }
 
-/* The row in scratch has no stacks: the unwinder has them, or they are missing. */
+/* Leaves the row in scratch without stacks, because the unwinder has them or they are missing. */
 static __always_inline void put_no_stacks(struct scratch_row *scratch)
 {
 	struct row_stacks *stacks = row_stacks_here();

@@ -5,7 +5,7 @@
  * At each switch from one thread to another, ig_profile_offcpu remembers when
  * and why a thread leaves the CPU. When it is back and the wait passes the
  * filters, the time is added to the sum of its stacks. User space reads and
- * clears the sums every --map-fetch-interval, so each row has the waits since the last one.
+ * clears the sums every --map-fetch-interval, so each row has the waits since the last read.
  *
  * Only a thread itself can walk its user stack, and a switch runs on the stack of the leaving
  * thread. There are two ways:

@@ -1,4 +1,4 @@
-# "make" lists the targets. All results go into build/.
+# "make" lists the targets. All results are in build/.
 
 SHELL := /bin/bash
 .DEFAULT_GOAL := help

@@ -9,7 +9,7 @@
 #	         or build/vm/kernel-$SUITE
 #	BIN, GADGETS   results of "make build gadgets": build/bin, build/gadgets
 #	TESTS    folder of test with them    gadgets
-#	RUN      which tests                 TestGadgets
+#	RUN      tests to run                TestGadgets
 #	PAGE     page that the tests write, named by COST_DOC and IG_GADGETS_DOC in the guest
 #	APPEND                       more options for the kernel's command line, such as preempt=full
 #	MEM (MiB), SMP, LIMIT (seconds for the guest), ICOUNT (see qemu.sh)

@@ -39,7 +39,7 @@ receive() {
 	receiver=$!
 }
 apt() { run apt-get -qq -o Dpkg::Use-Pty=0 -o Dpkg::Options::=--force-unsafe-io "$@"; }
-everything() { # current files, except those of the running system
+everything() { # prints all files except data of the running system
 	find / -xdev \( -path /test -o -path /var/log -o -path /var/lib/dpkg -o -path /var/lib/apt -o -path /var/lib/systemd -o -path /var/cache -o -path /tmp -o -path /var/tmp \) -prune -o -print | sort
 }
 programs() { find /sys/fs/bpf -mindepth 1 | sort; }

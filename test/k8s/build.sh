@@ -73,7 +73,7 @@ step "building the daemon's image" "$bin/imagebuild" -manifest cmd/gadgettracerm
 if [ ! -e "$LAB/images/old.tar" ] && [[ ${RUN:-life} == *life* ]]; then
 	changed=$(git -c safe.directory="$top" log --format=%H -S'storeVersion = 2' -- pkg/export | tail -1)
 	[ -n "$changed" ] || {
-		echo "build.sh: the commit that changed the format of stored requests is not in this clone: git fetch --unshallow" >&2
+		echo "build.sh: the commit that changed the format of stored requests is not in this clone: run git fetch --unshallow" >&2
 		exit 1
 	}
 	rm -rf "$LAB/old"

@@ -54,14 +54,13 @@ func runPGO(args []string, out io.Writer) error {
 	if err != nil {
 		return err
 	}
-	merged := newPGOProfile(chosen)
+	merged := chosen.merged()
 	if err := create(*output, merged.Write); err != nil {
 		return fmt.Errorf("writing the profile: %w: name another file with -o", err)
 	}
-	sum := pgoSum(chosen)
-	fmt.Fprintf(out, "%s: %s (%.1f s of CPU time) of %s, from %s\n", *output, plural(sum.samples, "sample"), time.Duration(sum.cpu).Seconds(),
-		report.Shown(sum.label(), 160), plural(int64(m.profiles), "profile"))
-	if left := m.samples - sum.samples; left > 0 {
+	fmt.Fprintf(out, "%s: %s (%.1f s of CPU time) of %s, from %s\n", *output, plural(chosen.samples, "sample"), time.Duration(chosen.cpu).Seconds(),
+		report.Shown(chosen.label(), 160), plural(int64(m.profiles), "profile"))
+	if left := m.samples - chosen.samples; left > 0 {
 		fmt.Fprintf(out, "  left out: %s from other programs, or with kernel frames only\n", plural(left, "sample"))
 	}
 	calls, agree := pgoAgreement(merged)
@@ -84,13 +83,43 @@ type pgoMerger struct {
 // pgoBuildKey identifies a program's build by the file's base name, and by the build ID if there is one.
 type pgoBuildKey struct{ file, buildID string }
 
-// pgoBuild is the inputs' data for one build of a program.
+// pgoBuild is the inputs' data for one build of a program, or for several builds.
 type pgoBuild struct {
 	pgoBuildKey
 	pkg          string // the main package's folder (with -trimpath, its import path); empty if no function of the package was sampled
 	samples, cpu int64  // cpu in nanoseconds
 	parts        []*pprof.Profile
-	unmerged     int // samples of all parts except the first
+	builds       int
+}
+
+func (b *pgoBuild) add(o *pgoBuild) {
+	b.file, b.buildID, b.pkg = max(b.file, o.file), max(b.buildID, o.buildID), cmp.Or(b.pkg, o.pkg)
+	b.samples, b.cpu, b.parts, b.builds = b.samples+o.samples, b.cpu+o.cpu, append(b.parts, o.parts...), b.builds+1
+}
+
+// merged returns the data as one profile. The profile has no labels, because users commit it to a repository.
+func (b *pgoBuild) merged() *pprof.Profile {
+	p, _ := pprof.Merge(b.parts) // their types are the same
+	p.Period = b.cpu / max(b.samples, 1)
+	for _, m := range p.Mapping {
+		m.File = b.file
+	}
+	return p
+}
+
+// label describes the program for users.
+func (b *pgoBuild) label() string {
+	label := b.file
+	if b.pkg != "" {
+		label += " (" + b.pkg + ")"
+	}
+	switch {
+	case b.builds > 1:
+		label += fmt.Sprintf(", %d builds", b.builds)
+	case b.buildID != "":
+		label += ", build " + b.buildID
+	}
+	return label
 }
 
 // read adds the profiles of a file.
@@ -116,18 +145,12 @@ func (m *pgoMerger) read(file string) error {
 
 // add adds the CPU time of a profile. It ignores other profiles.
 func (m *pgoMerger) add(p *pprof.Profile) {
-	counts, times, period := -1, -1, int64(0)
-	if p.PeriodType != nil && p.PeriodType.Type == "cpu" && p.PeriodType.Unit == "nanoseconds" {
+	cpuTime, period := pprof.ValueType{Type: "cpu", Unit: "nanoseconds"}, int64(0)
+	if p.PeriodType != nil && *p.PeriodType == cpuTime {
 		period = p.Period
 	}
-	for i, t := range p.SampleType {
-		switch *t {
-		case pprof.ValueType{Type: "samples", Unit: "count"}:
-			counts = i
-		case pprof.ValueType{Type: "cpu", Unit: "nanoseconds"}:
-			times = i
-		}
-	}
+	times := slices.IndexFunc(p.SampleType, func(t *pprof.ValueType) bool { return *t == cpuTime })
+	counts := slices.IndexFunc(p.SampleType, func(t *pprof.ValueType) bool { return t.Type == "samples" && t.Unit == "count" })
 	if times < 0 && (counts < 0 || period <= 0) {
 		return
 	}
@@ -139,11 +162,10 @@ func (m *pgoMerger) add(p *pprof.Profile) {
 		var n, cpu int64
 		if counts >= 0 {
 			n = min(s.Value[counts], most)
+			cpu = int64(min(float64(n)*float64(period), most))
 		}
 		if times >= 0 {
 			cpu = min(s.Value[times], most)
-		} else {
-			cpu = int64(min(float64(n)*float64(period), most))
 		}
 		if counts < 0 {
 			n = max(cpu/max(period, 1), 1)
@@ -169,10 +191,9 @@ func (m *pgoMerger) add(p *pprof.Profile) {
 		l.Mapping, l.Address, l.IsFolded = pgoMapping, 0, false
 	}
 	for b, part := range parts {
-		b.parts, b.unmerged = append(b.parts, part), b.unmerged+len(part.Sample)
-		if b.unmerged > max(10_000, len(b.parts[0].Sample)) { // merge rarely, because merging copies all samples
+		if b.parts = append(b.parts, part); len(b.parts) > 100 { // merge rarely, because merging copies all samples
 			merged, _ := pprof.Merge(b.parts) // their types are the same
-			b.parts, b.unmerged = []*pprof.Profile{merged}, 0
+			b.parts = []*pprof.Profile{merged}
 		}
 	}
 }
@@ -205,8 +226,8 @@ func (m *pgoMerger) buildsOf(p *pprof.Profile) map[*pprof.Mapping]*pgoBuild {
 
 func base(file string) string { return file[strings.LastIndexByte(file, '/')+1:] }
 
-// choose returns the builds of the requested program, or of the only program.
-func (m *pgoMerger) choose(asked string) ([]*pgoBuild, error) {
+// choose returns the requested program, or the only program.
+func (m *pgoMerger) choose(asked string) (*pgoBuild, error) {
 	// Builds with the same main package belong to one program. If no function of the main package was sampled, the file's name
 	// decides. This works only if one package has this file name.
 	packages := map[string]string{} // by file; the file's name if there are several
@@ -220,68 +241,37 @@ func (m *pgoMerger) choose(asked string) ([]*pgoBuild, error) {
 			packages[b.file] = b.file
 		}
 	}
-	programs := map[string][]*pgoBuild{}
-	var matching []*pgoBuild
+	programs, matching := map[string]*pgoBuild{}, new(pgoBuild)
 	for _, b := range all {
 		if b.samples == 0 {
 			continue
 		}
 		name := cmp.Or(b.pkg, packages[b.file], b.file)
-		programs[name] = append(programs[name], b)
+		if programs[name] == nil {
+			programs[name] = new(pgoBuild)
+		}
+		programs[name].add(b)
 		if asked == "" || asked == b.file || asked == name || strings.HasPrefix(name, asked+"/") || len(asked) >= 8 && strings.HasPrefix(b.buildID, asked) {
-			matching = append(matching, b)
+			matching.add(b)
 		}
 	}
-	sums := make([]pgoTotal, 0, len(programs))
-	for _, builds := range programs {
-		sums = append(sums, pgoSum(builds))
-	}
-	slices.SortFunc(sums, func(a, b pgoTotal) int {
-		return cmp.Or(cmp.Compare(b.cpu, a.cpu), strings.Compare(a.label(), b.label()))
-	})
 	var list strings.Builder
-	for _, s := range sums[:min(len(sums), 10)] {
-		fmt.Fprintf(&list, "\n  %-40s %s", report.Shown(s.label(), 100), plural(s.samples, "sample"))
+	for i, p := range slices.SortedFunc(maps.Values(programs), func(a, b *pgoBuild) int {
+		return cmp.Or(cmp.Compare(b.cpu, a.cpu), strings.Compare(a.label(), b.label()))
+	}) {
+		if i < 10 {
+			fmt.Fprintf(&list, "\n  %-40s %s", report.Shown(p.label(), 100), plural(p.samples, "sample"))
+		}
 	}
 	switch {
 	case m.profiles == 0:
 		return nil, errors.New("the inputs have no CPU time: use profiles of --gadget cpu")
-	case len(sums) == 0:
+	case len(programs) == 0:
 		return nil, errors.New("the inputs have no Go program whose functions have start lines: build it with Go 1.20 or later, and sample its CPU time with this release")
-	case len(matching) == 0:
+	case matching.builds == 0:
 		return nil, fmt.Errorf("--program %s: the inputs do not contain this Go program; they contain:%s", asked, list.String())
-	case asked == "" && len(sums) > 1:
-		return nil, fmt.Errorf("the inputs have %d Go programs: choose one with --program:%s", len(sums), list.String())
+	case asked == "" && len(programs) > 1:
+		return nil, fmt.Errorf("the inputs have %d Go programs: choose one with --program:%s", len(programs), list.String())
 	}
 	return matching, nil
-}
-
-// pgoTotal is the sum of several builds.
-type pgoTotal struct {
-	file, pkg, buildID string
-	builds             int
-	samples, cpu       int64
-}
-
-func pgoSum(builds []*pgoBuild) (t pgoTotal) {
-	for _, b := range builds {
-		t.file, t.pkg, t.buildID = max(t.file, b.file), cmp.Or(t.pkg, b.pkg), max(t.buildID, b.buildID)
-		t.samples, t.cpu, t.builds = t.samples+b.samples, t.cpu+b.cpu, t.builds+1
-	}
-	return t
-}
-
-// label describes a program for users.
-func (t pgoTotal) label() string {
-	label := t.file
-	if t.pkg != "" {
-		label += " (" + t.pkg + ")"
-	}
-	switch {
-	case t.builds > 1:
-		label += fmt.Sprintf(", %d builds", t.builds)
-	case t.buildID != "":
-		label += ", build " + t.buildID
-	}
-	return label
 }

@@ -6,6 +6,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
@@ -124,6 +125,15 @@ func takenByGo(t *testing.T, file string) map[pgoCall]int64 {
 		calls[c] = weight
 	}
 	return calls
+}
+
+// Many runs of one build, which are merged early, must still share their stacks with another build.
+func TestPGOOfManyRuns(t *testing.T) {
+	one, two := goProgram(t, "/usr/bin/shop-1.2", "aaaaaaaa1", "example.com/shop", 1), goProgram(t, "/usr/bin/shop-1.3", "bbbbbbbb1", "example.com/shop", 1)
+	said, p := mergePGO(t, append(slices.Repeat([]string{one}, 150), two)...)
+	require.Contains(t, said, "2 builds, from 151 profiles\n")
+	require.Len(t, p.Sample, 60)
+	require.Equal(t, []int64{151 * 1e7, 151}, p.Sample[0].Value)
 }
 
 // The output warns about too few samples.

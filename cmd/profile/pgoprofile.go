@@ -25,21 +25,6 @@ func emptyPGOProfile() *pprof.Profile {
 	}
 }
 
-// newPGOProfile merges builds into one profile. The profile has no labels, because users commit it to a repository.
-func newPGOProfile(builds []*pgoBuild) *pprof.Profile {
-	var parts []*pprof.Profile
-	for _, b := range builds {
-		parts = append(parts, b.parts...)
-	}
-	p, _ := pprof.Merge(parts) // their types are the same
-	sum := pgoSum(builds)
-	p.Period = sum.cpu / max(sum.samples, 1)
-	for _, m := range p.Mapping {
-		m.File = sum.file
-	}
-	return p
-}
-
 // pgoCall is a call in the form of Go's compiler. The line is relative to the caller's first line.
 type pgoCall struct {
 	caller, callee string
@@ -92,25 +77,24 @@ func hotCalls(weights map[pgoCall]int64) map[pgoCall]bool {
 // halves are random but reproducible. Their agreement predicts the agreement of two runs of half the length.
 func pgoAgreement(p *pprof.Profile) (calls int, agree float64) {
 	random := rand.NewPCG(1, 2)
-	all, halves := map[pgoCall]int64{}, [2]map[pgoCall]int64{{}, {}}
+	weights := [3]map[pgoCall]int64{{}, {}, {}} // of all samples, and of both halves
 	for _, s := range p.Sample {
-		n, cpu := float64(s.Value[1]), s.Value[0]
+		n, cpu := float64(s.Value[1]), float64(s.Value[0])
 		first := distuv.Binomial{N: n, P: 0.5, Src: random}.Rand()
 		eachCall(s.Location, func(c pgoCall) {
-			all[c] += cpu
-			for i, part := range []float64{first, n - first} {
+			for i, part := range []float64{n, first, n - first} {
 				if part > 0 {
-					halves[i][c] += int64(float64(cpu) / n * part)
+					weights[i][c] += int64(cpu / n * part)
 				}
 			}
 		})
 	}
-	hot, inFirst, inSecond := hotCalls(all), hotCalls(halves[0]), hotCalls(halves[1])
+	hot, inFirst, inSecond := hotCalls(weights[0]), hotCalls(weights[1]), hotCalls(weights[2])
 	both, total := 0.0, 0.0
 	for c := range hot {
-		total += float64(all[c])
+		total += float64(weights[0][c])
 		if inFirst[c] && inSecond[c] {
-			both += float64(all[c])
+			both += float64(weights[0][c])
 		}
 	}
 	if total == 0 {

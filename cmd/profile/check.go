@@ -1,6 +1,7 @@
 package main
 
 import (
+	"bufio"
 	"errors"
 	"fmt"
 	"io"
@@ -78,14 +79,8 @@ func (r rule) broken(j report.Judged) bool {
 	return j.Measure == r.measure && (r.group == "" || r.group == j.Group) && j.Significant() && j.After-j.Before > least
 }
 
-// regression is a change and the rule that it breaks.
-type regression struct {
-	rule   string
-	judged report.Judged
-}
-
-func (r regression) String() string {
-	j := r.judged
+// described describes a regression.
+func described(j report.Judged, rule string) string {
 	of := "own share"
 	switch j.Measure {
 	case report.Total:
@@ -97,7 +92,7 @@ func (r regression) String() string {
 	if j.Before > 0 {
 		text += fmt.Sprintf(" (%+.0f %%)", 100*(j.After/j.Before-1))
 	}
-	return text + ", " + r.rule
+	return text + ", " + rule
 }
 
 func subject(j report.Judged) string {
@@ -113,7 +108,8 @@ type checked struct {
 	inputs      [2][]string
 	verdict     report.Verdict
 	rules       []rule
-	regressions []regression
+	shares      []judgedJSON // of verdict's rows
+	regressions []string
 	rows        int
 }
 
@@ -131,7 +127,7 @@ func check(args []string, out io.Writer) error {
 	failOn := flags.StringSlice("fail-on", nil, "`rule` for an increase that counts as a regression; separate several rules with commas, or repeat the flag")
 	formats := map[string]func(checked, io.Writer) error{"text": checked.text, "json": checked.json, "markdown": checked.markdown}
 	format := flags.String("format", "text", "output format: text, json, or markdown (for a pull request)")
-	c := checked{}
+	c := checked{shares: []judgedJSON{}}
 	flags.IntVar(&c.rows, "rows", 15, "number of functions to list; json lists all")
 	interpreters := false
 	addInterpreters(flags, &interpreters)
@@ -172,16 +168,23 @@ func check(args []string, out io.Writer) error {
 	totals := slices.ContainsFunc(c.rules, func(r rule) bool { return r.measure == report.Total })
 	c.verdict = report.Judge(runs[:first], runs[first:], totals, report.Options{Own: byOwn(kind), Group: report.Program})
 	for _, j := range c.verdict.Rows {
+		row := judgedJSON{j, j.Significant(), []string{}}
 		for _, r := range c.rules {
 			if r.broken(j) {
-				c.regressions = append(c.regressions, regression{r.text, j})
+				row.Broken = append(row.Broken, r.text)
+				c.regressions = append(c.regressions, described(j, r.text))
 			}
 		}
+		c.shares = append(c.shares, row)
 	}
 	if err := c.known(); err != nil {
 		return err
 	}
-	if err := write(c, out); err != nil {
+	w := bufio.NewWriter(out)
+	if err = write(c, w); err == nil {
+		err = w.Flush()
+	}
+	if err != nil {
 		return fmt.Errorf("writing the result: %w", err)
 	}
 	if n := len(c.regressions); n > 1 {
@@ -217,19 +220,4 @@ func renamed(runs [][]receiver.Sample, first int) [][]receiver.Sample {
 		runs[i], all = all[:n], all[n:]
 	}
 	return runs
-}
-
-// tooFine describes the rules that need more samples, and how many more.
-func (c checked) tooFine() (lines []string) {
-	for _, r := range c.rules {
-		least := r.least
-		if r.relative {
-			least *= reference
-		}
-		if found := c.verdict.Detectable(reference); least > 0 && found > least {
-			lines = append(lines, fmt.Sprintf("%s: for a share of %.0f %%, only an increase of %.1f points or more is detected: this rule requires %.0f times as many samples",
-				r.text, 100*reference, 100*found, max(2, (found/least)*(found/least))))
-		}
-	}
-	return lines
 }

@@ -16,7 +16,7 @@ const reference = 0.1
 
 func percent1(share float64) string { return fmt.Sprintf("%.1f%%", 100*share) }
 
-// head describes the comparison and the growth that it can detect.
+// head describes the comparison, the growth that it can detect, and rules that need more samples.
 func (c checked) head() []string {
 	v := c.verdict
 	lines := []string{title(c.kind) + ": each function's share of its program"}
@@ -31,15 +31,26 @@ func (c checked) head() []string {
 		d := v.Detectable(share)
 		return fmt.Sprintf("%.1f points (%.0f %%) for a share of %.0f %%", 100*d, 100*d/share, 100*share)
 	}
-	return append(lines,
+	lines = append(lines,
 		fmt.Sprintf("the check tested %s. In 9 of 10 cases, it detects an increase of %s, or of %s", plural(int64(v.Tested), "share"), found(reference), found(reference/10)))
+	for _, r := range c.rules {
+		least := r.least
+		if r.relative {
+			least *= reference
+		}
+		if found := v.Detectable(reference); least > 0 && found > least {
+			lines = append(lines, fmt.Sprintf("note: %s: for a share of %.0f %%, only an increase of %.1f points or more is detected: this rule requires %.0f times as many samples",
+				r.text, 100*reference, 100*found, max(2, (found/least)*(found/least))))
+		}
+	}
+	return lines
 }
 
 // conclusion returns the last line of the output.
 func (c checked) conclusion() string {
 	significant := 0
-	for _, j := range c.verdict.Rows {
-		if j.Significant() {
+	for _, j := range c.shares {
+		if j.Significant {
 			significant++
 		}
 	}
@@ -56,27 +67,21 @@ func (c checked) conclusion() string {
 func (c checked) table() [][]string {
 	several := slices.ContainsFunc(c.verdict.Rows, func(j report.Judged) bool { return j.Measure == report.Group })
 	table := [][]string{{"BEFORE", "AFTER", "POINTS", "DETECTABLE", "", "OF", "FUNCTION"}}
-	for i, j := range c.verdict.Rows {
-		if i == c.rows {
-			break
-		}
+	for _, j := range c.shares[:min(c.rows, len(c.shares))] {
 		verdict := ""
 		switch {
+		case len(j.Broken) > 0:
+			verdict = "REGRESSION"
 		case j.Kernel && !j.Tested && c.verdict.Runs == [2]int{1, 1}:
 			verdict = "needs runs"
 		case !j.Tested:
 			verdict = "too few samples"
-		case j.Significant() && j.After > j.Before:
+		case j.Significant && j.After > j.Before:
 			verdict = "more"
-		case j.Significant():
+		case j.Significant:
 			verdict = "less"
 		}
-		for _, r := range c.regressions {
-			if r.judged == j {
-				verdict = "REGRESSION"
-			}
-		}
-		name := report.Shown(subject(j), 64)
+		name := report.Shown(subject(j.Judged), 64)
 		if several && j.Measure != report.Group {
 			name += " in " + report.Shown(j.Group, 32)
 		}
@@ -88,15 +93,8 @@ func (c checked) table() [][]string {
 const checkLegend = "± is the 95 % confidence interval of a change, in points. \"more\" and \"less\" are beyond chance, corrected for the number of tests. Kernel functions run in bursts, so they are tested only with several runs."
 
 func (c checked) text(w io.Writer) error {
-	var text strings.Builder
-	for _, line := range c.head() {
-		fmt.Fprintln(&text, line)
-	}
-	for _, line := range c.tooFine() {
-		fmt.Fprintln(&text, "note:", line)
-	}
-	fmt.Fprintln(&text)
-	t := tabwriter.NewWriter(&text, 0, 0, 2, ' ', tabwriter.AlignRight)
+	fmt.Fprintln(w, strings.Join(c.head(), "\n")+"\n")
+	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', tabwriter.AlignRight)
 	for _, cells := range c.table() {
 		last := len(cells) - 1
 		fmt.Fprintf(t, "%s\t  %s\n", strings.Join(cells[:last], "\t"), cells[last])
@@ -105,14 +103,13 @@ func (c checked) text(w io.Writer) error {
 		return err
 	}
 	if n := len(c.verdict.Rows) - c.rows; n > 0 {
-		fmt.Fprintf(&text, "and %d more\n", n)
+		fmt.Fprintf(w, "and %d more\n", n)
 	}
-	fmt.Fprintf(&text, "\n%s\n\n%s\n", checkLegend, c.conclusion())
+	fmt.Fprintf(w, "\n%s\n\n%s\n", checkLegend, c.conclusion())
 	for _, r := range c.regressions {
-		fmt.Fprintln(&text, " ", r)
+		fmt.Fprintln(w, " ", r)
 	}
-	_, err := io.WriteString(w, text.String())
-	return err
+	return nil
 }
 
 // code quotes a workload's text for tables in Markdown.
@@ -121,33 +118,28 @@ func code(s string) string {
 }
 
 func (c checked) markdown(w io.Writer) error {
-	var text strings.Builder
-	fmt.Fprintf(&text, "### Profile check: %s\n\n", c.conclusion())
+	fmt.Fprintf(w, "### Profile check: %s\n\n", c.conclusion())
 	for _, r := range c.regressions {
-		fmt.Fprintln(&text, "- "+code(r.String()))
+		fmt.Fprintln(w, "- "+code(r))
 	}
-	for _, line := range c.tooFine() {
-		fmt.Fprintln(&text, "- "+code(line))
-	}
-	fmt.Fprintln(&text)
+	fmt.Fprintln(w)
 	for i, cells := range c.table() {
 		last := len(cells) - 1
 		name := code(cells[last])
 		if i == 0 {
 			name = cells[last]
 		}
-		fmt.Fprintf(&text, "| %s | %s |\n", name, strings.Join(cells[:last], " | "))
+		fmt.Fprintf(w, "| %s | %s |\n", name, strings.Join(cells[:last], " | "))
 		if i == 0 {
-			fmt.Fprintf(&text, "|---|%s\n", strings.Repeat("--:|", last))
+			fmt.Fprintf(w, "|---|%s\n", strings.Repeat("--:|", last))
 		}
 	}
-	fmt.Fprintln(&text)
+	fmt.Fprintln(w)
 	for _, line := range c.head() {
-		fmt.Fprintf(&text, "%s  \n", code(line))
+		fmt.Fprintf(w, "%s  \n", code(line))
 	}
-	fmt.Fprintln(&text, checkLegend)
-	_, err := io.WriteString(w, text.String())
-	return err
+	fmt.Fprintln(w, checkLegend)
+	return nil
 }
 
 type sideJSON struct {
@@ -163,20 +155,11 @@ type judgedJSON struct {
 }
 
 func (c checked) json(w io.Writer) error {
-	v, shares := c.verdict, []judgedJSON{}
-	for _, j := range v.Rows {
-		row := judgedJSON{j, j.Significant(), []string{}}
-		for _, r := range c.regressions {
-			if r.judged == j {
-				row.Broken = append(row.Broken, r.rule)
-			}
-		}
-		shares = append(shares, row)
-	}
+	v := c.verdict
 	e := json.NewEncoder(w)
 	e.SetIndent("", "  ")
 	return e.Encode(map[string]any{
-		"measures": title(c.kind), "confidence": report.Confidence, "tested": v.Tested, "regression": len(c.regressions) > 0, "shares": shares,
+		"measures": title(c.kind), "confidence": report.Confidence, "tested": v.Tested, "regression": len(c.regressions) > 0, "shares": c.shares,
 		"before": sideJSON{c.inputs[0], v.Runs[0], v.Samples[0]}, "after": sideJSON{c.inputs[1], v.Runs[1], v.Samples[1]},
 	})
 }

@@ -104,19 +104,6 @@ func detectable(p, n, m, alpha, freedom float64) float64 {
 	return min(d, 1-p)
 }
 
-// holm corrects ascending probabilities for the number of tests. With a limit on the results, at most that share of comparisons
-// names a function by chance. The Benjamini–Hochberg method would limit the share of false names instead, but readers of a failed
-// check believe each name.
-func holm(ascending []float64) []float64 {
-	corrected := make([]float64, len(ascending))
-	most := 0.0
-	for i, p := range ascending {
-		most = max(most, min(1, p*float64(len(ascending)-i)))
-		corrected[i] = most
-	}
-	return corrected
-}
-
 // spread is the variation of shares between runs, relative to the sampling variation.
 type spread struct{ factor, freedom float64 }
 

@@ -224,13 +224,15 @@ func Judge(before, after [][]receiver.Sample, totals bool, opts Options) Verdict
 		t.judge(v, freedom)
 		v.Rows = append(v.Rows, t.row)
 	}
-	correct(v.Rows)
+	correct(v.Rows, v.Tested)
 	v.typical.freedom += freedom // for a function with this spread
 	return v
 }
 
-// correct corrects the probabilities of rows and sorts the rows: significant ones first, untested ones last.
-func correct(rows []Judged) {
+// correct corrects the probabilities for the number of tests, and sorts the rows: significant ones first, untested ones last. It
+// uses Holm's method. With a limit on the results, at most that share of comparisons names a function by chance. The
+// Benjamini–Hochberg method would limit the share of false names instead, but readers of a failed check believe each name.
+func correct(rows []Judged, tested int) {
 	rank := func(j Judged) int {
 		switch {
 		case !j.Tested:
@@ -241,14 +243,10 @@ func correct(rows []Judged) {
 		return 0
 	}
 	slices.SortFunc(rows, func(a, b Judged) int { return cmp.Or(cmp.Compare(rank(a)/2, rank(b)/2), cmp.Compare(a.P, b.P)) })
-	var ps []float64
-	for _, j := range rows {
-		if j.Tested {
-			ps = append(ps, j.P)
-		}
-	}
-	for i, p := range holm(ps) {
-		rows[i].P = p
+	most := 0.0
+	for i := range rows[:tested] {
+		most = max(most, min(1, rows[i].P*float64(tested-i)))
+		rows[i].P = most
 	}
 	change := func(j Judged) float64 { return math.Abs(j.After - j.Before) }
 	slices.SortFunc(rows, func(a, b Judged) int {

@@ -2,6 +2,7 @@ package proccontext
 
 import (
 	"bytes"
+	"cmp"
 	"encoding/binary"
 	"errors"
 	"fmt"
@@ -46,64 +47,28 @@ type process struct {
 	began           uint64 // in nanoseconds since boot
 }
 
-// openProcess opens a process in proc. inode is the executable's inode, or 0 if that is unknown.
-func openProcess(proc string, pid uint32, inode uint64) (_ *process, err error) {
-	dir, err := procfs.Open(proc, pid)
-	if err != nil {
-		return nil, err
+// open opens the process in proc. The caller closes it, also after an error.
+func (p *process) open(proc string, of Process) (err error) {
+	if p.dir, err = procfs.Open(proc, of.PID); err != nil {
+		return err
 	}
-	p := &process{dir: dir}
-	defer func() {
-		if err != nil {
-			p.close()
-		}
-	}()
-	if p.began, err = dir.Began(proc, pid); err != nil {
-		return nil, err
+	if p.began, err = p.dir.Began(proc, of.PID); err != nil {
+		return err
 	}
-	if inode != 0 {
-		exe, _, err := dir.Executable()
-		if err == nil && exe != inode {
-			err = errOther
-		}
-		if err != nil {
-			return nil, err
-		}
+	if exe, _, err := p.dir.Executable(); of.Inode != 0 && (err != nil || exe != of.Inode) {
+		return cmp.Or(err, errOther)
 	}
-	if p.memory, err = dir.Open("mem"); err != nil {
-		return nil, err
+	if p.memory, err = p.dir.Open("mem"); err != nil {
+		return err
 	}
-	p.pagemap, err = dir.Open("pagemap")
-	return p, err
+	p.pagemap, err = p.dir.Open("pagemap")
+	return err
 }
 
 func (p *process) close() {
 	p.dir.Close()
 	p.memory.Close() // Close of nil does nothing
 	p.pagemap.Close()
-}
-
-// find returns the start addresses of the mappings that are named like a context. It returns at least one address, or an error.
-func (p *process) find() ([]uint64, error) {
-	maps, err := p.dir.Read("maps", procfs.MaxMaps)
-	switch {
-	case err != nil:
-		return nil, err
-	case len(maps) == 0:
-		return nil, os.ErrNotExist
-	case !bytes.Contains(maps, signature): // true for most processes, and faster than parsing
-		return nil, errNone
-	}
-	var found []uint64
-	for m := range procfs.Mappings(maps) {
-		if len(found) < maxMappings && mayHaveContext(m) {
-			found = append(found, m.Start)
-		}
-	}
-	if len(found) == 0 {
-		return nil, errNone
-	}
-	return found, nil
 }
 
 func mayHaveContext(m procfs.Mapping) bool {
@@ -143,38 +108,30 @@ func (p *process) read(b []byte, at uint64) error {
 // context copies the payload of the context at an address, and returns the time of its publication. If that time equals known,
 // it copies nothing. If the context is changed meanwhile, the error is errBusy.
 func (p *process) context(at, known uint64) (payload []byte, published uint64, err error) {
-	time := func() (uint64, error) {
-		var b [8]byte
-		err := p.read(b[:], at+publishedAt)
-		return binary.NativeEndian.Uint64(b[:]), err
-	}
-	if published, err = time(); err != nil {
-		return nil, 0, err
-	}
-	var header [headerSize]byte
+	var header, again [headerSize]byte
 	if err := p.read(header[:], at); err != nil {
 		return nil, 0, err
 	}
+	published = binary.NativeEndian.Uint64(header[publishedAt:])
+	n := binary.NativeEndian.Uint32(header[sizeAt:])
 	switch {
-	case !bytes.Equal(header[:len(signature)], signature), binary.NativeEndian.Uint32(header[versionAt:]) != version:
+	case !bytes.HasPrefix(header[:], signature), binary.NativeEndian.Uint32(header[versionAt:]) != version:
 		return nil, 0, errNone
 	case published == 0:
 		return nil, 0, errBusy
 	case published == known:
 		return nil, published, nil
-	}
-	n := binary.NativeEndian.Uint32(header[sizeAt:])
-	if n == 0 || n > maxPayload {
+	case n == 0 || n > maxPayload:
 		err = fmt.Errorf("%w: a payload of %d bytes", errNone, n)
-	} else {
+	default:
 		payload = make([]byte, n)
 		err = p.read(payload, binary.NativeEndian.Uint64(header[payloadAt:]))
 	}
-	// An unfinished change can cause any error above.
-	if again, failed := time(); failed != nil {
-		return nil, 0, failed
-	} else if again != published {
-		return nil, 0, errBusy
+	// An unfinished change can cause any error above. Each change has another time, so it also shows in the header.
+	if failed := p.read(again[:], at); failed != nil {
+		err = failed
+	} else if again != header {
+		err = errBusy
 	}
 	if err != nil {
 		return nil, 0, err

@@ -1,6 +1,8 @@
 package proccontext
 
 import (
+	"bytes"
+	"cmp"
 	"context"
 	"errors"
 	"maps"
@@ -12,6 +14,7 @@ import (
 	"time"
 
 	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/patience"
+	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/procfs"
 )
 
 // Reader decodes payloads in an unprivileged process. unwinder.Reader implements it.
@@ -239,26 +242,35 @@ func (r *Resolver) look(ctx context.Context, e *entry) (used time.Duration, next
 
 // readMemory copies a process's context, unless it is already known.
 func (r *Resolver) readMemory(f *found, of Process, known found) {
-	p, err := openProcess(r.proc, of.PID, of.Inode)
-	if err != nil {
-		f.err = err
+	var p process
+	defer p.close()
+	if f.err = p.open(r.proc, of); f.err != nil {
 		return
 	}
-	defer p.close()
 	if f.began = p.began; f.began != known.began {
 		known = found{}
 	}
-	if known.address != 0 {
-		f.address = known.address
-		if f.payload, f.published, f.err = p.context(known.address, known.published); !errors.Is(f.err, errNone) {
-			return
-		}
-	}
-	places, err := p.find()
-	f.err = err
-	for _, at := range places {
+	try := func(at, published uint64) bool {
 		f.address = at
-		if f.payload, f.published, f.err = p.context(at, 0); !errors.Is(f.err, errNone) {
+		f.payload, f.published, f.err = p.context(at, published)
+		return !errors.Is(f.err, errNone)
+	}
+	if known.address != 0 && try(known.address, known.published) {
+		return
+	}
+	maps, err := p.dir.Read("maps", procfs.MaxMaps)
+	if f.err = errNone; err != nil || len(maps) == 0 {
+		f.err = cmp.Or(err, os.ErrNotExist)
+	}
+	if !bytes.Contains(maps, signature) { // true for most processes, and faster than parsing
+		return
+	}
+	tries := 0
+	for m := range procfs.Mappings(maps) {
+		if !mayHaveContext(m) {
+			continue
+		}
+		if tries++; tries > maxMappings || try(m.Start, 0) {
 			return
 		}
 	}

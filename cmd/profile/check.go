@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"regexp"
 	"slices"
 	"strconv"
@@ -57,10 +58,7 @@ func parseRules(texts []string) ([]rule, error) {
 		if m == nil {
 			return nil, fmt.Errorf("--fail-on %q: write a rule such as 'share>+3pp', 'total>+10%%' or 'shop:share>+3pp'", text)
 		}
-		least, err := strconv.ParseFloat(m[3], 64)
-		if err != nil {
-			return nil, fmt.Errorf("--fail-on %q: %w", text, err)
-		}
+		least, _ := strconv.ParseFloat(m[3], 64) // a number, by the expression
 		r := rule{text: text, group: m[1], measure: report.Measure(m[2]), least: least / 100, relative: m[4] == "%"}
 		if r.measure == "share" {
 			r.measure = report.Self
@@ -109,20 +107,18 @@ type checked struct {
 	verdict     report.Verdict
 	rules       []rule
 	shares      []judgedJSON // of verdict's rows
+	changes     int          // significant ones
 	regressions []string
 	rows        int
 }
 
 // runCheck judges two results, or two sets of runs.
-func runCheck(args []string, out io.Writer) error {
-	err := check(args, out)
-	if err == nil || errors.Is(err, errRegression) {
-		return err
-	}
-	return fmt.Errorf("%w: %w", errCheck, err)
-}
-
-func check(args []string, out io.Writer) error {
+func runCheck(args []string, out io.Writer) (err error) {
+	defer func() {
+		if err != nil && !errors.Is(err, errRegression) {
+			err = fmt.Errorf("%w: %w", errCheck, err)
+		}
+	}()
 	flags := newFlags("check", checkUsage)
 	failOn := flags.StringSlice("fail-on", nil, "`rule` for an increase that counts as a regression; separate several rules with commas, or repeat the flag")
 	formats := map[string]func(checked, io.Writer) error{"text": checked.text, "json": checked.json, "markdown": checked.markdown}
@@ -131,8 +127,7 @@ func check(args []string, out io.Writer) error {
 	flags.IntVar(&c.rows, "rows", 15, "number of functions to list; json lists all")
 	interpreters := false
 	addInterpreters(flags, &interpreters)
-	err := parse(flags, args)
-	if err != nil {
+	if err := parse(flags, args); err != nil {
 		return err
 	}
 	write := formats[*format]
@@ -167,17 +162,7 @@ func check(args []string, out io.Writer) error {
 	runs = renamed(runs, first)
 	totals := slices.ContainsFunc(c.rules, func(r rule) bool { return r.measure == report.Total })
 	c.verdict = report.Judge(runs[:first], runs[first:], totals, report.Options{Own: byOwn(kind), Group: report.Program})
-	for _, j := range c.verdict.Rows {
-		row := judgedJSON{j, j.Significant(), []string{}}
-		for _, r := range c.rules {
-			if r.broken(j) {
-				row.Broken = append(row.Broken, r.text)
-				c.regressions = append(c.regressions, described(j, r.text))
-			}
-		}
-		c.shares = append(c.shares, row)
-	}
-	if err := c.known(); err != nil {
+	if err := c.apply(); err != nil {
 		return err
 	}
 	w := bufio.NewWriter(out)
@@ -195,17 +180,26 @@ func check(args []string, out io.Writer) error {
 	return nil
 }
 
-// known returns an error for rules about unknown programs, because no change could break such a rule.
-func (c checked) known() error {
-	var names []string
+// apply applies the rules. A rule about an unknown program is an error, because no change could break it.
+func (c *checked) apply() error {
+	names := map[string]bool{}
 	for _, j := range c.verdict.Rows {
-		if !slices.Contains(names, j.Group) {
-			names = append(names, j.Group)
+		names[j.Group] = true
+		row := judgedJSON{j, j.Significant(), []string{}}
+		if row.Significant {
+			c.changes++
 		}
+		for _, r := range c.rules {
+			if r.broken(j) {
+				row.Broken = append(row.Broken, r.text)
+				c.regressions = append(c.regressions, described(j, r.text))
+			}
+		}
+		c.shares = append(c.shares, row)
 	}
 	for _, r := range c.rules {
-		if r.group != "" && !slices.Contains(names, r.group) {
-			return meant(fmt.Errorf("--fail-on %s: the results have no program %q", r.text, r.group), r.group, names)
+		if r.group != "" && !names[r.group] {
+			return meant(fmt.Errorf("--fail-on %s: the results have no program %q", r.text, r.group), r.group, slices.Sorted(maps.Keys(names)))
 		}
 	}
 	return nil

@@ -21,11 +21,11 @@ func (c checked) head() []string {
 	v := c.verdict
 	lines := []string{title(c.kind) + ": each function's share of its program"}
 	for i, name := range []string{"before:", "after: "} {
-		inputs := c.inputs[i][0]
-		if n := len(c.inputs[i]); n > 1 {
+		inputs, n := c.inputs[i][0], len(c.inputs[i])
+		if n > 1 {
 			inputs += fmt.Sprintf(" and %d more", n-1)
 		}
-		lines = append(lines, fmt.Sprintf("%s %s, %s: %s", name, plural(int64(v.Runs[i]), "run"), plural(int64(v.Samples[i]), "sample"), report.Shown(inputs, 120)))
+		lines = append(lines, fmt.Sprintf("%s %s, %s: %s", name, plural(int64(n), "run"), plural(int64(v.Samples[i]), "sample"), report.Shown(inputs, 120)))
 	}
 	found := func(share float64) string {
 		d := v.Detectable(share)
@@ -48,17 +48,11 @@ func (c checked) head() []string {
 
 // conclusion returns the last line of the output.
 func (c checked) conclusion() string {
-	significant := 0
-	for _, j := range c.shares {
-		if j.Significant {
-			significant++
-		}
-	}
 	switch {
 	case len(c.regressions) > 0:
 		return plural(int64(len(c.regressions)), "regression")
 	case len(c.rules) == 0:
-		return plural(int64(significant), "change") + " beyond chance"
+		return plural(int64(c.changes), "change") + " beyond chance"
 	}
 	return "no regression"
 }
@@ -72,7 +66,7 @@ func (c checked) table() [][]string {
 		switch {
 		case len(j.Broken) > 0:
 			verdict = "REGRESSION"
-		case j.Kernel && !j.Tested && c.verdict.Runs == [2]int{1, 1}:
+		case j.Kernel && !j.Tested && len(c.inputs[0])+len(c.inputs[1]) == 2:
 			verdict = "needs runs"
 		case !j.Tested:
 			verdict = "too few samples"
@@ -160,6 +154,6 @@ func (c checked) json(w io.Writer) error {
 	e.SetIndent("", "  ")
 	return e.Encode(map[string]any{
 		"measures": title(c.kind), "confidence": report.Confidence, "tested": v.Tested, "regression": len(c.regressions) > 0, "shares": c.shares,
-		"before": sideJSON{c.inputs[0], v.Runs[0], v.Samples[0]}, "after": sideJSON{c.inputs[1], v.Runs[1], v.Samples[1]},
+		"before": sideJSON{c.inputs[0], len(c.inputs[0]), v.Samples[0]}, "after": sideJSON{c.inputs[1], len(c.inputs[1]), v.Samples[1]},
 	})
 }

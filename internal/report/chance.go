@@ -107,33 +107,21 @@ func detectable(p, n, m, alpha, freedom float64) float64 {
 // spread is the variation of shares between runs, relative to the sampling variation.
 type spread struct{ factor, freedom float64 }
 
-// moderate returns the typical value of estimated factors, and the degrees of freedom of this value. Each factor has its own
-// degrees of freedom (Smyth's empirical Bayes, as in limma). A function with few runs then uses information from other
-// functions.
-func moderate(factors []float64, freedom float64) spread {
-	if len(factors) < 3 {
+// moderate returns the typical value of estimated factors, and the degrees of freedom of this value. logs are the logarithms of
+// the factors. Each factor has its own degrees of freedom (Smyth's empirical Bayes, as in limma). A function with few runs then
+// uses information from other functions.
+func moderate(logs []float64, freedom float64) spread {
+	if len(logs) < 3 {
 		return spread{1, 0}
-	}
-	logs := make([]float64, 0, len(factors))
-	for _, f := range factors {
-		logs = append(logs, math.Log(max(f, 0.01))) // a single factor of 0 would dominate
 	}
 	slices.Sort(logs) // for the same sum each time
 	mean, variance := stat.MeanVariance(logs, nil)
 	mean += math.Log(freedom/2) - mathext.Digamma(freedom/2)
-	trigamma := func(x float64) float64 { return mathext.Zeta(2, x) }
-	if variance -= trigamma(freedom / 2); variance <= 0 {
+	if variance -= mathext.Zeta(2, freedom/2); variance <= 0 {
 		return spread{math.Exp(mean), math.Inf(1)}
 	}
-	low, high := 1e-3, 1e6
-	for range 100 {
-		if half := math.Sqrt(low * high); trigamma(half) > variance {
-			low = half
-		} else {
-			high = half
-		}
-	}
-	return spread{math.Exp(mean + mathext.Digamma(low) - math.Log(low)), 2 * low}
+	half := (1 + math.Sqrt(1+2*variance)) / (2 * variance) // approximates the inverse of Zeta(2, x)
+	return spread{math.Exp(mean + mathext.Digamma(half) - math.Log(half)), 2 * half}
 }
 
 // with estimates one function's spread from the typical spread and the function's own runs. The result is at least the spread of

@@ -56,8 +56,7 @@ type Verdict struct {
 	Rows []Judged
 	// Tested is the number of rows with enough samples for a test.
 	Tested int
-	// Runs and Samples are the numbers of both sides.
-	Runs    [2]int
+	// Samples are the numbers of both sides.
 	Samples [2]float64
 
 	largest [2]float64 // samples of the largest group
@@ -178,7 +177,7 @@ func sum(runs []run) run {
 // program's normal variation.
 func Judge(before, after [][]receiver.Sample, totals bool, opts Options) Verdict {
 	opts = opts.grouped().over(slices.Concat(before, after)...)
-	v := Verdict{Runs: [2]int{len(before), len(after)}, typical: spread{1, math.Inf(1)}}
+	v := Verdict{typical: spread{1, math.Inf(1)}}
 	var runs [2][]run
 	var sums [2]run
 	groups := map[string]bool{}
@@ -198,9 +197,9 @@ func Judge(before, after [][]receiver.Sample, totals bool, opts Options) Verdict
 	parts := maps.Clone(sums[0])
 	maps.Copy(parts, sums[1])
 	delete(parts, judgedKey{})
-	freedom := float64(max(0, len(before)-1) + max(0, len(after)-1))
+	freedom := float64(len(before) + len(after) - 2)
 	var tests []test
-	var factors []float64
+	var logs []float64 // of the tests' factors
 	for k := range parts {
 		if k.measure == Group && len(groups) == 1 {
 			continue
@@ -212,13 +211,13 @@ func Judge(before, after [][]receiver.Sample, totals bool, opts Options) Verdict
 		if t.row.Tested = t.enough() && (freedom > 0 || !t.row.Kernel); t.row.Tested {
 			if v.Tested++; freedom > 0 {
 				t.factor = t.differs(k, runs) / freedom
-				factors = append(factors, t.factor)
+				logs = append(logs, math.Log(max(t.factor, 0.01))) // a single factor of 0 would dominate
 			}
 		}
 		tests = append(tests, t)
 	}
 	if freedom > 0 {
-		v.typical = moderate(factors, freedom)
+		v.typical = moderate(logs, freedom)
 	}
 	for _, t := range tests {
 		t.judge(v, freedom)
@@ -232,7 +231,16 @@ func Judge(before, after [][]receiver.Sample, totals bool, opts Options) Verdict
 // correct corrects the probabilities for the number of tests, and sorts the rows: significant ones first, untested ones last. It
 // uses Holm's method. With a limit on the results, at most that share of comparisons names a function by chance. The
 // Benjamini–Hochberg method would limit the share of false names instead, but readers of a failed check believe each name.
-func correct(rows []Judged, tested int) {
+func correct(rows []Judged, tests int) {
+	slices.SortFunc(rows, func(a, b Judged) int { return cmp.Compare(a.P, b.P) })
+	most := 0.0
+	for i, j := range rows {
+		if j.Tested {
+			most = max(most, min(1, j.P*float64(tests)))
+			rows[i].P = most
+			tests--
+		}
+	}
 	rank := func(j Judged) int {
 		switch {
 		case !j.Tested:
@@ -241,12 +249,6 @@ func correct(rows []Judged, tested int) {
 			return 1
 		}
 		return 0
-	}
-	slices.SortFunc(rows, func(a, b Judged) int { return cmp.Or(cmp.Compare(rank(a)/2, rank(b)/2), cmp.Compare(a.P, b.P)) })
-	most := 0.0
-	for i := range rows[:tested] {
-		most = max(most, min(1, rows[i].P*float64(tested-i)))
-		rows[i].P = most
 	}
 	change := func(j Judged) float64 { return math.Abs(j.After - j.Before) }
 	slices.SortFunc(rows, func(a, b Judged) int {

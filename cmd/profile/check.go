@@ -2,6 +2,7 @@ package main
 
 import (
 	"bufio"
+	"cmp"
 	"errors"
 	"fmt"
 	"io"
@@ -79,25 +80,12 @@ func (r rule) broken(j report.Judged) bool {
 
 // described describes a regression.
 func described(j report.Judged, rule string) string {
-	of := "own share"
-	switch j.Measure {
-	case report.Total:
-		of = "share with its callees"
-	case report.Group:
-		of = "share of all samples"
-	}
-	text := fmt.Sprintf("%s: %s %s → %s, %s points", report.Shown(subject(j), 200), of, percent1(j.Before), percent1(j.After), j.Points())
+	of := map[report.Measure]string{report.Self: "own share", report.Total: "share with its callees", report.Group: "share of all samples"}[j.Measure]
+	text := fmt.Sprintf("%s: %s %s → %s, %s points", report.Shown(cmp.Or(j.Function, j.Group), 200), of, percent1(j.Before), percent1(j.After), j.Points())
 	if j.Before > 0 {
 		text += fmt.Sprintf(" (%+.0f %%)", 100*(j.After/j.Before-1))
 	}
 	return text + ", " + rule
-}
-
-func subject(j report.Judged) string {
-	if j.Measure == report.Group {
-		return j.Group
-	}
-	return j.Function
 }
 
 // checked is the result of a check.

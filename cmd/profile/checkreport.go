@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"encoding/json"
 	"fmt"
 	"io"
@@ -75,7 +76,7 @@ func (c checked) table() [][]string {
 		case j.Significant:
 			verdict = "less"
 		}
-		name := report.Shown(subject(j.Judged), 64)
+		name := report.Shown(cmp.Or(j.Function, j.Group), 64)
 		if several && j.Measure != report.Group {
 			name += " in " + report.Shown(j.Group, 32)
 		}
@@ -119,14 +120,11 @@ func (c checked) markdown(w io.Writer) error {
 	fmt.Fprintln(w)
 	for i, cells := range c.table() {
 		last := len(cells) - 1
-		name := code(cells[last])
 		if i == 0 {
-			name = cells[last]
+			fmt.Fprintf(w, "| %s | %s |\n|---|%s\n", cells[last], strings.Join(cells[:last], " | "), strings.Repeat("--:|", last))
+			continue
 		}
-		fmt.Fprintf(w, "| %s | %s |\n", name, strings.Join(cells[:last], " | "))
-		if i == 0 {
-			fmt.Fprintf(w, "|---|%s\n", strings.Repeat("--:|", last))
-		}
+		fmt.Fprintf(w, "| %s | %s |\n", code(cells[last]), strings.Join(cells[:last], " | "))
 	}
 	fmt.Fprintln(w)
 	for _, line := range c.head() {

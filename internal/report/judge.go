@@ -3,7 +3,6 @@ package report
 import (
 	"cmp"
 	"fmt"
-	"maps"
 	"math"
 	"slices"
 
@@ -75,10 +74,6 @@ type tally struct {
 	kernel                   bool // the part is a kernel function
 }
 
-func (t tally) plus(o tally) tally {
-	return tally{t.weight + o.weight, t.squares + o.squares, t.samples + o.samples, t.kernel || o.kernel}
-}
-
 // of returns the share of a part, and the number of samples of equal weight with the same uncertainty.
 func (t tally) of(all tally) draw {
 	if all.weight <= 0 {
@@ -129,7 +124,10 @@ func (k judgedKey) whole() judgedKey {
 // run holds the sums of one run, or of all runs of a side. The empty key has the sum of everything.
 type run map[judgedKey]tally
 
-func (r run) add(k judgedKey, t tally) { r[k] = r[k].plus(t) }
+func (r run) add(k judgedKey, t tally) {
+	old := r[k]
+	r[k] = tally{old.weight + t.weight, old.squares + t.squares, old.samples + t.samples, old.kernel || t.kernel}
+}
 
 func (r run) share(k judgedKey) draw { return r[k].of(r[k.whole()]) }
 
@@ -194,17 +192,14 @@ func Judge(before, after [][]receiver.Sample, totals bool, opts Options) Verdict
 			}
 		}
 	}
-	parts := maps.Clone(sums[0])
-	maps.Copy(parts, sums[1])
-	delete(parts, judgedKey{})
 	freedom := float64(len(before) + len(after) - 2)
 	var tests []test
 	var logs []float64 // of the tests' factors
-	for k := range parts {
-		if k.measure == Group && len(groups) == 1 {
+	for k, part := range sum(sums[:]) {
+		if k == (judgedKey{}) || k.measure == Group && len(groups) == 1 {
 			continue
 		}
-		t := test{row: Judged{Measure: k.measure, Group: k.group, Function: k.function, Kernel: sums[0][k].kernel || sums[1][k].kernel, P: 1}}
+		t := test{row: Judged{Measure: k.measure, Group: k.group, Function: k.function, Kernel: part.kernel, P: 1}}
 		for i := range sums {
 			t.sides[i] = sums[i].share(k)
 		}

@@ -77,33 +77,33 @@ func publish(t *testing.T, payload []byte) *contexttest.Published {
 func own() Process { return Process{PID: uint32(os.Getpid())} }
 
 // read returns the context of this process.
-func read(known found) (f found) {
+func read(known place) (f found) {
 	(&Resolver{proc: "/proc"}).readMemory(&f, own(), known)
 	return f
 }
 
 // TestRead checks that a context is found, that an unchanged context is not copied again, and that a changed one is.
 func TestRead(t *testing.T) {
-	require.ErrorIs(t, read(found{}).err, errNone)
+	require.ErrorIs(t, read(place{}).err, errNone)
 	p := publish(t, contexttest.Payload(all("checkout")))
-	first := read(found{})
+	first := read(place{})
 	require.NoError(t, first.err)
 	require.Equal(t, uint64(uintptr(unsafe.Pointer(&p.Header[0]))), first.address)
 	require.NotEmpty(t, first.payload)
-	again := read(first)
+	again := read(first.place)
 	require.NoError(t, again.err)
 	require.Equal(t, first.published, again.published)
 	require.Empty(t, again.payload, "it is known")
 
 	p.Update(contexttest.Payload(all("cart")))
-	changed := read(first)
+	changed := read(first.place)
 	require.NoError(t, changed.err)
 	require.Greater(t, changed.published, first.published)
 	require.Contains(t, string(changed.payload), "cart")
 
 	p.Begin()
-	require.ErrorIs(t, read(first).err, errBusy)
-	require.ErrorIs(t, read(found{}).err, errBusy)
+	require.ErrorIs(t, read(first.place).err, errBusy)
+	require.ErrorIs(t, read(place{}).err, errBusy)
 }
 
 // TestHostile checks that no process data makes the reader use too much memory, wait, or touch missing pages.
@@ -136,9 +136,9 @@ func TestHostile(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			p := publish(t, contexttest.Payload(all("checkout")))
-			require.NoError(t, read(found{}).err)
+			require.NoError(t, read(place{}).err)
 			spoil(p.Header)
-			got := read(found{})
+			got := read(place{})
 			require.ErrorIs(t, got.err, errNone)
 			require.Empty(t, got.payload)
 		})
@@ -174,7 +174,7 @@ func TestChangesWhileRead(t *testing.T) {
 	}()
 	h, whole := &here{}, 0
 	for range 2000 {
-		f := read(found{})
+		f := read(place{})
 		if f.err != nil {
 			require.ErrorIs(t, f.err, errBusy)
 			continue

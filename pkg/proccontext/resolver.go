@@ -89,10 +89,13 @@ type entry struct {
 	due     atomic.Int64            // the clock's value at the next read; never while the entry is queued
 
 	// Only the goroutine of run uses these.
-	began, address, published uint64
-	wait                      int64
-	denied, refused           bool
+	place
+	wait            int64
+	denied, refused bool
 }
+
+// place is the start of a process, and the address and the time of its context. Unknown fields are 0.
+type place struct{ began, address, published uint64 }
 
 // owner limits the names that processes choose themselves.
 type owner struct{ services, instances map[uint64]bool }
@@ -163,10 +166,7 @@ func (r *Resolver) sweep(now int64) {
 // run reads the requested contexts until ctx ends.
 func (r *Resolver) run(ctx context.Context) {
 	defer close(r.done)
-	tick, sweeps, renewals := time.NewTicker(time.Second), time.NewTicker(unused*time.Second), time.NewTicker(hour*time.Second)
-	defer tick.Stop()
-	defer sweeps.Stop()
-	defer renewals.Stop()
+	tick, sweeps, renewals := time.Tick(time.Second), time.Tick(unused*time.Second), time.Tick(hour*time.Second)
 	began := time.Now()
 	allowance := patience.Allowance{Burst: burst, Slowdown: slowdown}
 	for ctx.Err() == nil {
@@ -174,10 +174,10 @@ func (r *Resolver) run(ctx context.Context) {
 		r.clock.Store(now)
 		select {
 		case <-ctx.Done():
-		case <-tick.C:
-		case <-sweeps.C:
+		case <-tick:
+		case <-sweeps:
 			r.sweep(now)
-		case <-renewals.C:
+		case <-renewals:
 			clear(r.owners)
 		case e := <-r.queue:
 			used, next := r.look(ctx, e)
@@ -190,15 +190,14 @@ func (r *Resolver) run(ctx context.Context) {
 
 // found is the result of reading a process's memory.
 type found struct {
-	began, address, published uint64
-	payload                   []byte
-	err                       error
+	place
+	payload []byte
+	err     error
 }
 
 // look reads a process's context. It returns the used CPU time, and the number of seconds until the next read.
 func (r *Resolver) look(ctx context.Context, e *entry) (used time.Duration, next int64) {
-	f := new(found)
-	known := found{began: e.began, address: e.address, published: e.published}
+	f, known := new(found), e.place
 	used, err := r.patience.Do(ctx, func() { r.readMemory(f, e.process, known) }, func() func() { return func() {} })
 	switch {
 	case errors.Is(err, patience.ErrStuck):
@@ -208,7 +207,7 @@ func (r *Resolver) look(ctx context.Context, e *entry) (used time.Duration, next
 	}
 	if f.began != 0 && f.began != e.began { // a new process, or another process with its PID
 		e.said.Store(nil)
-		e.began, e.address, e.published, e.wait = f.began, 0, 0, 0
+		e.place, e.wait = place{began: f.began}, 0
 	}
 	switch {
 	case f.err == nil:
@@ -227,7 +226,7 @@ func (r *Resolver) look(ctx context.Context, e *entry) (used time.Duration, next
 		return used, recheck
 	case errors.Is(f.err, errNone):
 		e.said.Store(nil)
-		e.address, e.published = 0, 0
+		e.place = place{began: e.began}
 	case errors.Is(f.err, os.ErrPermission):
 		if !e.denied {
 			e.denied = true
@@ -241,14 +240,14 @@ func (r *Resolver) look(ctx context.Context, e *entry) (used time.Duration, next
 }
 
 // readMemory copies a process's context, unless it is already known.
-func (r *Resolver) readMemory(f *found, of Process, known found) {
+func (r *Resolver) readMemory(f *found, of Process, known place) {
 	var p process
 	defer p.close()
 	if f.err = p.open(r.proc, of); f.err != nil {
 		return
 	}
 	if f.began = p.began; f.began != known.began {
-		known = found{}
+		known = place{}
 	}
 	try := func(at, published uint64) bool {
 		f.address = at

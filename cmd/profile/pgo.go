@@ -125,22 +125,16 @@ func (b *pgoBuild) label() string {
 // read adds the profiles of a file.
 func (m *pgoMerger) read(file string) error {
 	requests, p, err := read(file)
-	if err != nil {
-		return err
-	}
-	if len(requests) > 0 {
-		data, err := otlp.File(receiver.Newest(requests)...)
-		if err != nil {
-			return err
-		}
-		if p, err = pprof.ParseData(data); err != nil {
-			return err
+	if len(requests) > 0 && err == nil {
+		var data []byte
+		if data, err = otlp.File(receiver.Newest(requests)...); err == nil {
+			p, err = pprof.ParseData(data)
 		}
 	}
-	if p != nil {
+	if p != nil && err == nil {
 		m.add(p)
 	}
-	return nil
+	return err
 }
 
 // add adds the CPU time of a profile. It ignores other profiles.

@@ -31,28 +31,23 @@ type pgoCall struct {
 	offset         int64
 }
 
-// eachCall calls visit once for each call of a stack that Go's compiler uses. These are the calls in the two innermost
-// locations. See FromPProf in Go's cmd/internal/pgo, and NewGraph in internal/profile.
-func eachCall(locations []*pprof.Location, visit func(pgoCall)) {
-	type place struct {
-		function    string
-		start, line int64
-	}
-	seen := map[[2]place]bool{}
-	var parent *place
-	for i := min(1, len(locations)-1); i >= 0; i-- {
-		for _, line := range slices.Backward(locations[i].Line) {
+// callsOf returns the calls of a stack that Go's compiler uses. These are the calls in the two innermost locations. See
+// FromPProf in Go's cmd/internal/pgo, and NewGraph in internal/profile.
+func callsOf(locations []*pprof.Location) map[pgoCall]bool {
+	calls := map[pgoCall]bool{}
+	var parent pprof.Line
+	for _, l := range slices.Backward(locations[:min(2, len(locations))]) {
+		for _, line := range slices.Backward(l.Line) {
 			if line.Function == nil {
 				continue
 			}
-			at := place{line.Function.Name, line.Function.StartLine, line.Line}
-			if parent != nil && *parent != at && !seen[[2]place{*parent, at}] {
-				seen[[2]place{*parent, at}] = true
-				visit(pgoCall{parent.function, at.function, parent.line - parent.start})
+			if parent.Function != nil && parent != line {
+				calls[pgoCall{parent.Function.Name, line.Function.Name, parent.Line - parent.Function.StartLine}] = true
 			}
-			parent = &at
+			parent = line
 		}
 	}
+	return calls
 }
 
 // hotCalls returns the calls that together have 99 % of the weight, as in Go's compiler.
@@ -81,13 +76,13 @@ func pgoAgreement(p *pprof.Profile) (calls int, agree float64) {
 	for _, s := range p.Sample {
 		n, cpu := float64(s.Value[1]), float64(s.Value[0])
 		first := distuv.Binomial{N: n, P: 0.5, Src: random}.Rand()
-		eachCall(s.Location, func(c pgoCall) {
+		for c := range callsOf(s.Location) {
 			for i, part := range []float64{n, first, n - first} {
 				if part > 0 {
 					weights[i][c] += int64(cpu / n * part)
 				}
 			}
-		})
+		}
 	}
 	hot, inFirst, inSecond := hotCalls(weights[0]), hotCalls(weights[1]), hotCalls(weights[2])
 	both, total := 0.0, 0.0

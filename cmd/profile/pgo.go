@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"maps"
+	"path"
 	"slices"
 	"strings"
 	"time"
@@ -203,7 +204,7 @@ func (m *pgoMerger) buildsOf(p *pprof.Profile) map[*pprof.Mapping]*pgoBuild {
 			if line.Function == nil || line.Function.StartLine <= 0 {
 				continue
 			}
-			key := pgoBuildKey{base(l.Mapping.File), l.Mapping.BuildID}
+			key := pgoBuildKey{path.Base(l.Mapping.File), l.Mapping.BuildID}
 			b := m.builds[key]
 			if b == nil {
 				b = &pgoBuild{pgoBuildKey: key}
@@ -211,14 +212,12 @@ func (m *pgoMerger) buildsOf(p *pprof.Profile) map[*pprof.Mapping]*pgoBuild {
 			}
 			builds[l.Mapping] = b
 			if file := line.Function.Filename; strings.HasPrefix(line.Function.Name, "main.") && strings.HasSuffix(file, ".go") {
-				b.pkg = cmp.Or(b.pkg, strings.TrimSuffix(file, "/"+base(file)))
+				b.pkg = cmp.Or(b.pkg, path.Dir(file))
 			}
 		}
 	}
 	return builds
 }
-
-func base(file string) string { return file[strings.LastIndexByte(file, '/')+1:] }
 
 // choose returns the requested program, or the only program.
 func (m *pgoMerger) choose(asked string) (*pgoBuild, error) {

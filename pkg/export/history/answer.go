@@ -15,6 +15,7 @@ import (
 	profilespb "go.opentelemetry.io/proto/otlp/profiles/v1development"
 	"google.golang.org/protobuf/proto"
 
+	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/dictionary"
 	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/export/wire"
 )
 
@@ -50,11 +51,11 @@ type Gap struct{ From, To time.Time }
 const minGap = 30 * time.Second
 
 type group struct {
-	resource, scope, measure uint32
+	resource, scope, measure int32
 	step                     int64
 }
 
-type sampleKey struct{ node, set, link uint32 }
+type sampleKey struct{ stack, set, link int32 }
 
 // amount holds the sum and the number of a key's samples.
 type amount struct{ value, samples int64 }
@@ -64,7 +65,7 @@ func (a amount) plus(b amount) amount { return amount{a.value + b.value, a.sampl
 type sums struct {
 	values     map[sampleKey]amount
 	start, end uint64
-	dropped    uint64
+	dropped    uint32
 	state      bool
 }
 
@@ -77,7 +78,7 @@ type answer struct {
 	groups  map[group]*sums
 	entries int
 	newest  map[[2]string]uint64 // time of the newest state, by type and unit
-	root    uint32               // the node of RareStacks, 0 if unused
+	rare    int32                // the location of RareStacks, 0 if unused
 	last    time.Time            // end of the latest record
 	out     Answer
 }
@@ -109,11 +110,11 @@ func readAnswer(dir string, q Query, most int) (Answer, error) {
 	for a.longest > uint64(a.width) && a.moreSteps() {
 		a.coarsen()
 	}
-	if a.root != 0 {
+	if a.rare != 0 {
 		a.compact()
 	}
 	a.out.Summary.sort()
-	a.out.Rare, a.out.From, a.out.Step, a.out.Request = a.rare(), q.From, time.Duration(a.width), a.request()
+	a.out.Rare, a.out.From, a.out.Step, a.out.Request = a.countRare(), q.From, time.Duration(a.width), a.request()
 	return a.out, nil
 }
 
@@ -150,31 +151,30 @@ func (a *answer) segment(dir string, seq uint64, unpack *zstd.Decoder) error {
 	return nil
 }
 
-// read adds a segment's records up to the first damaged one.
-func (a *answer) read(f *os.File, unpack *zstd.Decoder) error {
-	from := &tables{}
-	tr := &translator{from: from, to: a.to}
-	var b block
-	return records(f, unpack, func(m wire.Message, payload string) error {
-		c, err := from.readEntries(payload)
-		if err != nil {
-			return err
-		}
-		tr.grow()
-		a.record(m)
-		for range c.count() {
-			if err := b.read(&c); err != nil {
-				return err
-			}
-			a.profile(tr, &b)
+// read adds a segment's records up to the first damaged one. It decodes the next record while it adds one.
+func (a *answer) read(f *os.File, unpack *zstd.Decoder) (err error) {
+	type record struct {
+		wire.Message
+		*profilespb.ProfilesData
+	}
+	list := make(chan record)
+	go func() {
+		err = records(f, unpack, func(m wire.Message, data *profilespb.ProfilesData) { list <- record{m, data} })
+		close(list)
+	}()
+	c := newCopier(nil, a.to)
+	for r := range list {
+		c.extend(r.Dictionary)
+		a.record(r.Message)
+		for p := range dictionary.Profiles(r) {
+			a.profile(c, p)
 		}
 		if a.entries > a.most || a.to.bytes > maxDictionary {
 			a.shrink()
-			*tr = translator{from: from, to: a.to}
-			tr.grow()
+			c = newCopier(c.from.ProfilesDictionary, a.to)
 		}
-		return nil
-	})
+	}
+	return err
 }
 
 // record counts a record and finds the gap before it.
@@ -194,48 +194,37 @@ func (a *answer) record(m wire.Message) {
 }
 
 // profile adds a profile if the query selects it.
-func (a *answer) profile(tr *translator, b *block) {
-	at := time.Unix(0, int64(b.time))
-	if !a.q.covers(at) {
+func (a *answer) profile(c *copier, p dictionary.Profile) {
+	at, end := p.GetTimeUnixNano(), p.GetTimeUnixNano()+p.GetDurationNano()
+	start := time.Unix(0, int64(at))
+	one := sumOf(c.from, p)
+	if !a.q.covers(start) || !a.q.Takes(one.Service, one.Gadget) {
 		return
 	}
-	var rp profilespb.ResourceProfiles
-	var sp profilespb.ScopeProfiles
-	tr.from.message(resource, b.resource, &rp)
-	tr.from.message(scope, b.scope, &sp)
-	service, gadget := serviceOf(rp.GetResource().GetAttributes()), sp.GetScope().GetName()
-	if !a.q.Takes(service, gadget) {
-		return
-	}
-	g := group{tr.of(resource, b.resource), tr.of(scope, b.scope), tr.of(measure, b.measure), at.Sub(a.q.From).Nanoseconds() / a.width}
-	kind := a.to.typeUnit(g.measure)
-	one := Sum{sumKey: sumKey{service, gadget, kind[0], kind[1]}, Samples: int64(len(b.values))}
-	for _, v := range b.values {
-		one.Value += v
-	}
-	if b.duration == 0 {
-		one.State = b.time
+	g := c.group(p.Resource, p.Scope, p.Profile, start.Sub(a.q.From).Nanoseconds()/a.width)
+	if one.State != 0 {
 		g.step = 0
-		switch newest := a.newest[kind]; {
-		case b.time < newest:
+		kind := a.typeUnit(g)
+		switch {
+		case at < a.newest[kind]:
 			return
-		case b.time > newest:
+		case at > a.newest[kind]:
 			a.forget(kind)
-			a.newest[kind] = b.time
+			a.newest[kind] = at
 		}
 	}
 	a.out.Summary.add(one)
-	a.longest = max(a.longest, b.duration)
+	a.longest = max(a.longest, p.GetDurationNano())
 	s := a.groups[g]
 	if s == nil {
-		s = &sums{values: map[sampleKey]amount{}, start: b.time, state: b.duration == 0}
+		s = &sums{values: map[sampleKey]amount{}, start: at, state: one.State != 0}
 		a.groups[g] = s
 	}
-	s.start, s.end, s.dropped = min(s.start, b.time), max(s.end, b.time+b.duration), s.dropped+b.dropped
+	s.start, s.end, s.dropped = min(s.start, at), max(s.end, end), s.dropped+p.GetDroppedAttributesCount()
 	before := len(s.values)
-	for i, v := range b.values {
-		k := sampleKey{tr.node(b.stacks[i]), tr.of(set, b.sets[i]), tr.of(link, b.links[i])}
-		s.values[k] = s.values[k].plus(amount{v, 1})
+	for _, x := range p.GetSamples() {
+		k := sampleKey{c.of(stack, x.GetStackIndex()), c.set(x.GetAttributeIndices()), c.of(link, x.GetLinkIndex())}
+		s.values[k] = s.values[k].plus(amount{total(x), 1})
 	}
 	a.entries += len(s.values) - before
 }
@@ -243,73 +232,53 @@ func (a *answer) profile(tr *translator, b *block) {
 // forget removes the states that a newer state replaces.
 func (a *answer) forget(kind [2]string) {
 	for g, s := range a.groups {
-		if s.state && kind == a.to.typeUnit(g.measure) {
+		if s.state && kind == a.typeUnit(g) {
 			a.entries -= len(s.values)
 			delete(a.groups, g)
 		}
 	}
 }
 
-// typeUnit returns the type and the unit of a measure.
-func (t *tables) typeUnit(i uint32) [2]string {
-	c := cursor{in: t.entry(measure, i)}
-	return [2]string{t.entry(text, uint32(c.uint())), t.entry(text, uint32(c.uint()))}
-}
-
-// message decodes an entry into m. What is damaged stays empty.
-func (t *tables) message(k kind, i uint32, m proto.Message) {
-	_ = proto.Unmarshal([]byte(t.entry(k, i)), m)
+// typeUnit returns the type and the unit of a group.
+func (a *answer) typeUnit(g group) [2]string {
+	st := a.to.measures[g.measure].SampleType
+	return [2]string{a.to.dict.StringTable[st.TypeStrindex], a.to.dict.StringTable[st.UnitStrindex]}
 }
 
 // request returns the sums as OTLP.
 func (a *answer) request() *collectorpb.ExportProfilesServiceRequest {
-	d := a.to.dictionary()
-	req := &collectorpb.ExportProfilesServiceRequest{Dictionary: d}
+	req := &collectorpb.ExportProfilesServiceRequest{Dictionary: a.to.dict}
 	order := slices.SortedFunc(maps.Keys(a.groups), func(x, y group) int {
 		return cmp.Or(cmp.Compare(x.resource, y.resource), cmp.Compare(x.scope, y.scope), cmp.Compare(x.step, y.step), cmp.Compare(x.measure, y.measure))
 	})
-	stacks := map[uint32]int32{0: 0}
-	var rp *profilespb.ResourceProfiles
-	var sp *profilespb.ScopeProfiles
+	var last group
 	for i, g := range order {
-		another := i == 0 || g.resource != order[i-1].resource
-		if another {
-			rp = &profilespb.ResourceProfiles{}
-			a.to.message(resource, g.resource, rp)
+		rp := a.to.resources[g.resource]
+		if i == 0 || g.resource != last.resource {
 			req.ResourceProfiles = append(req.ResourceProfiles, rp)
 		}
-		if another || g.scope != order[i-1].scope {
-			sp = &profilespb.ScopeProfiles{}
-			a.to.message(scope, g.scope, sp)
-			rp.ScopeProfiles = append(rp.ScopeProfiles, sp)
+		if n := len(rp.ScopeProfiles); n == 0 || g.scope != last.scope {
+			sp := a.to.scopes[g.scope]
+			rp.ScopeProfiles = append(rp.ScopeProfiles, &profilespb.ScopeProfiles{Scope: sp.Scope, SchemaUrl: sp.SchemaUrl})
 		}
-		sp.Profiles = append(sp.Profiles, a.profileOf(d, g, stacks))
+		sp := rp.ScopeProfiles[len(rp.ScopeProfiles)-1]
+		sp.Profiles = append(sp.Profiles, a.profileOf(g))
+		last = g
 	}
 	return req
 }
 
-func (a *answer) profileOf(d *profilespb.ProfilesDictionary, g group, stacks map[uint32]int32) *profilespb.Profile {
+func (a *answer) profileOf(g group) *profilespb.Profile {
 	s := a.groups[g]
-	c := cursor{in: a.to.entry(measure, g.measure)}
-	p := &profilespb.Profile{
-		SampleType: &profilespb.ValueType{TypeStrindex: int32(c.uint()), UnitStrindex: int32(c.uint())},
-		PeriodType: &profilespb.ValueType{TypeStrindex: int32(c.uint()), UnitStrindex: int32(c.uint())},
-		Period:     int64(c.uint()), TimeUnixNano: s.start, DurationNano: s.end - s.start, DroppedAttributesCount: uint32(s.dropped),
-	}
-	p.AttributeIndices = a.to.setOf(uint32(c.uint()))
+	p := proto.CloneOf(a.to.measures[g.measure])
+	p.TimeUnixNano, p.DurationNano, p.DroppedAttributesCount = s.start, s.end-s.start, s.dropped
 	p.ProfileId = make([]byte, profileIDSize)
 	_, _ = rand.Read(p.ProfileId) // rand.Read never fails
 	keys := slices.SortedFunc(maps.Keys(s.values), func(x, y sampleKey) int {
-		return cmp.Or(cmp.Compare(x.node, y.node), cmp.Compare(x.set, y.set), cmp.Compare(x.link, y.link))
+		return cmp.Or(cmp.Compare(x.stack, y.stack), cmp.Compare(x.set, y.set), cmp.Compare(x.link, y.link))
 	})
 	for _, k := range keys {
-		i, ok := stacks[k.node]
-		if !ok {
-			i = int32(len(d.StackTable))
-			stacks[k.node] = i
-			d.StackTable = append(d.StackTable, &profilespb.Stack{LocationIndices: a.to.stackOf(k.node)})
-		}
-		p.Samples = append(p.Samples, &profilespb.Sample{StackIndex: i, AttributeIndices: a.to.setOf(k.set), LinkIndex: int32(k.link), Values: []int64{s.values[k].value}})
+		p.Samples = append(p.Samples, &profilespb.Sample{StackIndex: k.stack, AttributeIndices: a.to.sets[k.set], LinkIndex: k.link, Values: []int64{s.values[k].value}})
 	}
 	return p
 }

@@ -4,6 +4,8 @@ import (
 	"cmp"
 	"maps"
 	"slices"
+
+	profilespb "go.opentelemetry.io/proto/otlp/profiles/v1development"
 )
 
 // These constants limit an answer.
@@ -62,20 +64,22 @@ func (a *answer) regroup(group2 func(group) group, sample func(sampleKey) sample
 
 // cut keeps the callers of most samples, approximately. Another most/4 samples keep only their innermost frame.
 func (a *answer) cut(most int) {
-	a.root = a.to.node(0, rareLocation(a.to))
-	root := sampleKey{node: a.root}
+	t := a.to
+	f := addMessage(t, function, &t.dict.FunctionTable, &profilespb.Function{NameStrindex: t.text(RareStacks)})
+	a.rare = addMessage(t, location, &t.dict.LocationTable, &profilespb.Location{Lines: []*profilespb.Line{{FunctionIndex: f}}})
+	root := sampleKey{stack: t.stack([]int32{a.rare})}
 	a.cutTo(most, func(k sampleKey) bool { return !a.isRare(k) }, func(k sampleKey) sampleKey {
-		if k.node == 0 {
+		if k.stack == 0 {
 			return root
 		}
-		return sampleKey{node: a.to.node(a.root, a.to.places[k.node-1])}
+		return sampleKey{stack: t.stack([]int32{t.dict.StackTable[k.stack].LocationIndices[0], a.rare})}
 	})
 	a.cutTo(most/4, func(k sampleKey) bool { return k != root && a.isRare(k) }, func(sampleKey) sampleKey { return root })
 }
 
 // stackOf identifies a stack in all steps.
 type stackOf struct {
-	measure uint32
+	measure int32
 	sampleKey
 }
 
@@ -83,7 +87,7 @@ type stackOf struct {
 // largest stacks of the whole answer. The other half are the largest stacks of each step, so short events keep their stacks.
 func (a *answer) cutTo(most int, chosen func(sampleKey) bool, other func(sampleKey) sampleKey) {
 	type line struct {
-		measure uint32
+		measure int32
 		step    int64
 	}
 	type entry struct {
@@ -104,7 +108,7 @@ func (a *answer) cutTo(most int, chosen func(sampleKey) bool, other func(sampleK
 	keep := largest(all, most/2)
 	for l, list := range lines {
 		list = slices.DeleteFunc(list, func(e entry) bool { return keep[stackOf{l.measure, e.k}] })
-		slices.SortFunc(list, func(x, y entry) int { return cmp.Or(cmp.Compare(y.v, x.v), cmp.Compare(x.k.node, y.k.node)) })
+		slices.SortFunc(list, func(x, y entry) int { return cmp.Or(cmp.Compare(y.v, x.v), cmp.Compare(x.k.stack, y.k.stack)) })
 		for _, e := range list[min(len(list), most/2/len(lines)):] {
 			before, to := len(e.in.values), other(e.k)
 			e.in.values[to] = e.in.values[to].plus(e.in.values[e.k])
@@ -118,9 +122,9 @@ func (a *answer) cutTo(most int, chosen func(sampleKey) bool, other func(sampleK
 // most most samples.
 func largest(all map[stackOf]amount, most int) map[stackOf]bool {
 	order := slices.SortedFunc(maps.Keys(all), func(x, y stackOf) int {
-		return cmp.Or(cmp.Compare(x.measure, y.measure), cmp.Compare(all[y].value, all[x].value), cmp.Compare(x.node, y.node))
+		return cmp.Or(cmp.Compare(x.measure, y.measure), cmp.Compare(all[y].value, all[x].value), cmp.Compare(x.stack, y.stack))
 	})
-	used, keep := map[uint32]int{}, map[stackOf]bool{}
+	used, keep := map[int32]int{}, map[stackOf]bool{}
 	for _, st := range order {
 		used[st.measure] += int(all[st].samples)
 	}
@@ -137,11 +141,12 @@ func largest(all map[stackOf]amount, most int) map[stackOf]bool {
 
 // isRare reports whether a sample has lost its callers.
 func (a *answer) isRare(k sampleKey) bool {
-	return a.root != 0 && k.node != 0 && (k.node == a.root || a.to.parents[k.node-1] == a.root)
+	stack := a.to.dict.StackTable[k.stack].LocationIndices
+	return a.rare != 0 && len(stack) > 0 && stack[len(stack)-1] == a.rare
 }
 
-// rare returns the number of samples without their callers.
-func (a *answer) rare() (n int64) {
+// countRare returns the number of samples without their callers.
+func (a *answer) countRare() (n int64) {
 	for _, s := range a.groups {
 		for k, v := range s.values {
 			if a.isRare(k) {
@@ -154,13 +159,12 @@ func (a *answer) rare() (n int64) {
 
 // compact removes the dictionary's unused entries.
 func (a *answer) compact() {
-	tr := &translator{from: &a.to.tables, to: newInterned()}
-	tr.grow()
+	from := a.to
+	c := newCopier(from.dict, newInterned())
 	a.regroup(func(g group) group {
-		return group{tr.of(resource, g.resource), tr.of(scope, g.scope), tr.of(measure, g.measure), g.step}
+		return c.group(from.resources[g.resource], from.scopes[g.scope], from.measures[g.measure], g.step)
 	}, func(k sampleKey) sampleKey {
-		return sampleKey{tr.node(k.node), tr.of(set, k.set), tr.of(link, k.link)}
+		return sampleKey{c.of(stack, k.stack), c.set(from.sets[k.set]), c.of(link, k.link)}
 	})
-	a.root = tr.node(a.root)
-	a.to = tr.to
+	a.rare, a.to = c.of(location, a.rare), c.to
 }

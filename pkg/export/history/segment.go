@@ -1,15 +1,15 @@
 // Package history stores requests in a folder, limits their age and bytes, and answers queries.
 //
 // The folder contains numbered segments. A segment is an append-only file that covers some minutes. It contains a record for
-// each request, in package spool's format with two checksums. A record contains samples, and the entries that these samples add
-// to the segment's dictionary. So a segment contains each stack once. A finished segment has a summary after its records. If
-// the writer was killed, readers use the complete records. A damaged segment is read up to its first damaged record.
+// each request, in package spool's format with two checksums. A record is a compressed ProfilesData of OTLP, whose dictionary
+// contains only the entries that earlier records of the segment do not contain. So a segment contains each stack once. A finished
+// segment has a summary after its records. If the writer was killed, readers use the complete records. A damaged segment is read
+// up to its first damaged record.
 //
 // One writer holds the folder's lock. Readers need no lock, because they see only complete records.
 package history
 
 import (
-	"bytes"
 	"cmp"
 	"encoding/binary"
 	"encoding/json"
@@ -24,6 +24,7 @@ import (
 	"time"
 
 	"github.com/klauspost/compress/zstd"
+	profilespb "go.opentelemetry.io/proto/otlp/profiles/v1development"
 
 	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/export/spool"
 	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/export/trusted"
@@ -125,9 +126,9 @@ func openSegment(dir string, seq uint64) (*os.File, error) {
 // errUnfinished means that a segment is still being written, or that its writer was killed.
 var errUnfinished = errors.New("its last record is incomplete")
 
-// records calls visit with each record of a segment and its uncompressed body, which visit can keep. It returns an error if it
-// cannot continue. If the error is errUnfinished, only the last record is incomplete.
-func records(f *os.File, unpack *zstd.Decoder, visit func(m wire.Message, payload string) error) error {
+// records calls visit with each record of a segment and its data, which visit can keep. It returns an error if it cannot continue.
+// If the error is errUnfinished, only the last record is incomplete.
+func records(f *os.File, unpack *zstd.Decoder, visit func(wire.Message, *profilespb.ProfilesData)) error {
 	damaged := func(err error) error { return fmt.Errorf("%s: %w", filepath.Base(f.Name()), err) }
 	in := &counted{r: f}
 	for {
@@ -143,15 +144,14 @@ func records(f *os.File, unpack *zstd.Decoder, visit func(m wire.Message, payloa
 			return nil
 		}
 		payload, err := unpack.DecodeAll(m.Body, nil)
-		if err == nil && !bytes.HasPrefix(payload, []byte{format}) {
-			err = fmt.Errorf("a record is %w: another version wrote it", errFormat)
-		}
-		if err == nil {
-			err = visit(m, string(payload))
-		}
 		if err != nil {
 			return damaged(err)
 		}
+		data, err := wire.Decode(payload)
+		if err != nil {
+			return damaged(err)
+		}
+		visit(m, data)
 	}
 }
 

@@ -60,7 +60,7 @@ type segment struct {
 	seq     uint64
 	size    int64
 	began   time.Duration
-	enc     *encoder
+	dict    *interned
 	summary Summary
 }
 
@@ -108,7 +108,7 @@ func (w *Writer) Send(ctx context.Context, m wire.Message) attempt.Outcome {
 		return attempt.Outcome{What: err.Error(), Hint: "free disk space, or check the permissions of the folder"}
 	}
 	now, running := w.clock()
-	if w.seg != nil && (running-w.seg.began >= segmentTime || w.seg.enc.to.bytes > segmentMemory || w.seg.size >= w.limit.MaxBytes/segmentShare) {
+	if w.seg != nil && (running-w.seg.began >= segmentTime || w.seg.dict.bytes > segmentMemory || w.seg.size >= w.limit.MaxBytes/segmentShare) {
 		w.end()
 	}
 	if w.seg == nil {
@@ -122,11 +122,11 @@ func (w *Writer) Send(ctx context.Context, m wire.Message) attempt.Outcome {
 		if err != nil {
 			return nil, err
 		}
-		return w.seg.enc.record(data, &sum)
+		return w.seg.dict.record(data, &sum)
 	})
 	if err != nil {
 		if !errors.Is(err, wire.ErrBusy) {
-			w.drop() // the encoder counts the record's entries as written
+			w.drop() // the dictionary counts the record's entries as written
 		}
 		return attempt.NotEncoded(err)
 	}
@@ -159,7 +159,7 @@ func (w *Writer) begin(running time.Duration) error {
 	if err != nil {
 		return err
 	}
-	w.seg = &segment{file: f, seq: w.next, began: running, enc: &encoder{to: newInterned()}}
+	w.seg = &segment{file: f, seq: w.next, began: running, dict: newInterned()}
 	w.next++
 	return nil
 }

@@ -3,14 +3,11 @@ package history
 import (
 	"cmp"
 	"crypto/rand"
-	"errors"
-	"io/fs"
 	"maps"
 	"os"
 	"slices"
 	"time"
 
-	"github.com/klauspost/compress/zstd"
 	collectorpb "go.opentelemetry.io/proto/otlp/collector/profiles/v1development"
 	profilespb "go.opentelemetry.io/proto/otlp/profiles/v1development"
 	"google.golang.org/protobuf/proto"
@@ -70,17 +67,18 @@ type sums struct {
 }
 
 type answer struct {
-	q       Query
-	most    int // maximum number of entries
-	to      *interned
-	width   int64 // the length of a step, in nanoseconds
-	longest uint64
-	groups  map[group]*sums
-	entries int
-	newest  map[[2]string]uint64 // time of the newest state, by type and unit
-	rare    int32                // the location of RareStacks, 0 if unused
-	last    time.Time            // end of the latest record
-	out     Answer
+	q        Query
+	most     int // maximum number of entries
+	to       *interned
+	width    int64  // the length of a step, in nanoseconds
+	longest  uint64 // profile, in nanoseconds
+	lastStep int64
+	groups   map[group]*sums
+	entries  int
+	newest   map[[2]string]uint64 // time of the newest state, by type and unit
+	rare     int32                // the location of RareStacks, 0 if unused
+	last     time.Time            // end of the latest record
+	out      Answer
 }
 
 // Read answers a query from a folder. It reads one segment at a time, so it needs memory for one segment and the answer. To
@@ -88,26 +86,23 @@ type answer struct {
 func Read(dir string, q Query) (Answer, error) { return readAnswer(dir, q, maxEntries) }
 
 func readAnswer(dir string, q Query, most int) (Answer, error) {
-	list, err := segments(dir)
-	if err != nil {
-		return Answer{}, err
-	}
-	unpack, err := newDecompressor()
-	if err != nil {
-		return Answer{}, err
-	}
-	defer unpack.Close()
 	until := q.To
 	if until.IsZero() {
 		until = time.Now()
 	}
 	a := newAnswer(q, most, int64(step(until.Sub(q.From))))
-	for _, s := range list {
-		if err := a.segment(dir, s.seq, unpack); err != nil {
-			return Answer{}, err
+	err := eachSegment(dir, func(f *os.File, _ file) {
+		if s, ok := readSummary(f); ok && q.skips(s) {
+			return
 		}
+		if err := a.read(f); err != nil {
+			a.out.Damaged = append(a.out.Damaged, err)
+		}
+	})
+	if err != nil {
+		return Answer{}, err
 	}
-	for a.longest > uint64(a.width) && a.moreSteps() {
+	for a.longest > uint64(a.width) && a.lastStep > 0 {
 		a.coarsen()
 	}
 	if a.rare != 0 {
@@ -133,33 +128,15 @@ func step(length time.Duration) time.Duration {
 	return out
 }
 
-func (a *answer) segment(dir string, seq uint64, unpack *zstd.Decoder) error {
-	f, err := openSegment(dir, seq)
-	switch {
-	case errors.Is(err, fs.ErrNotExist):
-		return nil // the writer removed it because of its age
-	case err != nil:
-		return err
-	}
-	defer f.Close()
-	if s, ok := readSummary(f); ok && a.q.skips(s) {
-		return nil
-	}
-	if err := a.read(f, unpack); err != nil {
-		a.out.Damaged = append(a.out.Damaged, err)
-	}
-	return nil
-}
-
 // read adds a segment's records up to the first damaged one. It decodes the next record while it adds one.
-func (a *answer) read(f *os.File, unpack *zstd.Decoder) (err error) {
+func (a *answer) read(f *os.File) (err error) {
 	type record struct {
 		wire.Message
 		*profilespb.ProfilesData
 	}
 	list := make(chan record)
 	go func() {
-		err = records(f, unpack, func(m wire.Message, data *profilespb.ProfilesData) { list <- record{m, data} })
+		err = records(f, func(m wire.Message, data *profilespb.ProfilesData) { list <- record{m, data} })
 		close(list)
 	}()
 	c := newCopier(nil, a.to)
@@ -214,6 +191,7 @@ func (a *answer) profile(c *copier, p dictionary.Profile) {
 		}
 	}
 	a.out.Summary.add(one)
+	a.lastStep = max(a.lastStep, g.step)
 	a.longest = max(a.longest, p.GetDurationNano())
 	s := a.groups[g]
 	if s == nil {

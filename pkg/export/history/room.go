@@ -17,7 +17,7 @@ const (
 // shrink keeps the answer within its limits. It removes the callers of rare stacks within each step, so the timeline stays. The
 // steps become longer only if one sample per service and step is still too much.
 func (a *answer) shrink() {
-	for len(a.groups) > a.most/4 && a.moreSteps() {
+	for len(a.groups) > a.most/4 && a.lastStep > 0 {
 		a.coarsen()
 	}
 	for share := a.most / 2; share > 0 && (a.entries > a.most*7/8 || a.to.bytes > maxDictionary/2); share /= 4 {
@@ -28,18 +28,10 @@ func (a *answer) shrink() {
 	}
 }
 
-func (a *answer) moreSteps() bool {
-	for g := range a.groups {
-		if g.step > 0 {
-			return true
-		}
-	}
-	return false
-}
-
 // coarsen doubles the steps' length.
 func (a *answer) coarsen() {
 	a.width *= 2
+	a.lastStep /= 2
 	a.regroup(func(g group) group { g.step /= 2; return g }, func(k sampleKey) sampleKey { return k })
 }
 

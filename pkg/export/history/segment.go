@@ -16,6 +16,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"slices"
@@ -34,20 +35,14 @@ import (
 const (
 	// Suffix ends the names of segments.
 	Suffix = ".seg"
-	// summaryOwner marks the record that contains a summary. The record's length and trailerMagic follow it.
+	// summaryOwner marks the record that contains a summary. The record's length follows it.
 	summaryOwner = "summary"
-	trailerMagic = "IGHX"
-	trailerSize  = 4 + len(trailerMagic)
+	trailerSize  = 4
 	// maxPayload limits a record's uncompressed size, because a record can be damaged or hostile.
 	maxPayload = 64 << 20
 	// diskBlock is the disk space of the smallest file.
 	diskBlock = 4 << 10
 )
-
-// newDecompressor returns a decoder that does not start goroutines.
-func newDecompressor() (*zstd.Decoder, error) {
-	return zstd.NewReader(nil, zstd.WithDecoderConcurrency(1), zstd.WithDecoderMaxMemory(maxPayload))
-}
 
 // file is a segment in a folder.
 type file struct {
@@ -85,84 +80,75 @@ func segments(dir string) ([]file, error) {
 
 func onDisk(size int64) int64 { return (size + diskBlock - 1) / diskBlock * diskBlock }
 
-// appendSummary appends the summary that ends a segment.
+// appendSummary appends the summary that ends a segment, and its length.
 func appendSummary(b []byte, s Summary) ([]byte, error) {
 	text, err := json.Marshal(s)
 	if err != nil {
 		return nil, err
 	}
 	start := len(b)
-	b = spool.AppendRecord(b, wire.Message{Body: text, Rows: s.Rows, Start: s.Start, End: s.End, Owner: summaryOwner})
-	b = binary.BigEndian.AppendUint32(b, uint32(len(b)-start))
-	return append(b, trailerMagic...), nil
+	b = spool.AppendRecord(b, wire.Message{Body: text, Owner: summaryOwner})
+	return binary.BigEndian.AppendUint32(b, uint32(len(b)-start)), nil
 }
 
-// readSummary returns the summary at the end of a segment, or false if there is none.
+// readSummary returns the summary at the end of a segment, or false if there is none. The end of a record is not a valid length.
 func readSummary(f *os.File) (s Summary, ok bool) {
 	info, err := f.Stat()
-	if err != nil || info.Size() < int64(trailerSize) {
+	if err != nil {
 		return s, false
 	}
-	trailer := make([]byte, trailerSize)
-	if _, err := f.ReadAt(trailer, info.Size()-int64(trailerSize)); err != nil || string(trailer[4:]) != trailerMagic {
+	end, trailer := info.Size()-trailerSize, make([]byte, trailerSize)
+	if _, err := f.ReadAt(trailer, end); err != nil {
 		return s, false
 	}
 	length := int64(binary.BigEndian.Uint32(trailer))
-	if length > min(info.Size()-int64(trailerSize), maxPayload) {
-		return s, false
-	}
-	m, err := spool.ReadRecord(io.NewSectionReader(f, info.Size()-int64(trailerSize)-length, length))
-	if err != nil || m.Owner != summaryOwner || json.Unmarshal(m.Body, &s) != nil {
-		return Summary{}, false
-	}
-	return s, true
+	m, err := spool.ReadRecord(io.NewSectionReader(f, end-length, length))
+	return s, err == nil && m.Owner == summaryOwner && json.Unmarshal(m.Body, &s) == nil
 }
 
-// openSegment opens a segment for reading.
-func openSegment(dir string, seq uint64) (*os.File, error) {
-	return os.OpenFile(segmentPath(dir, seq), os.O_RDONLY|trusted.NoFollow, 0)
+// eachSegment calls visit with each segment in a folder, oldest first.
+func eachSegment(dir string, visit func(f *os.File, of file)) error {
+	list, err := segments(dir)
+	if err != nil {
+		return err
+	}
+	for _, of := range list {
+		f, err := os.OpenFile(segmentPath(dir, of.seq), os.O_RDONLY|trusted.NoFollow, 0)
+		if errors.Is(err, fs.ErrNotExist) {
+			continue // the writer has removed it
+		}
+		if err != nil {
+			return err
+		}
+		visit(f, of)
+		_ = f.Close()
+	}
+	return nil
 }
-
-// errUnfinished means that a segment is still being written, or that its writer was killed.
-var errUnfinished = errors.New("its last record is incomplete")
 
 // records calls visit with each record of a segment and its data, which visit can keep. It returns an error if it cannot continue.
-// If the error is errUnfinished, only the last record is incomplete.
-func records(f *os.File, unpack *zstd.Decoder, visit func(wire.Message, *profilespb.ProfilesData)) error {
-	damaged := func(err error) error { return fmt.Errorf("%s: %w", filepath.Base(f.Name()), err) }
-	in := &counted{r: f}
+func records(f *os.File, visit func(wire.Message, *profilespb.ProfilesData)) error {
+	unpack, err := zstd.NewReader(nil, zstd.WithDecoderConcurrency(1), zstd.WithDecoderMaxMemory(maxPayload))
+	if err != nil {
+		return err
+	}
+	defer unpack.Close()
 	for {
-		m, err := spool.ReadRecord(in)
-		switch {
-		case errors.Is(err, io.EOF):
-			return nil
-		case err != nil && in.ended:
-			return damaged(errUnfinished)
-		case err != nil:
-			return damaged(err)
-		case m.Owner == summaryOwner:
+		m, err := spool.ReadRecord(f)
+		if errors.Is(err, io.EOF) || err == nil && m.Owner == summaryOwner {
 			return nil
 		}
-		payload, err := unpack.DecodeAll(m.Body, nil)
-		if err != nil {
-			return damaged(err)
+		var payload []byte
+		if err == nil {
+			payload, err = unpack.DecodeAll(m.Body, nil)
 		}
-		data, err := wire.Decode(payload)
+		var data *profilespb.ProfilesData
+		if err == nil {
+			data, err = wire.Decode(payload)
+		}
 		if err != nil {
-			return damaged(err)
+			return fmt.Errorf("%s: %w", filepath.Base(f.Name()), err)
 		}
 		visit(m, data)
 	}
-}
-
-// counted is a reader that records whether it has reached the end.
-type counted struct {
-	r     io.Reader
-	ended bool
-}
-
-func (c *counted) Read(b []byte) (int, error) {
-	n, err := c.r.Read(b)
-	c.ended = c.ended || errors.Is(err, io.EOF)
-	return n, err
 }

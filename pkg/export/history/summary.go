@@ -2,10 +2,17 @@ package history
 
 import (
 	"cmp"
+	"math"
+	"os"
 	"path"
 	"slices"
 	"strings"
 	"time"
+
+	commonpb "go.opentelemetry.io/proto/otlp/common/v1"
+	profilespb "go.opentelemetry.io/proto/otlp/profiles/v1development"
+
+	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/dictionary"
 )
 
 // Summary describes the content of a segment, or of a whole history.
@@ -40,6 +47,39 @@ type sumKey struct {
 	Gadget string `json:"gadget"`
 	Type   string `json:"type"`
 	Unit   string `json:"unit"`
+}
+
+// sumOf returns a profile's sum.
+func sumOf(d dictionary.Dictionary, p dictionary.Profile) Sum {
+	st := p.GetSampleType()
+	sum := Sum{sumKey: sumKey{serviceOf(p.Resource.GetResource().GetAttributes()), p.Scope.GetScope().GetName(), d.Str(st.GetTypeStrindex()), d.Str(st.GetUnitStrindex())}, Samples: int64(len(p.GetSamples()))}
+	for _, s := range p.GetSamples() {
+		sum.Value += total(s)
+	}
+	if p.GetDurationNano() == 0 {
+		sum.State = p.GetTimeUnixNano()
+	}
+	return sum
+}
+
+// total returns the sum of a sample's values. A sample without values counts one for each timestamp.
+func total(s *profilespb.Sample) (sum int64) {
+	if len(s.GetValues()) == 0 {
+		return int64(len(s.GetTimestampsUnixNano()))
+	}
+	for _, v := range s.GetValues() {
+		sum += v
+	}
+	return sum
+}
+
+func serviceOf(attrs []*commonpb.KeyValue) string {
+	for _, kv := range attrs {
+		if kv.GetKey() == "service.name" {
+			return kv.GetValue().GetStringValue()
+		}
+	}
+	return ""
 }
 
 // maxSums limits a summary. Services beyond this limit share an empty name.
@@ -98,6 +138,38 @@ func (s *Summary) sort() {
 		return cmp.Or(strings.Compare(a.Gadget, b.Gadget), strings.Compare(a.Type, b.Type), cmp.Compare(b.Value, a.Value), strings.Compare(a.Service, b.Service))
 	})
 	s.places = nil
+}
+
+// Segment is a part of a history.
+type Segment struct {
+	Summary
+	Bytes int64
+	// Err is the reason why a part could not be read.
+	Err error
+}
+
+// List returns the segments in a folder, oldest first. It reads the records of a segment without a summary.
+func List(dir string) (list []Segment, err error) {
+	err = eachSegment(dir, func(f *os.File, of file) {
+		s, ok := readSummary(f)
+		if ok {
+			list = append(list, Segment{Summary: s, Bytes: of.size})
+			return
+		}
+		a := newAnswer(Query{}, maxEntries, math.MaxInt64)
+		err := a.read(f)
+		list = append(list, Segment{a.out.Summary, of.size, err})
+	})
+	return list, err
+}
+
+// Total adds up summaries.
+func Total(list []Segment) (s Summary) {
+	for _, one := range list {
+		s.merge(one.Summary)
+	}
+	s.sort()
+	return s
 }
 
 // Query selects data from a history.

@@ -1,6 +1,7 @@
 package history
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -10,8 +11,11 @@ import (
 	"time"
 
 	"github.com/klauspost/compress/zstd"
+	profilespb "go.opentelemetry.io/proto/otlp/profiles/v1development"
+	"google.golang.org/protobuf/proto"
 
 	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/config"
+	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/dictionary"
 	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/export/attempt"
 	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/export/spool"
 	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/export/trusted"
@@ -130,7 +134,8 @@ func (w *Writer) Send(ctx context.Context, m wire.Message) attempt.Outcome {
 		}
 		return attempt.NotEncoded(err)
 	}
-	m.Start, m.End = within(m.Start, m.End, now)
+	m.End = cmp.Or(m.End, now) // a time can be missing
+	m.Start = cmp.Or(m.Start, m.End)
 	m.Body = w.pack.EncodeAll(payload, nil)
 	record := spool.AppendRecord(nil, m)
 	w.prune(int64(len(record)))
@@ -143,15 +148,21 @@ func (w *Writer) Send(ctx context.Context, m wire.Message) attempt.Outcome {
 	return attempt.Outcome{Verdict: attempt.Accepted, Sent: int64(len(record))}
 }
 
-// within returns the time range of a request. A missing time becomes now.
-func within(start, end, now time.Time) (time.Time, time.Time) {
-	if end.IsZero() {
-		end = now
+// record encodes a request for a segment with this dictionary, and adds it to a summary. It changes the request. The result is a
+// ProfilesData whose dictionary contains only what earlier records do not contain. After an error, the dictionary is unusable.
+func (t *interned) record(data *profilespb.ProfilesData, sum *Summary) ([]byte, error) {
+	c := newCopier(data.GetDictionary(), t)
+	for p := range dictionary.Profiles(data) {
+		sum.add(sumOf(c.from, p))
+		for _, s := range p.Samples {
+			s.StackIndex, s.LinkIndex, s.AttributeIndices = c.of(stack, s.StackIndex), c.of(link, s.LinkIndex), c.attributes(s.AttributeIndices)
+			s.Values, s.TimestampsUnixNano = []int64{total(s)}, nil
+		}
+		head := c.head(p.Profile)
+		p.SampleType, p.PeriodType, p.AttributeIndices, p.ProfileId = head.SampleType, head.PeriodType, head.AttributeIndices, nil
 	}
-	if start.IsZero() {
-		start = end
-	}
-	return start, end
+	data.Dictionary, t.dict = t.dict, &profilespb.ProfilesDictionary{}
+	return proto.Marshal(data)
 }
 
 func (w *Writer) begin(running time.Duration) error {

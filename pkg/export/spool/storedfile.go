@@ -62,7 +62,10 @@ func encodeHead(m wire.Message) []byte {
 // decodeHead decodes the head at the start of data. It returns ErrCorrupt, or errUnknownFormat if a later version of this program
 // wrote the file.
 func decodeHead(data []byte) (head storedHead, err error) {
-	if len(data) < storePrefix || !bytes.HasPrefix(data, []byte(storeMagic)) {
+	if len(data) < storePrefix {
+		return head, fmt.Errorf("%w: incomplete header", ErrCorrupt)
+	}
+	if !bytes.HasPrefix(data, []byte(storeMagic)) {
 		return head, fmt.Errorf("%w: not a stored message", ErrCorrupt)
 	}
 	version := binary.BigEndian.Uint16(data[len(storeMagic):])

@@ -312,19 +312,9 @@ func (p *past) list(out io.Writer) error {
 	if err != nil {
 		return err
 	}
-	type key struct{ gadget, typ, service string }
-	first, last, bytes := map[key]time.Time{}, map[key]time.Time{}, int64(0)
+	bytes := int64(0)
 	for _, s := range list {
 		bytes += s.Bytes
-		for _, sum := range s.Sums {
-			k := key{sum.Gadget, sum.Type, sum.Service}
-			if t, ok := first[k]; !ok || s.Start.Before(t) {
-				first[k] = s.Start
-			}
-			if s.End.After(last[k]) {
-				last[k] = s.End
-			}
-		}
 	}
 	fmt.Fprintf(out, "%s: %s to %s, %s, %s in %s\n\n", p.folder, shownTime(all.Start), shownTime(all.End), plural(all.Rows, "row"), humanize.IBytes(uint64(bytes)), plural(int64(len(list)), "segment"))
 	table := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
@@ -333,8 +323,7 @@ func (p *past) list(out io.Writer) error {
 		if !p.selected(history.Query{}).Takes(s.Service, s.Gadget) {
 			continue
 		}
-		k := key{s.Gadget, s.Type, s.Service}
-		fmt.Fprintf(table, "%s\t%s\t%s\t%d\t%s\t%s\t%s\n", report.Shown(history.GadgetName(s.Gadget), 30), report.Shown(s.Type, 20), report.Shown(cmp.Or(s.Service, "[no service]"), 50), s.Value, report.Shown(s.Unit, 12), shownTime(first[k]), shownTime(last[k]))
+		fmt.Fprintf(table, "%s\t%s\t%s\t%d\t%s\t%s\t%s\n", report.Shown(history.GadgetName(s.Gadget), 30), report.Shown(s.Type, 20), report.Shown(cmp.Or(s.Service, "[no service]"), 50), s.Value, report.Shown(s.Unit, 12), shownTime(time.Unix(0, int64(s.First))), shownTime(time.Unix(0, int64(s.Last))))
 	}
 	if err := table.Flush(); err != nil {
 		return err

@@ -63,7 +63,7 @@ type sums struct {
 	values     map[sampleKey]amount
 	start, end uint64
 	dropped    uint32
-	state      bool
+	state      [2]string // type and unit of a state, otherwise empty
 }
 
 type answer struct {
@@ -172,55 +172,45 @@ func (a *answer) record(m wire.Message) {
 
 // profile adds a profile if the query selects it.
 func (a *answer) profile(c *copier, p dictionary.Profile) {
-	at, end := p.GetTimeUnixNano(), p.GetTimeUnixNano()+p.GetDurationNano()
-	start := time.Unix(0, int64(at))
-	one := sumOf(c.from, p)
+	start, one := time.Unix(0, int64(p.GetTimeUnixNano())), sumOf(c.from, p)
 	if !a.q.covers(start) || !a.q.Takes(one.Service, one.Gadget) {
 		return
 	}
 	g := c.group(p.Resource, p.Scope, p.Profile, start.Sub(a.q.From).Nanoseconds()/a.width)
-	if one.State != 0 {
-		g.step = 0
-		kind := a.typeUnit(g)
-		switch {
-		case at < a.newest[kind]:
+	of := &sums{values: map[sampleKey]amount{}, start: one.First}
+	if one.State {
+		g.step, of.state = 0, [2]string{one.Type, one.Unit}
+		switch newest := a.newest[of.state]; {
+		case one.Last < newest:
 			return
-		case at > a.newest[kind]:
-			a.forget(kind)
-			a.newest[kind] = at
+		case one.Last > newest:
+			a.forget(of.state)
+			a.newest[of.state] = one.Last
 		}
 	}
 	a.out.Summary.add(one)
-	a.lastStep = max(a.lastStep, g.step)
-	a.longest = max(a.longest, p.GetDurationNano())
-	s := a.groups[g]
-	if s == nil {
-		s = &sums{values: map[sampleKey]amount{}, start: at, state: one.State != 0}
-		a.groups[g] = s
+	a.lastStep, a.longest = max(a.lastStep, g.step), max(a.longest, p.GetDurationNano())
+	if a.groups[g] == nil {
+		a.groups[g] = of
 	}
-	s.start, s.end, s.dropped = min(s.start, at), max(s.end, end), s.dropped+p.GetDroppedAttributesCount()
-	before := len(s.values)
+	of = a.groups[g]
+	of.start, of.end, of.dropped = min(of.start, one.First), max(of.end, one.Last), of.dropped+p.GetDroppedAttributesCount()
+	before := len(of.values)
 	for _, x := range p.GetSamples() {
 		k := sampleKey{c.of(stack, x.GetStackIndex()), c.set(x.GetAttributeIndices()), c.of(link, x.GetLinkIndex())}
-		s.values[k] = s.values[k].plus(amount{total(x), 1})
+		of.values[k] = of.values[k].plus(amount{total(x), 1})
 	}
-	a.entries += len(s.values) - before
+	a.entries += len(of.values) - before
 }
 
 // forget removes the states that a newer state replaces.
-func (a *answer) forget(kind [2]string) {
+func (a *answer) forget(state [2]string) {
 	for g, s := range a.groups {
-		if s.state && kind == a.typeUnit(g) {
+		if s.state == state {
 			a.entries -= len(s.values)
 			delete(a.groups, g)
 		}
 	}
-}
-
-// typeUnit returns the type and the unit of a group.
-func (a *answer) typeUnit(g group) [2]string {
-	st := a.to.measures[g.measure].SampleType
-	return [2]string{a.to.dict.StringTable[st.TypeStrindex], a.to.dict.StringTable[st.UnitStrindex]}
 }
 
 // request returns the sums as OTLP.

@@ -97,7 +97,16 @@ func (a *answer) cutTo(most int, chosen func(sampleKey) bool, other func(sampleK
 			}
 		}
 	}
-	keep := largest(all, most/2)
+	used, keep := map[int32]int{}, map[stackOf]bool{} // each measure keeps the same number of samples
+	for l := range lines {
+		used[l.measure] = 0
+	}
+	for _, st := range slices.SortedFunc(maps.Keys(all), func(x, y stackOf) int {
+		return cmp.Or(cmp.Compare(all[y].value, all[x].value), cmp.Compare(x.stack, y.stack))
+	}) {
+		used[st.measure] += int(all[st].samples)
+		keep[st] = used[st.measure] <= most/2/len(used)
+	}
 	for l, list := range lines {
 		list = slices.DeleteFunc(list, func(e entry) bool { return keep[stackOf{l.measure, e.k}] })
 		slices.SortFunc(list, func(x, y entry) int { return cmp.Or(cmp.Compare(y.v, x.v), cmp.Compare(x.k.stack, y.k.stack)) })
@@ -108,27 +117,6 @@ func (a *answer) cutTo(most int, chosen func(sampleKey) bool, other func(sampleK
 			a.entries += len(e.in.values) - before
 		}
 	}
-}
-
-// largest returns the stacks with the largest values. Each measure gets the same number of stacks. All stacks together have at
-// most most samples.
-func largest(all map[stackOf]amount, most int) map[stackOf]bool {
-	order := slices.SortedFunc(maps.Keys(all), func(x, y stackOf) int {
-		return cmp.Or(cmp.Compare(x.measure, y.measure), cmp.Compare(all[y].value, all[x].value), cmp.Compare(x.stack, y.stack))
-	})
-	used, keep := map[int32]int{}, map[stackOf]bool{}
-	for _, st := range order {
-		used[st.measure] += int(all[st].samples)
-	}
-	share := most / max(1, len(used))
-	clear(used)
-	for _, st := range order {
-		used[st.measure] += int(all[st].samples)
-		if used[st.measure] <= share {
-			keep[st] = true
-		}
-	}
-	return keep
 }
 
 // isRare reports whether a sample has lost its callers.

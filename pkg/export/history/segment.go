@@ -80,15 +80,11 @@ func segments(dir string) ([]file, error) {
 
 func onDisk(size int64) int64 { return (size + diskBlock - 1) / diskBlock * diskBlock }
 
-// appendSummary appends the summary that ends a segment, and its length.
-func appendSummary(b []byte, s Summary) ([]byte, error) {
+// encodeSummary returns the record that ends a segment, and its length.
+func encodeSummary(s Summary) ([]byte, error) {
 	text, err := json.Marshal(s)
-	if err != nil {
-		return nil, err
-	}
-	start := len(b)
-	b = spool.AppendRecord(b, wire.Message{Body: text, Owner: summaryOwner})
-	return binary.BigEndian.AppendUint32(b, uint32(len(b)-start)), nil
+	b := spool.AppendRecord(nil, wire.Message{Body: text, Owner: summaryOwner})
+	return binary.BigEndian.AppendUint32(b, uint32(len(b))), err
 }
 
 // readSummary returns the summary at the end of a segment, or false if there is none. The end of a record is not a valid length.

@@ -37,8 +37,10 @@ type Sum struct {
 	Samples int64 `json:"samples"`
 	// Value is the sum of all values. For a state, such as memory in use, it is the newest value.
 	Value int64 `json:"value"`
-	// State is the time of the newest value in nanoseconds since 1970, or 0 if the type is not a state.
-	State uint64 `json:"state,omitempty"`
+	State bool  `json:"state,omitempty"`
+	// First and Last are the time range of the samples, in nanoseconds since 1970.
+	First uint64 `json:"first"`
+	Last  uint64 `json:"last"`
 }
 
 type sumKey struct {
@@ -51,13 +53,13 @@ type sumKey struct {
 
 // sumOf returns a profile's sum.
 func sumOf(d dictionary.Dictionary, p dictionary.Profile) Sum {
-	st := p.GetSampleType()
-	sum := Sum{sumKey: sumKey{serviceOf(p.Resource.GetResource().GetAttributes()), p.Scope.GetScope().GetName(), d.Str(st.GetTypeStrindex()), d.Str(st.GetUnitStrindex())}, Samples: int64(len(p.GetSamples()))}
+	st, start := p.GetSampleType(), p.GetTimeUnixNano()
+	sum := Sum{
+		sumKey:  sumKey{serviceOf(p.Resource.GetResource().GetAttributes()), p.Scope.GetScope().GetName(), d.Str(st.GetTypeStrindex()), d.Str(st.GetUnitStrindex())},
+		Samples: int64(len(p.GetSamples())), State: p.GetDurationNano() == 0, First: start, Last: start + p.GetDurationNano(),
+	}
 	for _, s := range p.GetSamples() {
 		sum.Value += total(s)
-	}
-	if p.GetDurationNano() == 0 {
-		sum.State = p.GetTimeUnixNano()
 	}
 	return sum
 }
@@ -107,12 +109,13 @@ func (s *Summary) add(sum Sum) {
 	}
 	to := &s.Sums[i]
 	switch {
-	case sum.State > to.State:
-		to.Value, to.State = sum.Value, sum.State
-	case sum.State == to.State:
+	case !sum.State || sum.Last == to.Last:
 		to.Value += sum.Value
+	case sum.Last > to.Last:
+		to.Value = sum.Value
 	}
-	to.Samples += sum.Samples
+	to.State, to.Samples = sum.State, to.Samples+sum.Samples
+	to.First, to.Last = min(cmp.Or(to.First, sum.First), sum.First), max(to.Last, sum.Last)
 }
 
 // merge adds another summary.

@@ -178,17 +178,17 @@ func (w *Writer) begin(running time.Duration) error {
 // end writes the segment's summary and closes it. A segment without a summary is also readable.
 func (w *Writer) end() {
 	s := w.seg
-	tail, err := appendSummary(nil, s.summary)
+	tail, err := encodeSummary(s.summary)
 	if err == nil {
 		_, err = s.file.Write(tail)
 	}
 	if err == nil {
 		err = s.file.Sync()
 	}
-	if err != nil {
-		w.warn(fmt.Errorf("completing a file of the history (queries will take longer): %w", err))
-	} else {
+	if err == nil {
 		s.size += int64(len(tail))
+	} else {
+		w.warn(fmt.Errorf("completing a file of the history (queries will take longer): %w", err))
 	}
 	w.drop()
 }

@@ -31,7 +31,7 @@ const (
 // entryBytes is the approximate memory for an entry without its content.
 const entryBytes = 64
 
-// interned is a dictionary that contains each entry once. Entry 0 of each table of OTLP is the zero value.
+// interned is a dictionary that contains each entry once. Entry 0 of each table of OTLP is the zero value, and set 0 is empty.
 type interned struct {
 	dict      *profilespb.ProfilesDictionary // a writer takes entries away
 	sets      [][]int32
@@ -52,6 +52,7 @@ func newInterned() *interned {
 	for k := text; k <= stack; k++ {
 		c.copy(k, 0)
 	}
+	c.set(nil)
 	return t
 }
 

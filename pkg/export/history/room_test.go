@@ -51,6 +51,7 @@ func TestLineOfTime(t *testing.T) {
 		entries++
 		if s.Stack[len(s.Stack)-1].Name == history.RareStacks {
 			rare++
+			require.Empty(t, s.Attributes)
 		} else {
 			whole[step]++
 		}

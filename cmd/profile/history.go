@@ -101,18 +101,16 @@ func runHistory(args []string, out io.Writer) error {
 var timeLayouts = []string{"15:04", "15:04:05", "2006-01-02 15:04", "2006-01-02 15:04:05", "2006-01-02T15:04", "2006-01-02T15:04:05", time.RFC3339}
 
 func clockTime(text string, now time.Time) (time.Time, error) {
-	for i, layout := range timeLayouts {
+	for _, layout := range timeLayouts {
 		t, err := time.ParseInLocation(layout, text, now.Location())
 		if err != nil {
 			continue
 		}
-		if i > 1 {
-			return t, nil
-		}
-		y, m, d := now.Date()
-		t = time.Date(y, m, d, t.Hour(), t.Minute(), t.Second(), 0, now.Location())
-		if t.After(now) {
-			t = time.Date(y, m, d-1, t.Hour(), t.Minute(), t.Second(), 0, now.Location())
+		if t.Year() == 0 { // without a day
+			y, m, d := now.Date()
+			if t = time.Date(y, m, d, t.Hour(), t.Minute(), t.Second(), 0, now.Location()); t.After(now) {
+				t = t.AddDate(0, 0, -1)
+			}
 		}
 		return t, nil
 	}
@@ -157,11 +155,10 @@ func (p *past) read(q history.Query) (runInfo, history.Answer, error) {
 	}
 	var gadgets []string
 	for _, s := range a.Summary.Sums {
-		if name := history.GadgetName(s.Gadget); !slices.Contains(gadgets, name) {
-			gadgets = append(gadgets, name)
-		}
+		gadgets = append(gadgets, history.GadgetName(s.Gadget))
 	}
-	info.Gadget, info.Started = strings.Join(gadgets, ", "), a.Summary.Start
+	slices.Sort(gadgets)
+	info.Gadget, info.Started = strings.Join(slices.Compact(gadgets), ", "), a.Summary.Start
 	recorded := a.Summary.End.Sub(a.Summary.Start)
 	for _, gap := range a.Gaps {
 		recorded -= gap.To.Sub(gap.From)
@@ -181,7 +178,7 @@ func (p *past) explain(err error) error {
 }
 
 // total returns the content of a history, by segment and in total. An empty history is an error.
-func (p *past) total() (list []history.Segment, all history.Summary, err error) {
+func (p *past) total() (list []history.Summary, all history.Summary, err error) {
 	if list, err = history.List(p.folder); err != nil {
 		return nil, all, p.explain(err)
 	}
@@ -199,10 +196,10 @@ func (p *past) nothing(q history.Query) error {
 	}
 	var services []string
 	for _, s := range all.Sums {
-		if !slices.Contains(services, s.Service) {
-			services = append(services, s.Service)
-		}
+		services = append(services, s.Service)
 	}
+	slices.Sort(services)
+	services = slices.Compact(services)
 	if p.service != "" && !slices.Contains(services, p.service) {
 		return meant(fmt.Errorf("the history has no service %q", p.service), p.service, services)
 	}
@@ -312,11 +309,7 @@ func (p *past) list(out io.Writer) error {
 	if err != nil {
 		return err
 	}
-	bytes := int64(0)
-	for _, s := range list {
-		bytes += s.Bytes
-	}
-	fmt.Fprintf(out, "%s: %s to %s, %s, %s in %s\n\n", p.folder, shownTime(all.Start), shownTime(all.End), plural(all.Rows, "row"), humanize.IBytes(uint64(bytes)), plural(int64(len(list)), "segment"))
+	fmt.Fprintf(out, "%s: %s to %s, %s, %s in %s\n\n", p.folder, shownTime(all.Start), shownTime(all.End), plural(all.Rows, "row"), humanize.IBytes(uint64(all.Bytes)), plural(int64(len(list)), "segment"))
 	table := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
 	fmt.Fprintln(table, "GADGET\tTYPE\tSERVICE\tVALUE\tUNIT\tFIRST\tLAST")
 	for _, s := range all.Sums {

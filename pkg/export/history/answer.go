@@ -19,11 +19,6 @@ import (
 // RareStacks is the name of the frame that replaces the callers of rare stacks in a limited answer.
 const RareStacks = "[rare stacks]"
 
-const (
-	profileIDSize = 16
-	steps         = 60 // the minimum number of steps in a range
-)
-
 // Answer is the result of a Query.
 type Answer struct {
 	// Request contains the samples, summed by stack, in profiles of length Step. The first profile begins at From.
@@ -86,13 +81,9 @@ type answer struct {
 func Read(dir string, q Query) (Answer, error) { return readAnswer(dir, q, maxEntries) }
 
 func readAnswer(dir string, q Query, most int) (Answer, error) {
-	until := q.To
-	if until.IsZero() {
-		until = time.Now()
-	}
-	a := newAnswer(q, most, int64(step(until.Sub(q.From))))
-	err := eachSegment(dir, func(f *os.File, _ file) {
-		if s, ok := readSummary(f); ok && q.skips(s) {
+	a := newAnswer(q, most, int64(step(cmp.Or(q.To, time.Now()).Sub(q.From))))
+	err := eachSegment(dir, func(f *os.File, of file) {
+		if s, ok := readSummary(f, of); ok && q.skips(s) {
 			return
 		}
 		if err := a.read(f); err != nil {
@@ -119,6 +110,7 @@ func newAnswer(q Query, most int, width int64) *answer {
 
 // step returns the length of a step for a range of the given length.
 func step(length time.Duration) time.Duration {
+	const steps = 60 // at least
 	out := 10 * time.Second
 	for _, d := range []time.Duration{30 * time.Second, time.Minute, 2 * time.Minute, 5 * time.Minute, 10 * time.Minute, 20 * time.Minute, 30 * time.Minute, (length / steps).Truncate(time.Hour)} {
 		if length >= steps*d {
@@ -163,11 +155,10 @@ func (a *answer) record(m wire.Message) {
 		a.out.Gaps = append(a.out.Gaps, Gap{a.last, m.Start})
 	}
 	a.last = m.End
-	rows := m.Rows
 	if a.q.Service != "" || a.q.Gadget != "" {
-		rows = 0
+		m.Rows = 0
 	}
-	a.out.Summary.merge(Summary{Start: m.Start, End: m.End, Records: 1, Rows: rows})
+	a.out.Summary.merge(Summary{Start: m.Start, End: m.End, Records: 1, Rows: m.Rows})
 }
 
 // profile adds a profile if the query selects it.
@@ -219,19 +210,18 @@ func (a *answer) request() *collectorpb.ExportProfilesServiceRequest {
 	order := slices.SortedFunc(maps.Keys(a.groups), func(x, y group) int {
 		return cmp.Or(cmp.Compare(x.resource, y.resource), cmp.Compare(x.scope, y.scope), cmp.Compare(x.step, y.step), cmp.Compare(x.measure, y.measure))
 	})
-	var last group
+	var sp *profilespb.ScopeProfiles
 	for i, g := range order {
 		rp := a.to.resources[g.resource]
-		if i == 0 || g.resource != last.resource {
+		another := len(rp.ScopeProfiles) == 0
+		if another {
 			req.ResourceProfiles = append(req.ResourceProfiles, rp)
 		}
-		if n := len(rp.ScopeProfiles); n == 0 || g.scope != last.scope {
-			sp := a.to.scopes[g.scope]
-			rp.ScopeProfiles = append(rp.ScopeProfiles, &profilespb.ScopeProfiles{Scope: sp.Scope, SchemaUrl: sp.SchemaUrl})
+		if another || g.scope != order[i-1].scope {
+			sp = proto.CloneOf(a.to.scopes[g.scope])
+			rp.ScopeProfiles = append(rp.ScopeProfiles, sp)
 		}
-		sp := rp.ScopeProfiles[len(rp.ScopeProfiles)-1]
 		sp.Profiles = append(sp.Profiles, a.profileOf(g))
-		last = g
 	}
 	return req
 }
@@ -240,7 +230,7 @@ func (a *answer) profileOf(g group) *profilespb.Profile {
 	s := a.groups[g]
 	p := proto.CloneOf(a.to.measures[g.measure])
 	p.TimeUnixNano, p.DurationNano, p.DroppedAttributesCount = s.start, s.end-s.start, s.dropped
-	p.ProfileId = make([]byte, profileIDSize)
+	p.ProfileId = make([]byte, 16)
 	_, _ = rand.Read(p.ProfileId) // rand.Read never fails
 	keys := slices.SortedFunc(maps.Keys(s.values), func(x, y sampleKey) int {
 		return cmp.Or(cmp.Compare(x.stack, y.stack), cmp.Compare(x.set, y.set), cmp.Compare(x.link, y.link))

@@ -243,7 +243,7 @@ func TestClockIsSet(t *testing.T) {
 	require.Empty(t, m.warned)
 }
 
-func listed(t *testing.T, dir string) []history.Segment {
+func listed(t *testing.T, dir string) []history.Summary {
 	t.Helper()
 	list, err := history.List(dir)
 	require.NoError(t, err)

@@ -69,29 +69,23 @@ func (a *answer) cut(most int) {
 	a.cutTo(most/4, func(k sampleKey) bool { return k != root && a.isRare(k) }, func(sampleKey) sampleKey { return root })
 }
 
-// stackOf identifies a stack in all steps.
-type stackOf struct {
-	measure int32
-	sampleKey
-}
-
 // cutTo keeps approximately most of the chosen samples, and moves the others to another key. Half of the kept samples are the
 // largest stacks of the whole answer. The other half are the largest stacks of each step, so short events keep their stacks.
 func (a *answer) cutTo(most int, chosen func(sampleKey) bool, other func(sampleKey) sampleKey) {
-	type line struct {
+	type stackOf struct { // in all steps
 		measure int32
-		step    int64
+		sampleKey
 	}
 	type entry struct {
 		in *sums
 		k  sampleKey
 		v  int64
 	}
-	all, lines := map[stackOf]amount{}, map[line][]entry{}
+	all, lines := map[stackOf]amount{}, map[group][]entry{}
 	for g, s := range a.groups {
 		for k, v := range s.values {
 			if chosen(k) {
-				l, st := line{g.measure, g.step}, stackOf{g.measure, k}
+				l, st := group{measure: g.measure, step: g.step}, stackOf{g.measure, k}
 				lines[l] = append(lines[l], entry{s, k, v.value})
 				all[st] = all[st].plus(amount{v.value, 1})
 			}

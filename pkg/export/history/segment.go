@@ -10,7 +10,6 @@
 package history
 
 import (
-	"cmp"
 	"encoding/binary"
 	"encoding/json"
 	"errors"
@@ -19,7 +18,6 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
-	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -37,7 +35,6 @@ const (
 	Suffix = ".seg"
 	// summaryOwner marks the record that contains a summary. The record's length follows it.
 	summaryOwner = "summary"
-	trailerSize  = 4
 	// maxPayload limits a record's uncompressed size, because a record can be damaged or hostile.
 	maxPayload = 64 << 20
 	// diskBlock is the disk space of the smallest file.
@@ -47,8 +44,10 @@ const (
 // file is a segment in a folder.
 type file struct {
 	seq  uint64
-	size int64     // on disk, in whole blocks
+	size int64
 	end  time.Time // of its data, or of the last write to it
+	// old is the writer's monotonic time at which the data is too old, by the time of day when the writer saw the segment first.
+	old time.Duration
 }
 
 func segmentPath(dir string, seq uint64) string {
@@ -72,28 +71,24 @@ func segments(dir string) ([]file, error) {
 		if err != nil {
 			continue // the file was removed in the meantime
 		}
-		list = append(list, file{seq, onDisk(info.Size()), info.ModTime()})
+		list = append(list, file{seq: seq, size: info.Size(), end: info.ModTime()})
 	}
-	slices.SortFunc(list, func(a, b file) int { return cmp.Compare(a.seq, b.seq) })
-	return list, nil
+	return list, nil // os.ReadDir sorts by name
 }
 
+// onDisk returns the disk space of a file.
 func onDisk(size int64) int64 { return (size + diskBlock - 1) / diskBlock * diskBlock }
 
 // encodeSummary returns the record that ends a segment, and its length.
-func encodeSummary(s Summary) ([]byte, error) {
-	text, err := json.Marshal(s)
+func encodeSummary(s Summary) []byte {
+	text, _ := json.Marshal(s) // never fails for a summary
 	b := spool.AppendRecord(nil, wire.Message{Body: text, Owner: summaryOwner})
-	return binary.BigEndian.AppendUint32(b, uint32(len(b))), err
+	return binary.BigEndian.AppendUint32(b, uint32(len(b)))
 }
 
 // readSummary returns the summary at the end of a segment, or false if there is none. The end of a record is not a valid length.
-func readSummary(f *os.File) (s Summary, ok bool) {
-	info, err := f.Stat()
-	if err != nil {
-		return s, false
-	}
-	end, trailer := info.Size()-trailerSize, make([]byte, trailerSize)
+func readSummary(f *os.File, of file) (s Summary, ok bool) {
+	end, trailer := of.size-4, make([]byte, 4)
 	if _, err := f.ReadAt(trailer, end); err != nil {
 		return s, false
 	}

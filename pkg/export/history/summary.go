@@ -23,6 +23,9 @@ type Summary struct {
 	// Records is the number of requests. Rows is the number of gadget rows in them.
 	Records int64 `json:"records"`
 	Rows    int64 `json:"rows"`
+	// Bytes is the size on disk. Err is the reason why a part of a segment could not be read. Only List sets them.
+	Bytes int64 `json:"-"`
+	Err   error `json:"-"`
 	// Sums contains a sum for each service and profile type.
 	Sums []Sum `json:"sums"`
 	// More reports that some services were summed under an empty name, because there were too many services.
@@ -91,16 +94,11 @@ const maxSums = 2000
 func (s *Summary) add(sum Sum) {
 	if s.places == nil {
 		s.places = map[sumKey]int{}
-		for i, old := range s.Sums {
-			s.places[old.sumKey] = i
-		}
 	}
 	i, ok := s.places[sum.sumKey]
-	if !ok && len(s.Sums) >= maxSums && sum.sumKey != (sumKey{}) {
-		s.More = true
-		sum.sumKey = sumKey{}
-		s.add(sum)
-		return
+	if !ok && len(s.Sums) >= maxSums {
+		s.More, sum.sumKey = true, sumKey{}
+		i, ok = s.places[sum.sumKey]
 	}
 	if !ok {
 		i = len(s.Sums)
@@ -120,6 +118,7 @@ func (s *Summary) add(sum Sum) {
 
 // merge adds another summary.
 func (s *Summary) merge(o Summary) {
+	s.Bytes += o.Bytes
 	if o.Records == 0 {
 		return
 	}
@@ -135,41 +134,33 @@ func (s *Summary) merge(o Summary) {
 	}
 }
 
-// sort orders the sums by gadget and type, and then by descending value.
+// sort orders the sums by gadget and type, and then by descending value. Nothing can be added afterwards.
 func (s *Summary) sort() {
 	slices.SortFunc(s.Sums, func(a, b Sum) int {
 		return cmp.Or(strings.Compare(a.Gadget, b.Gadget), strings.Compare(a.Type, b.Type), cmp.Compare(b.Value, a.Value), strings.Compare(a.Service, b.Service))
 	})
-	s.places = nil
 }
 
-// Segment is a part of a history.
-type Segment struct {
-	Summary
-	Bytes int64
-	// Err is the reason why a part could not be read.
-	Err error
-}
-
-// List returns the segments in a folder, oldest first. It reads the records of a segment without a summary.
-func List(dir string) (list []Segment, err error) {
+// List returns the summaries of the segments in a folder, oldest first. If a segment has none, List reads its records.
+func List(dir string) (list []Summary, err error) {
 	err = eachSegment(dir, func(f *os.File, of file) {
-		s, ok := readSummary(f)
-		if ok {
-			list = append(list, Segment{Summary: s, Bytes: of.size})
-			return
+		s, ok := readSummary(f, of)
+		if !ok {
+			a := newAnswer(Query{}, maxEntries, math.MaxInt64)
+			err := a.read(f)
+			s = a.out.Summary
+			s.Err = err
 		}
-		a := newAnswer(Query{}, maxEntries, math.MaxInt64)
-		err := a.read(f)
-		list = append(list, Segment{a.out.Summary, of.size, err})
+		s.Bytes = onDisk(of.size)
+		list = append(list, s)
 	})
 	return list, err
 }
 
 // Total adds up summaries.
-func Total(list []Segment) (s Summary) {
+func Total(list []Summary) (s Summary) {
 	for _, one := range list {
-		s.merge(one.Summary)
+		s.merge(one)
 	}
 	s.sort()
 	return s

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io/fs"
 	"os"
+	"slices"
 	"sync"
 	"time"
 
@@ -33,29 +34,20 @@ const (
 	settled = 10 * time.Minute
 )
 
-// clock returns the time of day, which can be set, and a monotonic time.
-type clock func() (now time.Time, running time.Duration)
-
 // Writer is the transport that writes a history. It writes each request as a record. Its methods are safe for concurrent use.
 type Writer struct {
 	dir   string
 	limit config.Retention
 	warn  func(error)
-	clock clock
+	clock func() (now time.Time, running time.Duration) // the time of day, which can be set, and a monotonic time
 	lock  *os.File
 
 	mu     sync.Mutex
 	pack   *zstd.Encoder
 	closed bool
-	old    []kept // oldest first
+	old    []file // finished segments, oldest first
 	next   uint64
 	seg    *segment // the current segment, or nil
-}
-
-// kept describes a finished segment.
-type kept struct {
-	file
-	old time.Duration // the monotonic time at which its data is too old, by the time of day when this process saw it first
 }
 
 // segment is the current segment.
@@ -74,7 +66,7 @@ func New(dir string, limit config.Retention, warn func(error)) (*Writer, error) 
 	return open(dir, limit, warn, func() (time.Time, time.Duration) { return time.Now(), time.Since(start) })
 }
 
-func open(dir string, limit config.Retention, warn func(error), c clock) (*Writer, error) {
+func open(dir string, limit config.Retention, warn func(error), clock func() (time.Time, time.Duration)) (*Writer, error) {
 	lock, err := spool.LockFolder(dir)
 	if err != nil {
 		return nil, fmt.Errorf("path: %w", err)
@@ -83,7 +75,7 @@ func open(dir string, limit config.Retention, warn func(error), c clock) (*Write
 	if err != nil {
 		return nil, errors.Join(err, lock.Close())
 	}
-	w := &Writer{dir: dir, limit: limit, warn: warn, clock: c, lock: lock, pack: pack, next: 1}
+	w := &Writer{dir: dir, limit: limit, warn: warn, clock: clock, lock: lock, pack: pack, next: 1}
 	list, err := segments(dir)
 	if err != nil {
 		return nil, errors.Join(fmt.Errorf("path: %w", err), lock.Close())
@@ -97,7 +89,8 @@ func open(dir string, limit config.Retention, warn func(error), c clock) (*Write
 
 func (w *Writer) keep(f file) {
 	now, running := w.clock()
-	w.old = append(w.old, kept{f, running + w.limit.MaxAge - max(0, now.Sub(f.end))})
+	f.old = running + w.limit.MaxAge - max(0, now.Sub(f.end))
+	w.old = append(w.old, f)
 }
 
 // Send writes one request.
@@ -116,17 +109,19 @@ func (w *Writer) Send(ctx context.Context, m wire.Message) attempt.Outcome {
 		w.end()
 	}
 	if w.seg == nil {
-		if err := w.begin(running); err != nil {
+		f, err := os.OpenFile(segmentPath(w.dir, w.next), os.O_WRONLY|os.O_CREATE|os.O_EXCL|os.O_APPEND|trusted.NoFollow, 0o600)
+		if err != nil {
 			return failed(err)
 		}
+		w.seg = &segment{file: f, seq: w.next, began: running, dict: newInterned()}
+		w.next++
 	}
-	sum := Summary{}
 	payload, err := wire.Alone(ctx, m.Body, func(body []byte) ([]byte, error) {
 		data, err := wire.Decode(body)
 		if err != nil {
 			return nil, err
 		}
-		return w.seg.dict.record(data, &sum)
+		return w.seg.dict.record(data, &w.seg.summary)
 	})
 	if err != nil {
 		if !errors.Is(err, wire.ErrBusy) {
@@ -143,8 +138,7 @@ func (w *Writer) Send(ctx context.Context, m wire.Message) attempt.Outcome {
 		return failed(err)
 	}
 	w.seg.size += int64(len(record))
-	sum.Start, sum.End, sum.Records, sum.Rows = m.Start, m.End, 1, m.Rows
-	w.seg.summary.merge(sum)
+	w.seg.summary.merge(Summary{Start: m.Start, End: m.End, Records: 1, Rows: m.Rows})
 	return attempt.Outcome{Verdict: attempt.Accepted, Sent: int64(len(record))}
 }
 
@@ -165,29 +159,15 @@ func (t *interned) record(data *profilespb.ProfilesData, sum *Summary) ([]byte, 
 	return proto.Marshal(data)
 }
 
-func (w *Writer) begin(running time.Duration) error {
-	f, err := os.OpenFile(segmentPath(w.dir, w.next), os.O_WRONLY|os.O_CREATE|os.O_EXCL|os.O_APPEND|trusted.NoFollow, 0o600)
-	if err != nil {
-		return err
-	}
-	w.seg = &segment{file: f, seq: w.next, began: running, dict: newInterned()}
-	w.next++
-	return nil
-}
-
 // end writes the segment's summary and closes it. A segment without a summary is also readable.
 func (w *Writer) end() {
-	s := w.seg
-	tail, err := encodeSummary(s.summary)
+	tail := encodeSummary(w.seg.summary)
+	_, err := w.seg.file.Write(tail)
 	if err == nil {
-		_, err = s.file.Write(tail)
+		w.seg.size += int64(len(tail))
+		err = w.seg.file.Sync()
 	}
-	if err == nil {
-		err = s.file.Sync()
-	}
-	if err == nil {
-		s.size += int64(len(tail))
-	} else {
+	if err != nil {
 		w.warn(fmt.Errorf("completing a file of the history (queries will take longer): %w", err))
 	}
 	w.drop()
@@ -205,7 +185,7 @@ func (w *Writer) drop() {
 	if s.size == 0 {
 		err = os.Remove(s.file.Name())
 	} else {
-		w.keep(file{s.seq, onDisk(s.size), s.summary.End})
+		w.keep(file{seq: s.seq, size: s.size, end: s.summary.End})
 	}
 	if err = errors.Join(err, s.file.Close()); err != nil {
 		w.warn(fmt.Errorf("closing a file of the history: %w", err))
@@ -221,23 +201,20 @@ func (w *Writer) prune(more int64) {
 	now, running := w.clock()
 	total := onDisk(w.seg.size + more)
 	for _, k := range w.old {
-		total += k.size
+		total += onDisk(k.size)
 	}
-	left := w.old[:0]
-	for _, k := range w.old {
+	w.old = slices.DeleteFunc(w.old, func(k file) bool {
 		old := w.limit.MaxAge > 0 && running > max(settled, k.old) && now.Sub(k.end) > w.limit.MaxAge
 		if !old && total <= w.limit.MaxBytes {
-			left = append(left, k)
-			continue
+			return false
 		}
 		if err := os.Remove(segmentPath(w.dir, k.seq)); err != nil && !errors.Is(err, fs.ErrNotExist) {
 			w.warn(fmt.Errorf("removing an old file of the history: %w", err))
-			left = append(left, k)
-			continue
+			return false
 		}
-		total -= k.size
-	}
-	w.old = left
+		total -= onDisk(k.size)
+		return true
+	})
 }
 
 // Close ends the segment and unlocks the folder.

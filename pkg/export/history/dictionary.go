@@ -1,6 +1,7 @@
 package history
 
 import (
+	"hash/maphash"
 	"slices"
 
 	profilespb "go.opentelemetry.io/proto/otlp/profiles/v1development"
@@ -28,9 +29,6 @@ const (
 	kinds
 )
 
-// entryBytes is the approximate memory for an entry without its content.
-const entryBytes = 64
-
 // interned is a dictionary that contains each entry once. Entry 0 of each table of OTLP is the zero value, and set 0 is empty.
 type interned struct {
 	dict      *profilespb.ProfilesDictionary // a writer takes entries away
@@ -38,7 +36,7 @@ type interned struct {
 	resources []*profilespb.ResourceProfiles
 	scopes    []*profilespb.ScopeProfiles
 	measures  []*profilespb.Profile
-	known     [kinds]map[string]int32
+	known     [kinds]map[[2]uint64]int32
 	key       []byte // a buffer
 	bytes     int64  // estimated memory
 }
@@ -46,7 +44,7 @@ type interned struct {
 func newInterned() *interned {
 	t := &interned{dict: &profilespb.ProfilesDictionary{}}
 	for k := range t.known {
-		t.known[k] = map[string]int32{}
+		t.known[k] = map[[2]uint64]int32{}
 	}
 	c := newCopier(nil, t)
 	for k := text; k <= stack; k++ {
@@ -56,24 +54,32 @@ func newInterned() *interned {
 	return t
 }
 
-// add returns the index of an entry in its table, and appends the entry if it is new. Different entries have different keys.
-func add[T any](t *interned, k kind, table *[]T, entry T, key []byte) int32 {
-	i, ok := t.known[k][string(key)]
+// Two hashes with random seeds identify an entry, because maps of strings take more time and memory. Equal hashes of different
+// entries are practically impossible, also for hostile entries.
+var seeds = [2]maphash.Seed{maphash.MakeSeed(), maphash.MakeSeed()}
+
+// add returns the index of an entry in its table, and appends the entry if it is new. The buffer contains the entry's key.
+func add[T any](t *interned, k kind, table *[]T, entry T) int32 {
+	key := [2]uint64{maphash.Bytes(seeds[0], t.key), maphash.Bytes(seeds[1], t.key)}
+	i, ok := t.known[k][key]
 	if !ok {
 		i = int32(len(t.known[k]))
-		t.known[k][string(key)] = i
+		t.known[k][key] = i
 		*table = append(*table, entry)
-		t.bytes += int64(len(key)) + entryBytes
+		t.bytes += int64(len(t.key)) + 64 // for the maps and tables, approximately
 	}
 	return i
 }
 
 func addMessage[M proto.Message](t *interned, k kind, table *[]M, m M) int32 {
 	t.key, _ = proto.MarshalOptions{Deterministic: true}.MarshalAppend(t.key[:0], m) // the message was just decoded
-	return add(t, k, table, m, t.key)
+	return add(t, k, table, m)
 }
 
-func (t *interned) text(s string) int32 { return add(t, text, &t.dict.StringTable, s, []byte(s)) }
+func (t *interned) text(s string) int32 {
+	t.key = append(t.key[:0], s...)
+	return add(t, text, &t.dict.StringTable, s)
+}
 
 func (t *interned) stack(locations []int32) int32 {
 	return addMessage(t, stack, &t.dict.StackTable, &profilespb.Stack{LocationIndices: locations})
@@ -174,7 +180,7 @@ func (c *copier) attributes(list []int32) []int32 {
 func (c *copier) set(list []int32) int32 {
 	out := c.attributes(list)
 	c.to.key = dictionary.AppendKey(c.to.key[:0], out)
-	return add(c.to, set, &c.to.sets, out, c.to.key)
+	return add(c.to, set, &c.to.sets, out)
 }
 
 // head returns a profile with the target's indices, without samples, times and ID.

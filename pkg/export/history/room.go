@@ -10,8 +10,8 @@ import (
 
 // These constants limit an answer.
 const (
-	maxEntries    = 400_000   // samples, counted per step
-	maxDictionary = 128 << 20 // bytes
+	maxEntries    = 400_000  // samples, counted per step
+	maxDictionary = 64 << 20 // bytes, without the memory for the structure of OTLP
 )
 
 // shrink keeps the answer within its limits. It removes the callers of rare stacks within each step, so the timeline stays. The

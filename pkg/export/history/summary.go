@@ -9,7 +9,6 @@ import (
 	"strings"
 	"time"
 
-	commonpb "go.opentelemetry.io/proto/otlp/common/v1"
 	profilespb "go.opentelemetry.io/proto/otlp/profiles/v1development"
 
 	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/dictionary"
@@ -58,8 +57,13 @@ type sumKey struct {
 func sumOf(d dictionary.Dictionary, p dictionary.Profile) Sum {
 	st, start := p.GetSampleType(), p.GetTimeUnixNano()
 	sum := Sum{
-		sumKey:  sumKey{serviceOf(p.Resource.GetResource().GetAttributes()), p.Scope.GetScope().GetName(), d.Str(st.GetTypeStrindex()), d.Str(st.GetUnitStrindex())},
+		sumKey:  sumKey{Gadget: p.Scope.GetScope().GetName(), Type: d.Str(st.GetTypeStrindex()), Unit: d.Str(st.GetUnitStrindex())},
 		Samples: int64(len(p.GetSamples())), State: p.GetDurationNano() == 0, First: start, Last: start + p.GetDurationNano(),
+	}
+	for _, kv := range p.Resource.GetResource().GetAttributes() {
+		if kv.GetKey() == "service.name" {
+			sum.Service = kv.GetValue().GetStringValue()
+		}
 	}
 	for _, s := range p.GetSamples() {
 		sum.Value += total(s)
@@ -76,15 +80,6 @@ func total(s *profilespb.Sample) (sum int64) {
 		sum += v
 	}
 	return sum
-}
-
-func serviceOf(attrs []*commonpb.KeyValue) string {
-	for _, kv := range attrs {
-		if kv.GetKey() == "service.name" {
-			return kv.GetValue().GetStringValue()
-		}
-	}
-	return ""
 }
 
 // maxSums limits a summary. Services beyond this limit share an empty name.

@@ -51,9 +51,9 @@ func moduleVersion(folder, module string) string {
 
 // burn runs a program with known shares for this CPU time while a gadget sends its samples to the exporters. It returns the CPU
 // time that the program has used.
-func burn(t *testing.T, program, config, exporters string, atLeast time.Duration) time.Duration {
+func burn(t *testing.T, program, config, exporters string, atLeast time.Duration, flags ...string) time.Duration {
 	t.Helper()
-	cmd := gadgetCommand(t, "profile_cpu", config, exporters, fmt.Sprintf("--frequency=%d", frequency), "--comm="+filepath.Base(program))
+	cmd := gadgetCommand(t, "profile_cpu", config, exporters, append(flags, fmt.Sprintf("--frequency=%d", frequency), "--comm="+filepath.Base(program))...)
 	said := &igtest.Buffer{}
 	cmd.Stdout, cmd.Stderr = said, said
 	require.NoError(t, cmd.Start())

@@ -82,7 +82,8 @@ func (t *interned) text(s string) int32 {
 }
 
 func (t *interned) stack(locations []int32) int32 {
-	return addMessage(t, stack, &t.dict.StackTable, &profilespb.Stack{LocationIndices: locations})
+	t.key = dictionary.AppendKey(t.key[:0], locations)
+	return add(t, stack, &t.dict.StackTable, &profilespb.Stack{LocationIndices: locations})
 }
 
 // copier copies entries from another dictionary as they are used.

@@ -149,7 +149,7 @@ func TestAccounts(t *testing.T) {
 	// List must return the same sums, also for the current segment.
 	list, err := history.List(m.dir)
 	require.NoError(t, err)
-	require.Greater(t, len(list), 5)
+	require.Greater(t, len(list), 2)
 	all := history.Total(list)
 	require.Equal(t, rows, all.Rows)
 	require.Equal(t, a.Summary.Sums, all.Sums)
@@ -168,7 +168,7 @@ func TestDamage(t *testing.T) {
 	m := newMachine(t, limit)
 	w := workload.New(t, "profile_cpu", "shop")
 	var each []int64
-	for range 180 { // three segments
+	for range 360 { // three segments
 		each = append(each, m.interval(w, 20))
 	}
 	files := segmentFiles(t, m.dir)
@@ -185,7 +185,7 @@ func TestDamage(t *testing.T) {
 		total += rows
 	}
 	require.Less(t, a.Summary.Rows, total)
-	require.GreaterOrEqual(t, a.Summary.Rows, total-60*20)
+	require.GreaterOrEqual(t, a.Summary.Rows, total-120*20)
 	require.NotEmpty(t, a.Gaps)
 
 	// The writer continues, also after a restart.

@@ -1,6 +1,6 @@
 // Package history stores requests in a folder, limits their age and bytes, and answers queries.
 //
-// The folder contains numbered segments. A segment is an append-only file that covers some minutes. It contains a record for
+// The folder contains numbered segments. A segment is an append-only file that covers at most 20 minutes. It contains a record for
 // each request, in package spool's format with two checksums. A record is a compressed ProfilesData of OTLP, whose dictionary
 // contains only the entries that earlier records of the segment do not contain. So a segment contains each stack once. A finished
 // segment has a summary after its records. If the writer was killed, readers use the complete records. A damaged segment is read

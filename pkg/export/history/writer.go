@@ -26,8 +26,8 @@ import (
 // A segment ends when it reaches one of these limits. The limits matter because a query reads whole segments, and damage makes
 // the rest of a segment unreadable.
 const (
-	segmentTime   = 10 * time.Minute
-	segmentMemory = 12 << 20 // bytes of the dictionary in memory
+	segmentTime   = 20 * time.Minute
+	segmentMemory = 20 << 20 // bytes of the dictionary in memory
 	// A segment also ends at 1/segmentShare of the history's size, because only whole segments are removed.
 	segmentShare = 16
 	// settled is how long a process runs before it removes old segments. After a start, the clock can be wrong.

@@ -37,9 +37,7 @@ with "preset: history".
 `
 
 // past selects data from a history.
-type past struct {
-	folder, service, gadget string
-}
+type past struct{ folder, service, gadget string }
 
 func (p *past) addFlags(flags *pflag.FlagSet) {
 	flags.StringVar(&p.folder, "from", config.HistoryFolder, "`folder` of the history")
@@ -62,12 +60,11 @@ func runHistory(args []string, out io.Writer) error {
 	if err := parse(flags, args); err != nil {
 		return err
 	}
-	if flags.NArg() == 1 && flags.Arg(0) == "list" {
-		return p.list(out)
-	}
 	now := time.Now()
 	q := history.Query{From: now.Add(-*since)} // without an end, to include later data if the clock was set back
 	switch {
+	case flags.NArg() == 1 && flags.Arg(0) == "list":
+		return p.list(out)
 	case flags.NArg() > 0:
 		return fmt.Errorf("unexpected argument %q: history takes flags, or list", flags.Arg(0))
 	case o.rows < 1:
@@ -103,16 +100,15 @@ var timeLayouts = []string{"15:04", "15:04:05", "2006-01-02 15:04", "2006-01-02 
 func clockTime(text string, now time.Time) (time.Time, error) {
 	for _, layout := range timeLayouts {
 		t, err := time.ParseInLocation(layout, text, now.Location())
-		if err != nil {
-			continue
-		}
-		if t.Year() == 0 { // without a day
+		if err == nil && t.Year() == 0 { // without a day
 			y, m, d := now.Date()
 			if t = time.Date(y, m, d, t.Hour(), t.Minute(), t.Second(), 0, now.Location()); t.After(now) {
 				t = t.AddDate(0, 0, -1)
 			}
 		}
-		return t, nil
+		if err == nil {
+			return t, nil
+		}
 	}
 	return time.Time{}, fmt.Errorf("%s: must be a time such as 14:05, 14:05:30 or \"2026-11-24 14:05\"", text)
 }
@@ -130,11 +126,9 @@ func parseRange(text string, now time.Time) (q history.Query, ok bool, err error
 	if err != nil || length <= 0 {
 		return q, false, nil
 	}
-	if q.From, err = clockTime(m[1], now); err != nil {
-		return q, true, err
-	}
+	q.From, err = clockTime(m[1], now)
 	q.To = q.From.Add(length)
-	return q, true, nil
+	return q, true, err
 }
 
 // selected returns the query with the chosen service and gadget.

@@ -90,6 +90,7 @@ type pgoBuild struct {
 	pkg          string // the main package's folder (with -trimpath, its import path); empty if no function of the package was sampled
 	samples, cpu int64  // cpu in nanoseconds
 	parts        []*pprof.Profile
+	unmerged     int // samples in parts since the last merge
 	builds       int
 }
 
@@ -186,9 +187,10 @@ func (m *pgoMerger) add(p *pprof.Profile) {
 		l.Mapping, l.Address, l.IsFolded = pgoMapping, 0, false
 	}
 	for b, part := range parts {
-		if b.parts = append(b.parts, part); len(b.parts) > 100 { // merge rarely, because merging copies all samples
+		b.parts, b.unmerged = append(b.parts, part), b.unmerged+len(part.Sample)
+		if b.unmerged > max(10_000, len(b.parts[0].Sample)) { // merge rarely, because merging copies all samples
 			merged, _ := pprof.Merge(b.parts) // their types are the same
-			b.parts = []*pprof.Profile{merged}
+			b.parts, b.unmerged = []*pprof.Profile{merged}, 0
 		}
 	}
 }

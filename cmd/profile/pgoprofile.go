@@ -41,7 +41,8 @@ func callsOf(locations []*pprof.Location) map[pgoCall]bool {
 			if line.Function == nil {
 				continue
 			}
-			if parent.Function != nil && parent != line {
+			recursive := parent.Function != nil && parent.Function.Name == line.Function.Name && parent.Function.StartLine == line.Function.StartLine && parent.Line == line.Line
+			if parent.Function != nil && !recursive {
 				calls[pgoCall{parent.Function.Name, line.Function.Name, parent.Line - parent.Function.StartLine}] = true
 			}
 			parent = line

@@ -120,7 +120,11 @@ func moderate(logs []float64, freedom float64) spread {
 	if variance -= mathext.Zeta(2, freedom/2); variance <= 0 {
 		return spread{math.Exp(mean), math.Inf(1)}
 	}
-	half := (1 + math.Sqrt(1+2*variance)) / (2 * variance) // approximates the inverse of Zeta(2, x)
+	half := 0.5 + 1/variance // then Newton's method for Zeta(2, half) = variance
+	for range 8 {
+		z := mathext.Zeta(2, half)
+		half -= z * (1 - z/variance) / (2 * mathext.Zeta(3, half))
+	}
 	return spread{math.Exp(mean + mathext.Digamma(half) - math.Log(half)), 2 * half}
 }
 

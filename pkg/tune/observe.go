@@ -50,9 +50,11 @@ func (p *programs) InstantiateImageOperator(gadgetCtx operators.GadgetContext, t
 		return nil, err
 	}
 	inst, err := p.ImageOperator.InstantiateImageOperator(withPace(gadgetCtx), target, layer, values)
-	if inst, ok := inst.(programsInstance); ok && err == nil {
-		gadgetCtx.SetVar(offeredVar, inst)
-		return pacedPrograms{inst}, nil
+	if offers, ok := inst.(operators.ExtraParams); ok {
+		gadgetCtx.SetVar(offeredVar, offers)
+	}
+	if inst, ok := inst.(programsInstance); ok {
+		return pacedPrograms{inst}, err
 	}
 	return inst, err
 }

@@ -7,7 +7,10 @@ import (
 	"maps"
 	"net"
 	"os"
+	"os/exec"
+	"path/filepath"
 	"slices"
+	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -435,7 +438,7 @@ func TestPace(t *testing.T) {
 	})
 }
 
-// TestLostEvents checks that the real operator's methods are those that are passed on, and that its warnings are counted.
+// TestLostEvents checks that an instance's warnings are counted, and that its other methods are passed on.
 func TestLostEvents(t *testing.T) {
 	gadgetCtx := gadgetcontext.New(t.Context(), "gadget")
 	require.Zero(t, LostEvents(gadgetCtx))
@@ -447,6 +450,12 @@ func TestLostEvents(t *testing.T) {
 	require.Implements(t, (*operators.ExtraParams)(nil), inst)
 	require.Implements(t, (*operators.PreStart)(nil), inst)
 	require.Implements(t, (*operators.PreStop)(nil), inst)
+
+	dir, err := exec.Command("go", "list", "-m", "-f", "{{.Dir}}", "github.com/inspektor-gadget/inspektor-gadget").Output()
+	require.NoError(t, err)
+	source, err := os.ReadFile(filepath.Join(strings.TrimSpace(string(dir)), "pkg/operators/ebpf/tracer.go"))
+	require.NoError(t, err)
+	require.Contains(t, string(source), fmt.Sprintf("%q, lost", lostEvents))
 }
 
 // TestSetSymbols checks that either all or no variables for kernel addresses are set, even for a gadget without parameters.

@@ -9,6 +9,7 @@ import (
 	"regexp"
 	"strconv"
 	"strings"
+	"syscall"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -104,7 +105,7 @@ func TestFirstGadgetAttribute(t *testing.T) {
 	opens := igtest.Through(r.of("opens"), "open_present")
 	require.NotEmpty(t, opens)
 	for _, s := range opens {
-		require.Equal(t, strconv.Itoa(os.O_RDONLY), s.Attributes["open.flags"])
+		require.Equal(t, strconv.Itoa(syscall.O_CLOEXEC), s.Attributes["open.flags"])
 	}
 }
 

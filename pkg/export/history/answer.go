@@ -96,7 +96,7 @@ func readAnswer(dir string, q Query, most int) (Answer, error) {
 	for a.longest > uint64(a.width) && a.lastStep > 0 {
 		a.coarsen()
 	}
-	if a.rare != 0 {
+	if a.rare != 0 || len(a.newest) > 0 { // some entries have become unused
 		a.compact()
 	}
 	a.out.Summary.sort()

@@ -36,7 +36,7 @@ const (
 	// summaryOwner marks the record that contains a summary. The record's length follows it.
 	summaryOwner = "summary"
 	// maxPayload limits a record's uncompressed size, because a record can be damaged or hostile.
-	maxPayload = 64 << 20
+	maxPayload = 16 << 20
 	// diskBlock is the disk space of the smallest file.
 	diskBlock = 4 << 10
 )
@@ -86,15 +86,16 @@ func encodeSummary(s Summary) []byte {
 	return binary.BigEndian.AppendUint32(b, uint32(len(b)))
 }
 
-// readSummary returns the summary at the end of a segment, or false if there is none. The end of a record is not a valid length.
+// readSummary returns the summary at the end of a segment, or false if there is none.
 func readSummary(f *os.File, of file) (s Summary, ok bool) {
 	end, trailer := of.size-4, make([]byte, 4)
 	if _, err := f.ReadAt(trailer, end); err != nil {
 		return s, false
 	}
 	length := int64(binary.BigEndian.Uint32(trailer))
-	m, err := spool.ReadRecord(io.NewSectionReader(f, end-length, length))
-	return s, err == nil && m.Owner == summaryOwner && json.Unmarshal(m.Body, &s) == nil
+	m, err := spool.ReadRecord(io.NewSectionReader(f, end-length, min(length, maxPayload))) // of other bytes, the checksum is wrong
+	ok = err == nil && m.Owner == summaryOwner && json.Unmarshal(m.Body, &s) == nil
+	return s, ok
 }
 
 // eachSegment calls visit with each segment in a folder, oldest first.

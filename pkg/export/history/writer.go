@@ -116,15 +116,20 @@ func (w *Writer) Send(ctx context.Context, m wire.Message) attempt.Outcome {
 		w.seg = &segment{file: f, seq: w.next, began: running, dict: newInterned()}
 		w.next++
 	}
-	payload, err := wire.Alone(ctx, m.Body, func(body []byte) ([]byte, error) {
+	recorded := false
+	payload, err := wire.Alone(ctx, m.Body, func(body []byte) (payload []byte, err error) {
 		data, err := wire.Decode(body)
 		if err != nil {
 			return nil, err
 		}
-		return w.seg.dict.record(data, &w.seg.summary)
+		recorded = true
+		if payload, err = w.seg.dict.record(data, &w.seg.summary); len(payload) > maxPayload {
+			err = fmt.Errorf("a record of %d bytes exceeds %d: lower batch.max_request_size", len(payload), maxPayload)
+		}
+		return payload, err
 	})
 	if err != nil {
-		if !errors.Is(err, wire.ErrBusy) {
+		if recorded {
 			w.drop() // the dictionary counts the record's entries as written
 		}
 		return attempt.NotEncoded(err)
@@ -176,11 +181,10 @@ func (w *Writer) end() {
 // drop closes the segment. It truncates what follows the last complete write, for example after an error, and removes an empty
 // segment. The next segment begins with its own dictionary.
 func (w *Writer) drop() {
-	if w.seg == nil {
+	s := w.seg
+	if w.seg = nil; s == nil {
 		return
 	}
-	s := w.seg
-	w.seg = nil
 	err := s.file.Truncate(s.size)
 	if s.size == 0 {
 		err = os.Remove(s.file.Name())

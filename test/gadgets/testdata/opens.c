@@ -11,7 +11,7 @@
  */
 __attribute__((noinline)) static int open_it(const char *name)
 {
-	return syscall(SYS_openat, AT_FDCWD, name, O_RDONLY);
+	return syscall(SYS_openat, AT_FDCWD, name, O_RDONLY | O_CLOEXEC);
 }
 
 __attribute__((noinline)) void open_present(void)

@@ -75,6 +75,11 @@ func (p pacedPrograms) Start(gadgetCtx operators.GadgetContext) error {
 	return p.programsInstance.Start(withPace(gadgetCtx))
 }
 
+// Close implements operators.ImageOperatorInstance. It passes the same context as Start, because the operator has a map of them.
+func (p pacedPrograms) Close(gadgetCtx operators.GadgetContext) error {
+	return p.programsInstance.Close(withPace(gadgetCtx))
+}
+
 // userStacks wraps Inspektor Gadget's user stack operator.
 type userStacks struct{ operators.DataOperator }
 

@@ -90,7 +90,8 @@ func (noProgram) InstantiateImageOperator(operators.GadgetContext, oras.ReadOnly
 // programs.
 type offering struct {
 	noProgram
-	params api.Params
+	params  api.Params
+	running map[operators.GadgetContext]bool
 }
 
 func (o offering) InstantiateImageOperator(operators.GadgetContext, oras.ReadOnlyTarget, ocispec.Descriptor, api.ParamValues) (operators.ImageOperatorInstance, error) {
@@ -99,12 +100,18 @@ func (o offering) InstantiateImageOperator(operators.GadgetContext, oras.ReadOnl
 func (o offering) ExtraParams(operators.GadgetContext) api.Params { return o.params }
 func (offering) PreStart(operators.GadgetContext) error           { return nil }
 func (offering) PreStop(operators.GadgetContext) error            { return nil }
-func (offering) Start(gadgetCtx operators.GadgetContext) error {
+func (o offering) Start(gadgetCtx operators.GadgetContext) error {
+	if o.running != nil {
+		o.running[gadgetCtx] = true
+	}
 	gadgetCtx.Logger().Warnf("reading event: lost %d samples", uint64(7))
 	return nil
 }
-func (offering) Stop(operators.GadgetContext) error  { return nil }
-func (offering) Close(operators.GadgetContext) error { return nil }
+func (offering) Stop(operators.GadgetContext) error { return nil }
+func (o offering) Close(gadgetCtx operators.GadgetContext) error {
+	delete(o.running, gadgetCtx)
+	return nil
+}
 
 func TestCollectStacks(t *testing.T) {
 	user, kernel := &api.Param{Key: "collect-ustack", DefaultValue: "false"}, &api.Param{Key: "kstack", DefaultValue: "false"}
@@ -442,10 +449,14 @@ func TestPace(t *testing.T) {
 func TestLostEvents(t *testing.T) {
 	gadgetCtx := gadgetcontext.New(t.Context(), "gadget")
 	require.Zero(t, LostEvents(gadgetCtx))
-	inst, err := (&programs{offering{}}).InstantiateImageOperator(gadgetCtx, nil, ocispec.Descriptor{}, nil)
+	running := map[operators.GadgetContext]bool{}
+	inst, err := (&programs{offering{running: running}}).InstantiateImageOperator(gadgetCtx, nil, ocispec.Descriptor{}, nil)
 	require.NoError(t, err)
 	require.NoError(t, inst.Start(gadgetCtx))
 	require.NoError(t, inst.Start(gadgetCtx))
+	require.Len(t, running, 1)
+	require.NoError(t, inst.Close(gadgetCtx))
+	require.Empty(t, running, "Inspektor Gadget finds the run by its context")
 	require.EqualValues(t, 14, LostEvents(gadgetCtx))
 	require.Implements(t, (*operators.ExtraParams)(nil), inst)
 	require.Implements(t, (*operators.PreStart)(nil), inst)

@@ -156,3 +156,15 @@ func TestReadConfined(t *testing.T) {
 		}
 	}
 }
+
+// TestUnitAllowsFilter checks that the package's services allow the system call of the filter. systemd's set @system-service does
+// not contain it, and without the filter there are no names.
+func TestUnitAllowsFilter(t *testing.T) {
+	unit, err := os.ReadFile("../ig/package/sandbox")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !regexp.MustCompile(`(?m)^SystemCallFilter=[^~].* seccomp\b`).Match(unit) {
+		t.Error("SystemCallFilter does not allow seccomp")
+	}
+}

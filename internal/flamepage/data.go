@@ -94,7 +94,29 @@ type nodeKey struct {
 }
 
 // sampleKey identifies samples whose values are added up.
-type sampleKey struct{ service, thread, node, own, step int }
+type sampleKey struct{ service, thread, node, own, step int32 }
+
+// sampleSum is the sum of samples, for each side.
+type sampleSum struct {
+	key   sampleKey
+	value [2]int64
+}
+
+// sampleSums lists sums in the order of their first samples.
+type sampleSums struct {
+	known map[sampleKey]int32
+	list  []sampleSum
+}
+
+func (s *sampleSums) of(key sampleKey) *[2]int64 {
+	i, known := s.known[key]
+	if !known {
+		i = int32(len(s.list))
+		s.known[key] = i
+		s.list = append(s.list, sampleSum{key: key})
+	}
+	return &s.list[i].value
+}
 
 // place is a source line.
 type place struct {
@@ -117,8 +139,7 @@ type builder struct {
 	known                                  map[nodeKey]int
 	walks                                  map[walkKey]*walk
 	walked                                 []*walk
-	values                                 map[sampleKey]*[2]int64
-	order                                  []sampleKey
+	samples                                sampleSums
 	// start is the start of the first time step, and step is the length of each step. Without a timeline, step is 0.
 	start time.Time
 	step  time.Duration
@@ -128,7 +149,7 @@ type builder struct {
 func newData(p Page) data {
 	b := &builder{
 		services: newIndex(), threads: newIndex(), names: newIndex(), kinds: newIndex(), files: newIndex(),
-		known: map[nodeKey]int{}, walks: map[walkKey]*walk{}, values: map[sampleKey]*[2]int64{}, own: p.Own,
+		known: map[nodeKey]int{}, walks: map[walkKey]*walk{}, samples: sampleSums{known: map[sampleKey]int32{}}, own: p.Own,
 	}
 	d := data{Title: p.Title, Subtitle: p.Subtitle, Unit: p.Unit, Scale: 1, Sides: []string{"all"}, Own: p.Own, Folded: !p.Interpreters}
 	if len(p.Sides) == 2 {
@@ -198,9 +219,9 @@ func (b *builder) add(side int, s receiver.Sample, amount float64, hasOwn bool) 
 		return
 	}
 	service := cmp.Or(s.Service, "[no service]")
-	key := sampleKey{service: b.services.of(clip(service)), thread: b.thread(s)}
+	key := sampleKey{service: int32(b.services.of(clip(service))), thread: int32(b.thread(s))}
 	if b.step > 0 {
-		key.step = int(s.Start.Sub(b.start) / b.step)
+		key.step = int32(s.Start.Sub(b.start) / b.step)
 	}
 	at := b.node(-1, service, kindService, "", false)
 	b.totals[at] += int64(value)
@@ -210,17 +231,11 @@ func (b *builder) add(side int, s receiver.Sample, amount float64, hasOwn bool) 
 	}
 	w := b.walk(at, s.Stack)
 	w.value += int64(value)
-	key.node, key.own = w.node, w.own
+	key.node, key.own = int32(w.node), int32(w.own)
 	if hasOwn && !w.found && len(s.Stack) > 0 {
 		key.own = -1
 	}
-	sums := b.values[key]
-	if sums == nil {
-		sums = &[2]int64{}
-		b.values[key] = sums
-		b.order = append(b.order, key)
-	}
-	sums[side] += int64(value)
+	b.samples.of(key)[side] += int64(value)
 }
 
 // walk is a stack below a node, with its innermost node and the node of its own function. All time steps share it.
@@ -318,10 +333,10 @@ func (b *builder) write(d *data) {
 		least = sorted[len(sorted)-maxNodes-1] + 1
 	}
 	names, kinds, files, places := newIndex(), newIndex(), newIndex(), newIndex()
-	kept := make([]int, len(b.nodes))
+	kept := make([]int32, len(b.nodes))
 	d.Nodes = [][6]int{}
 	for i, n := range b.nodes {
-		parent := -1
+		parent := int32(-1)
 		if n.parent >= 0 {
 			parent = kept[n.parent]
 		}
@@ -332,32 +347,33 @@ func (b *builder) write(d *data) {
 			d.Left++
 			continue
 		}
-		kept[i] = len(d.Nodes)
-		d.Nodes = append(d.Nodes, [6]int{parent, names.of(b.names.names[n.name]), kinds.of(b.kinds.names[n.kind]), files.of(b.files.names[n.file]), n.folded, places.of(clip(mostly(b.places[i])))})
+		kept[i] = int32(len(d.Nodes))
+		d.Nodes = append(d.Nodes, [6]int{int(parent), names.of(b.names.names[n.name]), kinds.of(b.kinds.names[n.kind]), files.of(b.files.names[n.file]), n.folded, places.of(clip(mostly(b.places[i])))})
+	}
+	if d.Left > 0 { // samples of omitted frames count for others
+		all := b.samples.list
+		b.samples = sampleSums{known: make(map[sampleKey]int32, len(all)), list: make([]sampleSum, 0, len(all))}
+		for _, s := range all {
+			s.key.node = kept[s.key.node]
+			if s.key.own >= 0 {
+				s.key.own = kept[s.key.own]
+			}
+			to := b.samples.of(s.key)
+			to[0], to[1] = to[0]+s.value[0], to[1]+s.value[1]
+		}
 	}
 	divide := int64(1)
 	if d.Scale == 1 {
 		divide = 1e6
 	}
-	sums := map[sampleKey]int{}
-	d.Samples = [][]int64{}
-	for _, key := range b.order {
-		value := b.values[key]
-		key.node = kept[key.node]
-		if key.own >= 0 {
-			key.own = kept[key.own]
-		}
-		i, known := sums[key]
-		if !known {
-			i = len(d.Samples)
-			sums[key] = i
-			d.Samples = append(d.Samples, append([]int64{int64(key.service), int64(key.thread), int64(key.node), int64(key.own)}, make([]int64, len(d.Sides))...))
-			if b.step > 0 {
-				d.Times = append(d.Times, key.step)
-			}
-		}
+	d.Samples = make([][]int64, len(b.samples.list))
+	for i, s := range b.samples.list {
+		d.Samples[i] = append(make([]int64, 0, 6), int64(s.key.service), int64(s.key.thread), int64(s.key.node), int64(s.key.own))
 		for side := range d.Sides {
-			d.Samples[i][4+side] += value[side] / divide
+			d.Samples[i] = append(d.Samples[i], s.value[side]/divide)
+		}
+		if b.step > 0 {
+			d.Times = append(d.Times, int(s.key.step))
 		}
 	}
 	d.Services, d.Threads = b.services.names, b.threads.names

@@ -250,19 +250,18 @@ func TypeOf(s Sample) Type {
 
 // ByType groups samples by their type. The types are in the order of their first samples.
 func ByType(samples []Sample) ([]Type, map[Type][]Sample) {
-	types, sizes := []Type{}, map[Type]int{}
-	for _, s := range samples {
-		t := TypeOf(s)
-		if sizes[t]++; sizes[t] == 1 {
-			types = append(types, t)
+	types, byType := []Type{}, map[Type][]Sample{}
+	for len(samples) > 0 {
+		t, n := TypeOf(samples[0]), 1
+		for n < len(samples) && TypeOf(samples[n]) == t {
+			n++
 		}
-	}
-	byType := map[Type][]Sample{}
-	for _, t := range types {
-		byType[t] = make([]Sample, 0, sizes[t])
-	}
-	for _, s := range samples {
-		byType[TypeOf(s)] = append(byType[TypeOf(s)], s)
+		if of, known := byType[t]; known {
+			byType[t] = append(of, samples[:n]...)
+		} else { // usually all of them, so they are not copied
+			types, byType[t] = append(types, t), samples[:n:n]
+		}
+		samples = samples[n:]
 	}
 	return types, byType
 }

@@ -25,7 +25,7 @@ wait_for "the unit of a program in the history" kept
 run ig-otel-profile history list
 say "start, with a backend"
 both
-restart
+run systemctl restart ig-otel-profiles
 wait_for "profiles with the function of a program" burns 0
 run systemctl --no-pager -l status ig-otel-profiles
 

@@ -12,17 +12,6 @@ run() {
 	echo "# $*"
 	"$@"
 }
-# restart restarts the service. If the service does not stop, it prints what the service's threads do in the kernel and in Go.
-restart() {
-	echo "# systemctl restart ig-otel-profiles"
-	timeout 300 systemctl restart ig-otel-profiles && return
-	for thread in /proc/"$(systemctl show -P MainPID ig-otel-profiles)"/task/*; do
-		echo "$(cat "$thread/comm"): $(tr '\n' ' ' <"$thread/stack")"
-	done
-	systemctl kill --kill-whom=main --signal=QUIT ig-otel-profiles
-	sleep 10
-	die "the service has not stopped; its journal has the goroutines"
-}
 # wait_for WHAT COMMAND... waits long, because an emulated machine is slow.
 wait_for() {
 	local what=$1 i=0

@@ -15,6 +15,7 @@ import (
 	"github.com/stretchr/testify/require"
 	"gopkg.in/yaml.v3"
 
+	"github.com/ig-otel-profiles/ig-otel-profiles/internal/igrun"
 	"github.com/ig-otel-profiles/ig-otel-profiles/internal/igtest"
 	"github.com/ig-otel-profiles/ig-otel-profiles/internal/receiver"
 )
@@ -63,6 +64,30 @@ func TestFirstGadget(t *testing.T) {
 			require.Equal(t, receiver.Type{Type: "opens", Unit: "count", PeriodType: "file_opens", PeriodUnit: "count", Period: 1}, receiver.TypeOf(s))
 		}
 		inBoth("opens", "open_present", "open_missing")(t, r)
+	}
+	checkFromPage(t, page, top)
+}
+
+// checkFromPage runs the page's check of the first gadget, in a folder like a clone.
+func checkFromPage(t *testing.T, page []byte, top string) {
+	t.Helper()
+	for _, dir := range []string{"build/bin", "test/gadgets/testdata"} {
+		require.NoError(t, os.MkdirAll(filepath.Join(top, dir), 0o755))
+	}
+	bin := filepath.Join(top, "build/bin")
+	for _, name := range []string{"ig", "unwinder"} {
+		built, err := filepath.Abs(igtest.Built(t, igtest.Bin, name))
+		require.NoError(t, err)
+		require.NoError(t, os.Symlink(built, filepath.Join(bin, name)))
+	}
+	igtest.Output(t, "go", "build", "-o", filepath.Join(bin, "profile"), "../../cmd/profile")
+	require.NoError(t, os.CopyFS(filepath.Join(top, "test/gadgets/testdata"), os.DirFS("testdata")))
+
+	script := strings.ReplaceAll(block(t, page, "check"), "sudo ", "")
+	command := append(igrun.Prefix(), "bash", "-ec", "cd "+top+"\n"+script+"\nkill %1")
+	printed := igtest.Output(t, command[0], command[1:]...)
+	for _, function := range []string{"open_missing", "open_present"} {
+		require.Regexp(t, `- +(49|50|51)\.\d% +- +opens +`+function, printed)
 	}
 }
 

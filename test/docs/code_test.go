@@ -58,6 +58,26 @@ func TestLogLines(t *testing.T) {
 	require.Greater(t, lines, 30)
 }
 
+// TestMistakeTexts finds in the code every text of the log that the page on annotations lists with a mistake.
+func TestMistakeTexts(t *testing.T) {
+	page, code := texts(t)["docs/reference/annotations.md"], sources(t)
+	_, section, ok := strings.Cut(page, "\n## Mistakes\n")
+	require.True(t, ok)
+	section, _, _ = strings.Cut(section, "\n## ")
+	found := 0
+	for _, row := range regexp.MustCompile(`(?m)^\| .* \| .* \| (.*) ?\|$`).FindAllStringSubmatch(section, -1) {
+		for _, m := range regexp.MustCompile("`([^`]+)`").FindAllStringSubmatch(row[1], -1) {
+			found++
+			for part := range strings.SplitSeq(m[1], "…") {
+				if !strings.Contains(code, strings.Trim(part, " :,")) {
+					t.Errorf("no code logs %q of %q", part, m[1])
+				}
+			}
+		}
+	}
+	require.Greater(t, found, 20)
+}
+
 // TestMetricNames finds in the reference every metric that a page names. A test of pkg/config checks the reference against the
 // code.
 func TestMetricNames(t *testing.T) {

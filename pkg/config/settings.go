@@ -174,7 +174,7 @@ var table = []setting{
 		func(e *Exporter) *time.Duration { return &e.Batch.Interval }),
 	size("batch.max_request_size", "3.5MiB", "1MiB", "The maximum size of a request before compression, in bytes. Larger requests are split. gRPC servers accept 4 MiB by default.", minRequestSize, 1<<30,
 		func(e *Exporter) *int64 { return &e.Batch.MaxRequestSize }),
-	duration("shutdown_timeout", "5s", "15s", "The time to send the rest of the queue at the end of a run. After that, requests in memory are dropped, and stored requests stay in the folder.", 0, 10*time.Minute,
+	duration("shutdown_timeout", "5s", "15s", "The time to send the rest of the queue at the end of `ig run`. After that, requests in memory are dropped, and stored requests stay in the folder. A daemon has its own time limit.", 0, 10*time.Minute,
 		func(e *Exporter) *time.Duration { return &e.ShutdownTimeout }),
 
 	enum("preset", "", "Defaults for one receiver. You can override each key of a preset.", Presets(),

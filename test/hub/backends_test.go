@@ -14,6 +14,7 @@ import (
 	"github.com/ig-otel-profiles/ig-otel-profiles/internal/backends"
 	"github.com/ig-otel-profiles/ig-otel-profiles/internal/collectortest"
 	"github.com/ig-otel-profiles/ig-otel-profiles/internal/receiver"
+	"github.com/ig-otel-profiles/ig-otel-profiles/internal/recvtest"
 )
 
 // to returns the documented settings of our exporter for a backend, with another address.
@@ -53,6 +54,24 @@ func TestBackends(t *testing.T) {
 			shown(t, backend, r.Requests())
 		})
 	}
+}
+
+// TestPyroscopeGateway sends to a Pyroscope that needs a tenant and a password, through a Collector with the page's configuration.
+func TestPyroscopeGateway(t *testing.T) {
+	backend := recvtest.StartGRPC(t, recvtest.GRPCConfig{})
+	c := collectortest.NewWithConfig(t, collectortest.Documented(t, "pyroscope-gateway"),
+		"BACKEND="+backend.Addr, "BACKEND_INSECURE=true", "PYROSCOPE_AUTHORIZATION=Basic dXNlcjpwYXNzd29yZA==")
+	c.Start()
+	send(t, to(t, backends.Pyroscope, "http://"+c.GRPC), rows())
+	c.Stop()
+
+	var messages []*collectorpb.ExportProfilesServiceRequest
+	for _, r := range backend.Requests() {
+		require.Equal(t, []string{"Basic dXNlcjpwYXNzd29yZA=="}, r.Metadata.Get("authorization"))
+		require.Equal(t, []string{"tenant-1"}, r.Metadata.Get("x-scope-orgid"))
+		messages = append(messages, r.Profiles)
+	}
+	accepted(t, backends.Pyroscope, messages)
 }
 
 // shown checks the names that the page promises.

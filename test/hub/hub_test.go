@@ -34,7 +34,8 @@ func TestEveryConfiguration(t *testing.T) {
 		names = append(names, m[1])
 	}
 	require.ElementsMatch(t, []string{
-		"hub-exporter", "hub", "hub-batch", "hub-kubernetes", "tenants", "relay", "backends-exporter", "backends-collector", "pyroscope-names", // test/backends has the last three
+		"hub-exporter", "hub", "hub-batch", "hub-kubernetes", "tenants", "relay", "pyroscope-gateway",
+		"backends-exporter", "backends-collector", "pyroscope-names", // test/backends has these three
 		backends.Pyroscope, backends.Parca, backends.Devfiler, backends.Elastic,
 	}, names)
 }

@@ -180,18 +180,11 @@ func executable(pid uint32) string {
 
 // languageOf derives an interpreter's language from the executable's name.
 func languageOf(exe string) wire.FrameType {
-	for _, i := range []struct {
-		prefix string
-		frame  wire.FrameType
-	}{
-		{"python", wire.FramePython}, {"java", wire.FrameJVM}, {"node", wire.FrameV8}, {"ruby", wire.FrameRuby},
-		{"php", wire.FramePHP}, {"perl", wire.FramePerl}, {"dotnet", wire.FrameDotnet}, {"beam", wire.FrameBEAM},
-		{"luajit", wire.FrameLua},
-	} {
-		rest, ok := strings.CutPrefix(exe, i.prefix)
+	for t, names := range wire.FrameNames {
+		rest, ok := strings.CutPrefix(exe, names.Program)
 		// This matches python3.11, php-fpm8.2 and beam.smp, but not nodemon or javac.
-		if ok && (rest == "" || !isLetter(rest[0])) {
-			return i.frame
+		if ok && names.Program != "" && (rest == "" || !isLetter(rest[0])) {
+			return wire.FrameType(t)
 		}
 	}
 	return wire.FrameUnknown

@@ -183,33 +183,17 @@ func (s *sampler) ReportExecutable(m *reporter.ExecutableMetadata) {
 	s.mu.Unlock()
 }
 
-// frameType converts the profiler's frame types.
+// frameTypes converts the profiler's frame types.
+var frameTypes = [...]wire.FrameType{
+	libpf.Native: wire.FrameNative, libpf.Kernel: wire.FrameKernel, libpf.Go: wire.FrameGo, libpf.Python: wire.FramePython,
+	libpf.HotSpot: wire.FrameJVM, libpf.V8: wire.FrameV8, libpf.Ruby: wire.FrameRuby, libpf.PHP: wire.FramePHP,
+	libpf.PHPJIT: wire.FramePHP, libpf.Perl: wire.FramePerl, libpf.Dotnet: wire.FrameDotnet, libpf.BEAM: wire.FrameBEAM,
+	libpf.LuaJIT: wire.FrameLua,
+}
+
 func frameType(t libpf.FrameType) wire.FrameType {
-	switch t.Interpreter() {
-	case libpf.Native:
-		return wire.FrameNative
-	case libpf.Kernel:
-		return wire.FrameKernel
-	case libpf.Go:
-		return wire.FrameGo
-	case libpf.Python:
-		return wire.FramePython
-	case libpf.HotSpot:
-		return wire.FrameJVM
-	case libpf.V8:
-		return wire.FrameV8
-	case libpf.Ruby:
-		return wire.FrameRuby
-	case libpf.PHP, libpf.PHPJIT:
-		return wire.FramePHP
-	case libpf.Perl:
-		return wire.FramePerl
-	case libpf.Dotnet:
-		return wire.FrameDotnet
-	case libpf.BEAM:
-		return wire.FrameBEAM
-	case libpf.LuaJIT:
-		return wire.FrameLua
+	if i := int(t.Interpreter()); i < len(frameTypes) {
+		return frameTypes[i]
 	}
 	return wire.FrameUnknown
 }

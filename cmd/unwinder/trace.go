@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"maps"
 	"runtime"
 	"slices"
 	"strings"
@@ -57,31 +58,17 @@ func (c config) interpreters() (interpreterconfig.Config, error) {
 		return interpreterconfig.AllInterpreters(), nil
 	}
 	i := interpreterconfig.NoInterpreters()
-	on := interpreter.BaseConfig{}
-	enable := map[string]func(){
-		"python": func() { i.Python.BaseConfig = on },
-		"java":   func() { i.Hotspot.BaseConfig = on },
-		"node":   func() { i.V8.BaseConfig = on },
-		"ruby":   func() { i.Ruby.BaseConfig = on },
-		"php":    func() { i.PHP.BaseConfig = on },
-		"perl":   func() { i.Perl.BaseConfig = on },
-		"dotnet": func() { i.Dotnet.BaseConfig = on },
-		"beam":   func() { i.BEAM.BaseConfig = on },
-		"lua":    func() { i.LuaJIT.BaseConfig = on },
-		"go":     func() { i.Go.BaseConfig = on },
-		"native": func() {},
+	configs := map[string]*interpreter.BaseConfig{
+		"python": &i.Python.BaseConfig, "java": &i.Hotspot.BaseConfig, "node": &i.V8.BaseConfig, "ruby": &i.Ruby.BaseConfig,
+		"php": &i.PHP.BaseConfig, "perl": &i.Perl.BaseConfig, "dotnet": &i.Dotnet.BaseConfig, "beam": &i.BEAM.BaseConfig,
+		"lua": &i.LuaJIT.BaseConfig, "go": &i.Go.BaseConfig, "native": {},
 	}
-	for _, name := range strings.Split(c.languages, ",") {
-		set := enable[strings.TrimSpace(name)]
-		if set == nil {
-			known := make([]string, 0, len(enable))
-			for k := range enable {
-				known = append(known, k)
-			}
-			slices.Sort(known)
-			return i, fmt.Errorf("language %q: expected all, or a comma-separated list of %s", name, strings.Join(known, ", "))
+	for name := range strings.SplitSeq(c.languages, ",") {
+		one := configs[strings.TrimSpace(name)]
+		if one == nil {
+			return i, fmt.Errorf("language %q: expected all, or a comma-separated list of %s", name, strings.Join(slices.Sorted(maps.Keys(configs)), ", "))
 		}
-		set()
+		*one = interpreter.BaseConfig{}
 	}
 	return i, nil
 }

@@ -23,14 +23,14 @@ const (
 // recognized by the names of executables and libraries.
 func unseen(before, now wire.Stats, asked unwinder.Settings) []string {
 	var lines []string
-	for t := range now.Languages {
-		if !asked.Unwinds(wire.FrameType(t)) {
+	for t, names := range wire.FrameNames {
+		if names.Program == "" || !asked.Unwinds(wire.FrameType(t)) {
 			continue
 		}
 		l, b := now.Languages[t], before.Languages[t]
 		if expected := l.Expected - b.Expected; expected >= enough && l.Missing-b.Missing == expected {
 			lines = append(lines, fmt.Sprintf("%d samples of processes that run %s have no frames of that language, so functions are missing. %s",
-				expected, language(wire.FrameType(t)), unseenWhy(wire.FrameType(t))))
+				expected, names.Title, unseenWhy(wire.FrameType(t))))
 		}
 	}
 	return lines
@@ -45,31 +45,6 @@ func unseenWhy(t wire.FrameType) string {
 		return "The unwinder supports .NET 6 to 10, if the runtime's folder is named after its version. It does not support self-contained programs"
 	}
 	return "The unwinder might not support the runtime's version, or the runtime's library has no symbols"
-}
-
-func language(t wire.FrameType) string {
-	switch t {
-	case wire.FrameNative:
-		return "native code"
-	case wire.FrameKernel:
-		return "the kernel"
-	case wire.FrameJVM:
-		return "Java"
-	case wire.FrameV8:
-		return "Node.js"
-	case wire.FramePython:
-		return "Python"
-	case wire.FramePHP:
-		return "PHP"
-	case wire.FrameBEAM:
-		return "BEAM"
-	case wire.FrameDotnet:
-		return ".NET"
-	case wire.FrameLua:
-		return "LuaJIT"
-	}
-	name := t.String()
-	return strings.ToUpper(name[:1]) + name[1:]
 }
 
 // reasons lists why stacks are incomplete, most frequent reason first.
@@ -97,7 +72,7 @@ func work(before, now unwinder.Totals) string {
 	var languages []string
 	for t := range now.Languages {
 		if n := now.Languages[t].Frames - before.Languages[t].Frames; n > 0 {
-			languages = append(languages, fmt.Sprintf("%s %d", language(wire.FrameType(t)), n))
+			languages = append(languages, fmt.Sprintf("%s %d", wire.FrameNames[t].Title, n))
 		}
 	}
 	var b strings.Builder

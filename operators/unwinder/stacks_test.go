@@ -380,8 +380,8 @@ func TestWork(t *testing.T) {
 	now := before
 	now.Taken, now.Idle, now.Full, now.KernelLost, now.Restarts, now.Crashed, now.Away = 150, 4, 5, 6, 2, 9, 3*time.Second
 	now.Memory, now.KernelMemory = 64<<20, 32<<20
-	now.Languages[wire.FramePython].Frames, now.Languages[wire.FrameGo].Frames = 40, 10
-	require.Equal(t, "50 stacks, with frames of: Go 10, Python 40; all stacks are complete; stacks without a frame: 3; "+
+	now.Languages[wire.FramePython].Frames, now.Languages[wire.FrameGo].Frames, now.Languages[wire.FrameUnknown].Frames = 40, 10, 3
+	require.Equal(t, "50 stacks, with frames of: unknown code 3, Go 10, Python 40; all stacks are complete; stacks without a frame: 3; "+
 		"lost: 5 in the unwinder, 6 in the kernel, 7 in 1 restarts (2.0 s without an unwinder); the unwinder used up to 64 MiB of memory and 32 MiB of kernel memory", work(before, now))
 	now.Aborts = map[uint32]uint64{2: 8, 4: 30, 5: 20, 6: 10, 7: 5, 8: 3}
 	said := reasons(before, now)

@@ -94,15 +94,9 @@ func (s Settings) Check() error {
 
 const all = "all"
 
-// frames maps frame types to the languages whose interpreters have a known program.
-var frames = map[wire.FrameType]string{
-	wire.FrameBEAM: "beam", wire.FrameDotnet: "dotnet", wire.FrameJVM: "java", wire.FrameLua: "lua", wire.FrameV8: "node",
-	wire.FramePerl: "perl", wire.FramePHP: "php", wire.FramePython: "python", wire.FrameRuby: "ruby",
-}
-
 // Unwinds reports whether frames of this type were requested.
 func (s Settings) Unwinds(t wire.FrameType) bool {
-	return s.Languages == all || slices.Contains(split(s.Languages), frames[t])
+	return s.Languages == all || slices.Contains(split(s.Languages), wire.FrameNames[t].Setting)
 }
 
 // with returns the union of s and o.

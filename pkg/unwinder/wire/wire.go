@@ -89,16 +89,29 @@ const (
 // FrameTypes is the number of frame types.
 const FrameTypes = int(frameEnd)
 
-var frameNames = [...]string{
-	FrameUnknown: "", FrameNative: "native", FrameKernel: "kernel", FrameGo: "go", FramePython: "cpython",
-	FrameJVM: "jvm", FrameV8: "v8js", FrameRuby: "ruby", FramePHP: "php", FramePerl: "perl",
-	FrameDotnet: "dotnet", FrameBEAM: "beam", FrameLua: "luajit",
+// FrameNames holds the names of the frame types. Attribute is the value of the semantic conventions' attribute
+// profile.frame.type. Setting is the language's name in settings. Program is the start of the names of the interpreter's
+// executables. Title is for messages. Missing names are empty.
+var FrameNames = [FrameTypes]struct{ Attribute, Setting, Program, Title string }{
+	FrameUnknown: {"", "", "", "unknown code"},
+	FrameNative:  {"native", "native", "", "native code"},
+	FrameKernel:  {"kernel", "", "", "the kernel"},
+	FrameGo:      {"go", "go", "", "Go"},
+	FramePython:  {"cpython", "python", "python", "Python"},
+	FrameJVM:     {"jvm", "java", "java", "Java"},
+	FrameV8:      {"v8js", "node", "node", "Node.js"},
+	FrameRuby:    {"ruby", "ruby", "ruby", "Ruby"},
+	FramePHP:     {"php", "php", "php", "PHP"},
+	FramePerl:    {"perl", "perl", "perl", "Perl"},
+	FrameDotnet:  {"dotnet", "dotnet", "dotnet", ".NET"},
+	FrameBEAM:    {"beam", "beam", "beam", "BEAM"},
+	FrameLua:     {"luajit", "lua", "luajit", "LuaJIT"},
 }
 
 // String returns the value of the semantic conventions' attribute profile.frame.type, or "" if there is none.
 func (t FrameType) String() string {
-	if int(t) < len(frameNames) {
-		return frameNames[t]
+	if int(t) < FrameTypes {
+		return FrameNames[t].Attribute
 	}
 	return ""
 }

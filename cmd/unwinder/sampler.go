@@ -52,7 +52,7 @@ type event struct {
 	id    uint64
 	stack *entry
 	proc  *proc
-	said
+	wire.Said
 }
 
 // sampler collects the stacks of gadgets' events in the goroutine of run. Another goroutine writes them, so a slow reader does
@@ -208,7 +208,7 @@ func (s *sampler) ReportTraceEvent(t *libpf.Trace, m *samples.TraceEventMeta) er
 	p := s.procs.get(s.pid, s.ktime)
 	e := event{id: uint64(m.Value), proc: p}
 	if s.config.spans || len(s.config.labels) > 0 {
-		e.said = s.config.tell(t.CustomLabels, m.TraceID, m.SpanID)
+		e.Said = s.config.tell(t.CustomLabels, m.TraceID, m.SpanID)
 	}
 
 	s.mu.Lock()

@@ -43,8 +43,7 @@ func (t *table) reset() {
 // unwound writes the stack of a gadget's event.
 func (t *table) unwound(e event) {
 	t.prepare(e.stack, e.proc)
-	s := e.wire()
-	t.w.Unwound(e.id, e.stack.id, e.proc.id, &s)
+	t.w.Unwound(e.id, e.stack.id, e.proc.id, &e.Said)
 }
 
 // prepare makes sure that a stack and a process have current IDs.

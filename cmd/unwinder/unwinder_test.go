@@ -9,6 +9,7 @@ import (
 	"log/slog"
 	"os"
 	"os/exec"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -64,42 +65,39 @@ func TestLabels(t *testing.T) {
 	trace, span := "0102030405060708090a0b0c0d0e0f10", "1112131415161718"
 	all := label("trace_id", trace, "span_id", span, "tenant", "a\x00b", "request", "17", "zone", strings.Repeat("z", 500))
 
-	var k event
-	c := config{spans: true, labels: []string{"zone", "tenant"}}
-	k.said = c.tell(all, libpf.InvalidAPMTraceID, libpf.InvalidAPMSpanID)
-	if k.trace[0] != 1 || k.span[7] != 0x18 {
-		t.Errorf("the span is %x %x", k.trace, k.span)
+	sorted := func(labels []wire.Label) []wire.Label {
+		return slices.SortedFunc(slices.Values(labels), func(a, b wire.Label) int { return strings.Compare(a.Key, b.Key) })
 	}
-	got := splitLabels(k.labels)
-	if len(got) != 2 || got[0] != (wire.Label{Key: "tenant", Value: "ab"}) || got[1].Key != "zone" || len(got[1].Value) != maxLabel {
+	c := config{spans: true, labels: []string{"zone", "tenant"}}
+	k := c.tell(all, libpf.InvalidAPMTraceID, libpf.InvalidAPMSpanID)
+	if k.TraceID[0] != 1 || k.SpanID[7] != 0x18 {
+		t.Errorf("the span is %x %x", k.TraceID, k.SpanID)
+	}
+	if got := sorted(k.Labels); len(got) != 2 || got[0] != (wire.Label{Key: "tenant", Value: "ab"}) || got[1].Key != "zone" || len(got[1].Value) != maxLabel {
 		t.Errorf("%+v", got)
 	}
 
-	k = event{}
 	c = config{labels: []string{"tenant"}}
-	k.said = c.tell(all, libpf.InvalidAPMTraceID, libpf.InvalidAPMSpanID)
-	if k.trace != libpf.InvalidAPMTraceID || k.span != libpf.InvalidAPMSpanID {
+	k = c.tell(all, libpf.InvalidAPMTraceID, libpf.InvalidAPMSpanID)
+	if k.TraceID != libpf.InvalidAPMTraceID || k.SpanID != libpf.InvalidAPMSpanID {
 		t.Error("spans that nobody asked for")
 	}
 
-	k = event{}
 	c = config{labels: []string{"span_id", "trace_id"}}
-	k.said = c.tell(all, libpf.InvalidAPMTraceID, libpf.InvalidAPMSpanID)
-	if got := splitLabels(k.labels); len(got) != 2 || got[0] != (wire.Label{Key: "span_id", Value: span}) || got[1] != (wire.Label{Key: "trace_id", Value: trace}) {
+	k = c.tell(all, libpf.InvalidAPMTraceID, libpf.InvalidAPMSpanID)
+	if got := sorted(k.Labels); len(got) != 2 || got[0] != (wire.Label{Key: "span_id", Value: span}) || got[1] != (wire.Label{Key: "trace_id", Value: trace}) {
 		t.Errorf("%+v", got)
 	}
 
-	k = event{}
 	c = config{spans: true}
-	k.said = c.tell(label("trace_id", "01"+strings.Repeat("x", 30), "span_id", span), libpf.InvalidAPMTraceID, libpf.InvalidAPMSpanID)
-	if k.span != libpf.InvalidAPMSpanID {
+	k = c.tell(label("trace_id", "01"+strings.Repeat("x", 30), "span_id", span), libpf.InvalidAPMTraceID, libpf.InvalidAPMSpanID)
+	if k.SpanID != libpf.InvalidAPMSpanID {
 		t.Error("a trace that is no number")
 	}
 
-	k = event{}
 	c = config{spans: true}
-	k.said = c.tell(label("trace_id", "no hexadecimal", "span_id", span), libpf.InvalidAPMTraceID, libpf.InvalidAPMSpanID)
-	if k.span != libpf.InvalidAPMSpanID || k.labels != "" {
+	k = c.tell(label("trace_id", "no hexadecimal", "span_id", span), libpf.InvalidAPMTraceID, libpf.InvalidAPMSpanID)
+	if k.SpanID != libpf.InvalidAPMSpanID || k.Labels != nil {
 		t.Error("a span without its trace links to nothing")
 	}
 }

@@ -183,17 +183,17 @@ func (r *Reader) count(limit int) int {
 	return int(n)
 }
 
-// entry reads an ID and returns its entry in the table, or nil for 0.
-func entry[T any](r *Reader, table []*T) *T {
+const noEntry = "an ID outside its table"
+
+// entry reads an ID and returns its entry in the table, or a zero value for 0. wrong is the error for another ID.
+func entry[T any](r *Reader, table []T, wrong string) (v T) {
 	switch id := r.num(); {
-	case id == 0:
-		return nil
 	case id > uint64(len(table)):
-		r.fail("an ID outside its table")
-		return nil
-	default:
-		return table[id-1]
+		r.fail(wrong)
+	case id > 0:
+		v = table[id-1]
 	}
+	return v
 }
 
 // add appends an entry to a table of at most limit entries.
@@ -206,17 +206,7 @@ func add[T any](r *Reader, table *[]*T, limit int, v *T) {
 }
 
 // text reads the ID of a text and returns that text.
-func (r *Reader) text() string {
-	switch id := r.num(); {
-	case id == 0:
-		return ""
-	case id > uint64(len(r.texts)):
-		r.fail("an ID without a text")
-		return ""
-	default:
-		return r.texts[id-1]
-	}
-}
+func (r *Reader) text() string { return entry(r, r.texts, "an ID without a text") }
 
 // message parses the fields of a message into the tables. done reports that the message completes an Event.
 func (r *Reader) message(kind Kind) (_ Event, done bool) {
@@ -253,14 +243,14 @@ func (r *Reader) message(kind Kind) (_ Event, done bool) {
 		}
 		add(r, &r.files, MaxFiles, f)
 	case KindMapping:
-		add(r, &r.mappings, MaxMappings, &Mapping{File: entry(r, r.files), Start: r.num(), End: r.num(), Offset: r.num()})
+		add(r, &r.mappings, MaxMappings, &Mapping{File: entry(r, r.files, noEntry), Start: r.num(), End: r.num(), Offset: r.num()})
 	case KindFrame:
 		f := &Frame{Type: FrameType(r.bytes(1)[0])}
 		if f.Type >= frameEnd {
 			f.Type = FrameUnknown
 		}
 		f.Function, f.File, f.Line, f.Address = r.text(), r.text(), r.num(), r.num()
-		f.Mapping = entry(r, r.mappings)
+		f.Mapping = entry(r, r.mappings, noEntry)
 		add(r, &r.frames, MaxFrames, f)
 	case KindStack:
 		s := &Stack{Abort: r.num32()}
@@ -272,7 +262,7 @@ func (r *Reader) message(kind Kind) (_ Event, done bool) {
 		r.size += entryBytes + linkBytes*n
 		s.Frames = make([]*Frame, 0, n)
 		for range n {
-			if f := entry(r, r.frames); f != nil {
+			if f := entry(r, r.frames, noEntry); f != nil {
 				s.Frames = append(s.Frames, f)
 			} else {
 				r.fail("a stack with unknown frames")
@@ -292,7 +282,7 @@ func (r *Reader) message(kind Kind) (_ Event, done bool) {
 		r.texts, r.files, r.mappings, r.frames, r.stacks, r.procs = nil, nil, nil, nil, nil, nil
 		r.textSize, r.links = 0, 0
 	case KindUnwound:
-		u := Unwound{ID: r.num(), Stack: entry(r, r.stacks), Proc: entry(r, r.procs)}
+		u := Unwound{ID: r.num(), Stack: entry(r, r.stacks, noEntry), Proc: entry(r, r.procs, noEntry)}
 		u.Said = r.said()
 		switch {
 		case len(r.unwound) >= MaxUnwound:

@@ -15,7 +15,7 @@ type Writer struct {
 	msg []byte
 	err error
 
-	texts                           map[string]uint32
+	texts                           map[string]uint64
 	textSize                        int
 	files, mappings, frames, stacks uint32
 	links, procs                    uint32
@@ -23,7 +23,7 @@ type Writer struct {
 
 // NewWriter returns a Writer that starts its stream on w.
 func NewWriter(w io.Writer) *Writer {
-	out := &Writer{w: w, texts: map[string]uint32{}}
+	out := &Writer{w: w, texts: map[string]uint64{}}
 	out.buf = append(out.buf, Magic...)
 	out.buf = append(out.buf, Version)
 	return out
@@ -56,10 +56,22 @@ func (w *Writer) Flush() error {
 	return w.err
 }
 
-func (w *Writer) num(n uint64) { w.msg = binary.AppendUvarint(w.msg, n) }
+// entry sends a table entry and returns its ID. n is the number of entries in the table.
+func (w *Writer) entry(kind Kind, n *uint32) uint32 {
+	w.send(kind)
+	*n++
+	return *n
+}
+
+// nums appends numbers to the message.
+func (w *Writer) nums(list ...uint64) {
+	for _, n := range list {
+		w.msg = binary.AppendUvarint(w.msg, n)
+	}
+}
 
 // text returns a text's ID, and writes the text if it is new. Longer texts are cut at MaxText.
-func (w *Writer) text(s string) uint32 {
+func (w *Writer) text(s string) uint64 {
 	if s == "" {
 		return 0
 	}
@@ -69,7 +81,7 @@ func (w *Writer) text(s string) uint32 {
 	if id, ok := w.texts[s]; ok {
 		return id
 	}
-	id := uint32(len(w.texts) + 1)
+	id := uint64(len(w.texts) + 1)
 	w.texts[s] = id
 	w.textSize += len(s)
 	// The text's message goes directly into buf, because msg may hold the first fields of another message.
@@ -106,89 +118,57 @@ func (w *Writer) Hello(refused string) {
 
 // Ready writes a KindReady.
 func (w *Writer) Ready(r Ready) {
-	w.num(r.StartMillis)
+	w.nums(r.StartMillis)
 	w.send(KindReady)
 }
 
 // File adds a file and returns its ID.
 func (w *Writer) File(f *File) uint32 {
-	for _, s := range []string{f.Name, f.Path, f.GNUBuildID, f.GoBuildID} {
-		w.num(uint64(w.text(s)))
-	}
+	w.nums(w.text(f.Name), w.text(f.Path), w.text(f.GNUBuildID), w.text(f.GoBuildID))
 	w.msg = append(append(w.msg, f.Hash[:]...), f.Version[:]...)
-	w.num(f.Device)
-	w.num(f.Inode)
-	w.num(uint64(f.Proc))
-	w.num(f.Low)
-	w.num(f.High)
-	w.send(KindFile)
-	w.files++
-	return w.files
+	w.nums(f.Device, f.Inode, uint64(f.Proc), f.Low, f.High)
+	return w.entry(KindFile, &w.files)
 }
 
 // Mapping adds a mapping of a file and returns its ID. The file's ID may be 0.
 func (w *Writer) Mapping(file uint32, start, end, offset uint64) uint32 {
-	w.num(uint64(file))
-	w.num(start)
-	w.num(end)
-	w.num(offset)
-	w.send(KindMapping)
-	w.mappings++
-	return w.mappings
+	w.nums(uint64(file), start, end, offset)
+	return w.entry(KindMapping, &w.mappings)
 }
 
 // Frame adds a frame in a mapping and returns its ID. The mapping's ID may be 0. Frame does not read f.Mapping.
 func (w *Writer) Frame(f *Frame, mapping uint32) uint32 {
-	function, file := w.text(f.Function), w.text(f.File)
 	w.msg = append(w.msg, byte(f.Type))
-	w.num(uint64(function))
-	w.num(uint64(file))
-	w.num(f.Line)
-	w.num(f.Address)
-	w.num(uint64(mapping))
-	w.send(KindFrame)
-	w.frames++
-	return w.frames
+	w.nums(w.text(f.Function), w.text(f.File), f.Line, f.Address, uint64(mapping))
+	return w.entry(KindFrame, &w.frames)
 }
 
 // Stack adds a stack and returns its ID. It cuts frames over MaxDepth at the outer end.
 func (w *Writer) Stack(frames []uint32, abort uint32) uint32 {
 	frames = frames[:min(len(frames), MaxDepth)]
-	w.num(uint64(abort))
-	w.num(uint64(len(frames)))
+	w.nums(uint64(abort), uint64(len(frames)))
 	for _, id := range frames {
-		w.num(uint64(id))
+		w.msg = binary.AppendUvarint(w.msg, uint64(id))
 	}
-	w.send(KindStack)
 	w.links += uint32(len(frames))
-	w.stacks++
-	return w.stacks
+	return w.entry(KindStack, &w.stacks)
 }
 
 // Proc adds a process and returns its ID.
 func (w *Writer) Proc(p Proc) uint32 {
-	exe := w.text(p.Exe)
-	w.num(uint64(p.PID))
-	w.num(p.Start)
-	w.num(p.MntNS)
-	w.num(uint64(exe))
-	w.send(KindProc)
-	w.procs++
-	return w.procs
+	w.nums(uint64(p.PID), p.Start, p.MntNS, w.text(p.Exe))
+	return w.entry(KindProc, &w.procs)
 }
 
 // said appends labels and span. Labels over MaxLabels are dropped.
 func (w *Writer) said(s *Said) {
 	labels := s.Labels[:min(len(s.Labels), MaxLabels)]
-	w.num(uint64(len(labels)))
+	w.nums(uint64(len(labels)))
 	for _, l := range labels {
-		w.num(uint64(w.text(l.Key)))
-		w.num(uint64(w.text(l.Value)))
+		w.nums(w.text(l.Key), w.text(l.Value))
 	}
 	if s.TraceID != [16]byte{} {
-		w.msg = append(w.msg, 1)
-		w.msg = append(w.msg, s.TraceID[:]...)
-		w.msg = append(w.msg, s.SpanID[:]...)
+		w.msg = append(append(append(w.msg, 1), s.TraceID[:]...), s.SpanID[:]...)
 	} else {
 		w.msg = append(w.msg, 0)
 	}
@@ -196,30 +176,23 @@ func (w *Writer) said(s *Said) {
 
 // Unwound adds the stack of a gadget's event. stack and proc are IDs.
 func (w *Writer) Unwound(id uint64, stack, proc uint32, s *Said) {
-	w.num(id)
-	w.num(uint64(stack))
-	w.num(uint64(proc))
+	w.nums(id, uint64(stack), uint64(proc))
 	w.said(s)
 	w.send(KindUnwound)
 }
 
 // Stats writes the KindFlush that ends a flush, with the counters.
 func (w *Writer) Stats(s *Stats) {
-	for _, n := range []uint64{s.Taken, s.Sent, s.Pending, s.Full, s.Failed, s.Idle, s.KernelLost, s.NoProcess, s.KernelMemory} {
-		w.num(n)
-	}
+	w.nums(s.Taken, s.Sent, s.Pending, s.Full, s.Failed, s.Idle, s.KernelLost, s.NoProcess, s.KernelMemory)
 	reasons := slices.Sorted(maps.Keys(s.Aborts))
 	reasons = reasons[:min(len(reasons), MaxReasons)]
-	w.num(uint64(len(reasons)))
+	w.nums(uint64(len(reasons)))
 	for _, r := range reasons {
-		w.num(uint64(r))
-		w.num(s.Aborts[r])
+		w.nums(uint64(r), s.Aborts[r])
 	}
-	w.num(uint64(FrameTypes))
-	for i := range s.Languages {
-		w.num(s.Languages[i].Frames)
-		w.num(s.Languages[i].Expected)
-		w.num(s.Languages[i].Missing)
+	w.nums(uint64(FrameTypes))
+	for _, l := range s.Languages {
+		w.nums(l.Frames, l.Expected, l.Missing)
 	}
 	w.send(KindFlush)
 }

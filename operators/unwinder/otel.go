@@ -164,11 +164,11 @@ func (i *otelInstance) read() {
 	for {
 		select {
 		case b := <-i.sub.C:
-			for _, u := range b.Unwound {
+			for _, u := range b {
 				// Open the files immediately, because the process can exit.
 				i.rows.want(u.Stack, u.Proc)
 			}
-			i.op.otel.add(b.Unwound)
+			i.op.otel.add(b)
 		case <-tick.C:
 			i.op.otel.report(i.op.broker)
 			i.op.report.report(i.op.broker.Totals())

@@ -261,14 +261,13 @@ func (s *Stacks) Finish(wanted func() bool, take func(wire.Unwound)) {
 		defer close(closed)
 		s.sub.Close()
 	}()
-	for {
+	for left := false; !left; {
 		select {
 		case b := <-s.sub.C:
 			s.take(b, take)
-			continue
 		case <-closed:
+			left = true
 		}
-		break
 	}
 	s.Read(take)
 	s.counted.overrun = s.sub.Overrun()
@@ -285,8 +284,8 @@ func (s *Stacks) end() {
 	}
 }
 
-func (s *Stacks) take(b unwinder.Batch, take func(wire.Unwound)) {
-	for _, u := range b.Unwound {
+func (s *Stacks) take(batch []wire.Unwound, take func(wire.Unwound)) {
+	for _, u := range batch {
 		// Open the files immediately, because the process can exit.
 		s.rows.want(u.Stack, u.Proc)
 		take(u)
@@ -353,7 +352,7 @@ func (s *Stacks) Symbol(f *wire.Frame) (name string, pending bool) {
 	switch {
 	case f.Type != wire.FrameNative && f.Type != wire.FrameGo && f.Type != wire.FrameUnknown:
 		return "", false
-	case f.Function != "" || f.Mapping == nil || f.Mapping.File == nil:
+	case !byAddress(f):
 		return f.Function, false
 	}
 	symbol, pending := s.rows.names.lookup(f.Mapping.File, nil, f.Address)

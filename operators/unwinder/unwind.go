@@ -245,24 +245,21 @@ func (i *unwindInstance) run() {
 	sweep := time.NewTicker(sweepInterval)
 	defer sweep.Stop()
 	check := time.After(checkAfter)
-	for {
+	for stopped := false; !stopped; {
 		select {
 		case b := <-i.sub.C:
 			i.take(b, i.stack)
-			continue
 		case <-sweep.C:
 			i.Read(i.stack) // on a busy machine, stacks may have arrived that this goroutine has not read yet
 			i.sweep(joinPatience)
-			continue
 		case <-check:
 			now := i.op.broker.Totals()
 			for _, l := range unseen(i.before.Stats, now.Stats, i.asked.settings) {
 				i.log.Warnf("%s: %s (%s)", UnwindName, l, reasons(i.before, now))
 			}
-			continue
 		case <-i.stop:
+			stopped = true
 		}
-		break
 	}
 	drain()
 	i.Finish(func() bool {

@@ -241,7 +241,7 @@ func sum(t *testing.T, s *Subscription) (n uint64) {
 	for {
 		select {
 		case b := <-s.C:
-			n += uint64(len(b.Unwound))
+			n += uint64(len(b))
 		default:
 			return n
 		}
@@ -262,7 +262,7 @@ func receive(t *testing.T, s *Subscription, n uint64) (got uint64) {
 	for got < n {
 		select {
 		case b := <-s.C:
-			got += uint64(len(b.Unwound))
+			got += uint64(len(b))
 		case <-limit:
 			t.Fatalf("%d of %d samples", got, n)
 		}
@@ -291,7 +291,7 @@ func TestTimerSlack(t *testing.T) {
 	s := subscribe(t, b, ask(playGood))
 	defer s.Close()
 	batch := <-s.C
-	assert.Equal(t, uint64(timerSlack), batch.Unwound[0].Proc.Start)
+	assert.Equal(t, uint64(timerSlack), batch[0].Proc.Start)
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
 	own, err := unix.PrctlRetInt(unix.PR_GET_TIMERSLACK, 0, 0, 0, 0)
@@ -329,7 +329,7 @@ func TestMoreIsAskedFor(t *testing.T) {
 	for role := uint64(0); role != playLanguage; {
 		select {
 		case batch := <-one.C:
-			role = batch.Unwound[0].ID
+			role = batch[0].ID
 		case <-two.C:
 		case <-limit:
 			t.Fatal("the program was not started with more")
@@ -390,24 +390,24 @@ func TestSubscribeGivesUp(t *testing.T) {
 
 // TestQueuedBytes checks that queued batches are bounded in bytes, and that a single large batch is accepted.
 func TestQueuedBytes(t *testing.T) {
-	s := &Subscription{c: make(chan Batch, queued)}
-	require.True(t, s.deliver(Batch{}, 2*queuedBytes), "alone")
-	require.False(t, s.deliver(Batch{}, 1))
+	s := &Subscription{c: make(chan []wire.Unwound, queued)}
+	require.True(t, s.deliver(nil, 2*queuedBytes), "alone")
+	require.False(t, s.deliver(nil, 1))
 	<-s.c
 	for range 4 {
-		require.True(t, s.deliver(Batch{}, queuedBytes/4))
+		require.True(t, s.deliver(nil, queuedBytes/4))
 	}
-	require.False(t, s.deliver(Batch{}, 1))
+	require.False(t, s.deliver(nil, 1))
 	<-s.c
-	require.True(t, s.deliver(Batch{}, queuedBytes/4))
-	require.False(t, s.deliver(Batch{}, queuedBytes/4))
+	require.True(t, s.deliver(nil, queuedBytes/4))
+	require.False(t, s.deliver(nil, queuedBytes/4))
 	for range 4 {
 		<-s.c
 	}
 	for range queued {
-		require.True(t, s.deliver(Batch{}, 1))
+		require.True(t, s.deliver(nil, 1))
 	}
-	require.False(t, s.deliver(Batch{}, 1))
+	require.False(t, s.deliver(nil, 1))
 	require.Len(t, s.sizes, queued)
 }
 

@@ -83,3 +83,12 @@ func (c *child) reason() string {
 	}
 	return c.err.Error() + last
 }
+
+// socketPair makes a socket pair of a type, for this process and a child.
+func socketPair(typ int) (ours, theirs *os.File, err error) {
+	ends, err := unix.Socketpair(unix.AF_UNIX, typ|unix.SOCK_CLOEXEC, 0)
+	if err != nil {
+		return nil, nil, fmt.Errorf("creating a socket: %w", err)
+	}
+	return os.NewFile(uintptr(ends[0]), "socket"), os.NewFile(uintptr(ends[1]), "socket"), nil
+}

@@ -170,10 +170,10 @@ func TestInnocent(t *testing.T) {
 	b, l := newTestBroker()
 	s := subscribe(t, b, ask(playReading))
 	defer s.Close()
-	first := (<-s.C).Unwound[0].Proc.PID
+	first := (<-s.C)[0].Proc.PID
 	require.NoError(t, unix.Kill(int(first), unix.SIGKILL))
 	for {
-		if proc := (<-s.C).Unwound[0].Proc; proc.PID != first {
+		if proc := (<-s.C)[0].Proc; proc.PID != first {
 			require.Empty(t, proc.Exe)
 			break
 		}

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"os"
 	"strings"
 	"time"
 	"unsafe"
@@ -351,13 +350,4 @@ func programs(descriptors map[wire.ChainKind]int) (map[wire.ChainKind]*ebpf.Prog
 		return nil, fmt.Errorf("%w: %w", wire.ErrProtocol, err)
 	}
 	return made, nil
-}
-
-// entriesSocket makes a socket pair for entry programs.
-func entriesSocket() (ours, theirs *os.File, err error) {
-	ends, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_SEQPACKET|unix.SOCK_CLOEXEC, 0)
-	if err != nil {
-		return nil, nil, fmt.Errorf("creating a socket: %w", err)
-	}
-	return os.NewFile(uintptr(ends[0]), "entries"), os.NewFile(uintptr(ends[1]), "entries"), nil
 }

@@ -105,7 +105,7 @@ func TestKilledIsNotCalled(t *testing.T) {
 			b, _ := newTestBroker()
 			b.unanswered, b.endTime, b.firstBackoff = unanswered, time.Hour, time.Hour
 			s := subscribe(t, b, forGadgets(playStays))
-			stays := int((<-s.C).Unwound[0].Proc.PID)
+			stays := int((<-s.C)[0].Proc.PID)
 			t.Cleanup(func() {
 				_ = unix.Kill(stays, unix.SIGKILL)
 				s.Close()
@@ -140,8 +140,8 @@ func TestEntriesAreServed(t *testing.T) {
 	require.Equal(t, uint32(2), other.Run())
 	for _, sub := range []*Subscription{s, other} {
 		batch := <-sub.C
-		require.NotEmpty(t, batch.Unwound)
-		for _, u := range batch.Unwound {
+		require.NotEmpty(t, batch)
+		for _, u := range batch {
 			require.Equal(t, sub.Run(), wire.RunOf(u.ID))
 		}
 	}
@@ -152,7 +152,7 @@ func TestEntriesAreServed(t *testing.T) {
 	require.Zero(t, inArray(late), "nobody reads its stacks any more")
 
 	// The unwinder ends, as if it was killed, and another one replaces it.
-	child := (<-s.C).Unwound[0].Proc.PID
+	child := (<-s.C)[0].Proc.PID
 	p, err := os.FindProcess(int(child))
 	require.NoError(t, err)
 	require.NoError(t, p.Kill())
@@ -172,7 +172,7 @@ func TestLaterEntries(t *testing.T) {
 	settings.Chains = "perf"
 	s := subscribe(t, b, settings)
 	defer s.Close()
-	child := (<-s.C).Unwound[0].Proc.PID
+	child := (<-s.C)[0].Proc.PID
 	for _, chains := range []string{"perf", "kprobe", "otel_perf", "otel_kprobe,otel_perf", "perf,raw_tp", "raw_tp"} {
 		settings.Chains = chains
 		later := subscribe(t, b, settings)
@@ -193,7 +193,7 @@ func TestLaterEntries(t *testing.T) {
 		_, err := b.Subscribe(t.Context(), settings)
 		require.EqualError(t, err, "the kernel refused the unwinder's programs for tracepoint: invalid argument")
 	}
-	require.Equal(t, child, (<-s.C).Unwound[0].Proc.PID)
+	require.Equal(t, child, (<-s.C)[0].Proc.PID)
 	require.EqualValues(t, 1, b.Totals().Starts)
 
 	// An unwinder that is started later loads all chains at once.

@@ -72,7 +72,7 @@ func launch(path string, s Settings, a avoid, bound uint64, shared []*ebpf.Map, 
 	}()
 	if len(shared) > 0 {
 		var theirs *os.File
-		if p.entries, theirs, err = entriesSocket(); err != nil {
+		if p.entries, theirs, err = socketPair(unix.SOCK_SEQPACKET); err != nil {
 			p.close()
 			return nil, err
 		}

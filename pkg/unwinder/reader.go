@@ -266,13 +266,12 @@ func (r *runs) start() error {
 
 // launchReader starts the process with a memory limit in bytes.
 func launchReader(path string, memory uint64, log func(line string)) (*readerRun, error) {
-	fds, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
+	ours, theirs, err := socketPair(unix.SOCK_STREAM)
 	if err != nil {
-		return nil, fmt.Errorf("creating a socket: %w", err)
+		return nil, err
 	}
-	theirs := os.NewFile(uintptr(fds[1]), "socket")
 	defer theirs.Close()
-	conn, err := symtab.NewConn(os.NewFile(uintptr(fds[0]), "socket"))
+	conn, err := symtab.NewConn(ours)
 	if err != nil {
 		return nil, err
 	}

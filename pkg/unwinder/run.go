@@ -264,7 +264,7 @@ func (r *run) flush(f *wire.Flush) {
 	b.totals.Received = r.base.Received + r.session
 	for s := range b.subscribers {
 		lost := uint64(len(unwound[s.run]))
-		if lost > 0 && !s.deliver(Batch{Unwound: unwound[s.run]}, f.Size) {
+		if lost > 0 && !s.deliver(unwound[s.run], f.Size) {
 			s.mu.Lock()
 			s.overrun += lost
 			s.mu.Unlock()

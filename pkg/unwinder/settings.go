@@ -20,10 +20,8 @@ import (
 // Program is the name of the unwinder's executable. It is only searched for next to the running executable.
 const Program = "unwinder"
 
-// These constants limit Settings.
-const (
-	MaxScale = 8
-)
+// MaxScale limits Settings.Scale.
+const MaxScale = 8
 
 // languages lists the values that Settings.Languages can contain.
 var languages = []string{"beam", "dotnet", "go", "java", "lua", "native", "node", "perl", "php", "python", "ruby"}
@@ -67,9 +65,6 @@ func (s Settings) grown(o Settings) (kinds []wire.ChainKind, only bool) {
 // MaxLabelName is the number of bytes of a label's name that the profiler reads.
 const MaxLabelName = 15
 
-// maxLabels limits the kept labels. The profiler reads as many labels of one goroutine.
-const maxLabels = wire.MaxLabels
-
 // Check returns an error for invalid settings.
 func (s Settings) Check() error {
 	if s.Scale < 0 || s.Scale > MaxScale {
@@ -78,8 +73,8 @@ func (s Settings) Check() error {
 	if _, err := wire.ParseChains(s.Chains); err != nil {
 		return err
 	}
-	if n := len(split(s.Labels)); n > maxLabels {
-		return fmt.Errorf("got %d labels, expected at most %d", n, maxLabels)
+	if n := len(split(s.Labels)); n > wire.MaxLabels { // the profiler reads as many labels of one goroutine
+		return fmt.Errorf("got %d labels, expected at most %d", n, wire.MaxLabels)
 	}
 	if s.Languages == all {
 		return nil

@@ -15,19 +15,14 @@ const (
 	queuedBytes = 64 << 20
 )
 
-// Batch holds the events of up to a second. New processes or files make it shorter.
-type Batch struct {
-	// Unwound are events of the subscriber's gadget.
-	Unwound []wire.Unwound
-}
-
 // Subscription delivers the results for one subscriber. Subscribe makes it.
 type Subscription struct {
-	// C delivers batches until Close.
-	C <-chan Batch
+	// C delivers batches of events of the subscriber's gadget until Close. A batch covers up to a second. New processes or files
+	// make it shorter.
+	C <-chan []wire.Unwound
 
 	b       *Broker
-	c       chan Batch
+	c       chan []wire.Unwound
 	run     uint32     // the number of its gadget's run, 0 without Settings.Chains; several share wire.OtelRun
 	first   chan error // holds the latest state: nil once the unwinder works here, or the reason why there are no samples
 	leaving bool       // under b.mu: it wants no new events
@@ -53,7 +48,7 @@ func (b *Broker) Subscribe(ctx context.Context, s Settings) (*Subscription, erro
 	}
 	s = s.with(s) // sorts its lists
 	kinds, _ := wire.ParseChains(s.Chains)
-	c := make(chan Batch, queued)
+	c := make(chan []wire.Unwound, queued)
 	sub := &Subscription{C: c, c: c, b: b, first: make(chan error, 1)}
 	b.mu.Lock()
 	if s.Chains != "" {
@@ -175,7 +170,7 @@ func (b *Broker) users() int {
 
 // deliver puts a batch of size bytes into c. It returns false if too much data waits there. It never blocks, because the caller
 // holds b.mu and nobody else writes to c.
-func (s *Subscription) deliver(batch Batch, size int) bool {
+func (s *Subscription) deliver(batch []wire.Unwound, size int) bool {
 	waiting := len(s.c)
 	s.sizes = append(s.sizes[:0], s.sizes[max(0, len(s.sizes)-waiting):]...)
 	total := size

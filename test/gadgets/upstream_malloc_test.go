@@ -180,7 +180,7 @@ func receive(s *unwinder.Subscription, wait time.Duration) (all []wire.Unwound) 
 	for end := time.After(wait); ; {
 		select {
 		case b := <-s.C:
-			all = append(all, b.Unwound...)
+			all = append(all, b...)
 			continue
 		default:
 		}
@@ -189,7 +189,7 @@ func receive(s *unwinder.Subscription, wait time.Duration) (all []wire.Unwound) 
 		}
 		select {
 		case b := <-s.C:
-			all = append(all, b.Unwound...)
+			all = append(all, b...)
 		case <-end:
 			return all
 		}

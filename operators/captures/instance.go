@@ -16,6 +16,7 @@ import (
 	"github.com/inspektor-gadget/inspektor-gadget/pkg/operators"
 	"github.com/spf13/viper"
 
+	"github.com/ig-otel-profiles/ig-otel-profiles/operators/unwinder"
 	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/names"
 	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/patience"
 	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/tune"
@@ -64,7 +65,7 @@ type instance struct {
 	layout     layout
 	maps       struct{ captures, counts *ebpf.Map }
 	reader     *ringbuf.Reader
-	code       *code
+	names      *names.Namer // finds the functions in frame-pointer stacks
 	classifier classifier
 	files      *sharedFiles // nil: the gadget does not need them
 	sums       *sums
@@ -156,14 +157,14 @@ func (i *instance) Start(gadgetCtx operators.GadgetContext) error {
 }
 
 func (i *instance) begin(gadgetCtx operators.GadgetContext) error {
-	names := []string{"unwound", "capture_settings", "capture_counts", "ig_ustack"}
+	maps := []string{"unwound", "capture_settings", "capture_counts", "ig_ustack"}
 	if i.live != nil {
-		names = append(names, i.metadata.GetString("live.map"))
+		maps = append(maps, i.metadata.GetString("live.map"))
 		if execs := i.metadata.GetString("live.execs"); execs != "" {
-			names = append(names, execs)
+			maps = append(maps, execs)
 		}
 	}
-	found, err := tune.Maps(gadgetCtx, Name, names...)
+	found, err := tune.Maps(gadgetCtx, Name, maps...)
 	if err != nil {
 		return err
 	}
@@ -179,7 +180,9 @@ func (i *instance) begin(gadgetCtx operators.GadgetContext) error {
 	if i.reader, err = ringbuf.NewReader(i.maps.captures); err != nil {
 		return fmt.Errorf("reading the gadget's sampled events: %w", err)
 	}
-	i.code = i.op.code.Acquire(func() *code { return newCode(gadgetCtx) })
+	i.names = i.op.names.Acquire(func() *names.Namer {
+		return names.New(names.Options{HostRoot: os.Getenv("HOST_ROOT"), Tables: unwinder.TablesOf(gadgetCtx)})
+	})
 	i.arrived = map[uint64]arrival{}
 	i.sums.stacks = found["ig_ustack"]
 	err = i.stacks.Start(gadgetCtx)
@@ -187,7 +190,7 @@ func (i *instance) begin(gadgetCtx operators.GadgetContext) error {
 		err = i.classifier.kinds.start(gadgetCtx)
 	}
 	if err != nil {
-		i.op.code.Release((*code).close)
+		i.op.names.Release((*names.Namer).Close)
 		return errors.Join(err, i.reader.Close())
 	}
 	i.ready.Store(true)
@@ -222,7 +225,7 @@ func (i *instance) Stop(operators.GadgetContext) error {
 	}
 	i.done, i.stopped = nil, true
 	err := i.reader.Close()
-	i.op.code.Release((*code).close)
+	i.op.names.Release((*names.Namer).Close)
 	return err
 }
 
@@ -391,7 +394,7 @@ func (i *instance) name(r *record, st *stack) bool {
 			addresses = addresses[:end]
 		}
 		var pending bool
-		i.resolved, pending = i.code.names.Resolve(i.resolved[:0], r.process(), r.time(), addresses)
+		i.resolved, pending = i.names.Resolve(i.resolved[:0], r.process(), r.time(), addresses)
 		for _, f := range i.resolved {
 			at := frame{name: f.Symbol.Name}
 			if f.File != nil {
@@ -413,6 +416,21 @@ func (i *instance) name(r *record, st *stack) bool {
 		known = known && !pending
 	}
 	return known
+}
+
+// If the classification needs function names, tellBlind logs once why they are unknown. The rows might not show the problem.
+func (i *instance) tellBlind() {
+	if i.classifier.kinds == nil || i.blind {
+		return
+	}
+	const why = "their waits cannot be classified by function; grant CAP_SYS_PTRACE, and either CAP_CHECKPOINT_RESTORE or CAP_SYS_ADMIN"
+	if err := i.names.Err(); err != nil {
+		i.blind = true
+		i.log.Warnf("%s: no access to the processes so far (%v): %s", Name, err, why)
+	} else if read, _ := i.names.Stats(); read.Denied > 0 {
+		i.blind = true
+		i.log.Warnf("%s: no access to %d processes so far: %s", Name, read.Denied, why)
+	}
 }
 
 // finish handles the remaining captures at the end of the run.

@@ -18,6 +18,7 @@ import (
 
 	"github.com/ig-otel-profiles/ig-otel-profiles/internal/igtest"
 	"github.com/ig-otel-profiles/ig-otel-profiles/operators/unwinder"
+	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/names"
 	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/unwinder/wire"
 )
 
@@ -206,8 +207,8 @@ func TestStartFailsLate(t *testing.T) {
 	require.NoError(t, r.Start(r.GadgetContext))
 	require.Contains(t, r.log.String(), `the gadget has no map \"not_locks\"`)
 	require.Error(t, r.Context().Err(), "the run ends")
-	another := new(code)
-	require.Same(t, another, r.op.code.Acquire(func() *code { return another }), "the run's own was given back")
+	another := new(names.Namer)
+	require.Same(t, another, r.op.names.Acquire(func() *names.Namer { return another }), "the run's own was given back")
 	_, err = r.reader.Read()
 	require.ErrorIs(t, err, ringbuf.ErrClosed)
 	require.NoError(t, r.Stop(r.GadgetContext))

@@ -26,6 +26,7 @@ import (
 	"github.com/inspektor-gadget/inspektor-gadget/pkg/operators"
 
 	"github.com/ig-otel-profiles/ig-otel-profiles/operators/unwinder"
+	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/names"
 	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/refcount"
 	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/tune"
 )
@@ -43,7 +44,7 @@ const operatorPriority = -200
 
 type operator struct {
 	tune.Plain
-	code refcount.Value[*code]
+	names refcount.Value[*names.Namer]
 }
 
 func init() { operators.RegisterDataOperator(&operator{Plain: operatorPriority}) }

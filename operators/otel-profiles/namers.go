@@ -63,17 +63,14 @@ func (n *namers) acquire() *namer {
 	return n.current.Acquire(func() *namer {
 		return &namer{
 			wait:  n.setting().Wait,
-			Namer: names.New(names.Options{HostRoot: os.Getenv("HOST_ROOT"), Store: n.tables.Acquire()}),
+			Namer: names.New(names.Options{HostRoot: os.Getenv("HOST_ROOT"), Tables: n.tables}),
 		}
 	})
 }
 
 // release ends the namer when it is no longer used.
 func (n *namers) release() {
-	n.current.Release(func(u *namer) {
-		u.Close()
-		n.tables.Release()
-	})
+	n.current.Release(func(u *namer) { u.Close() })
 }
 
 // newContexts returns a resolver of process contexts.

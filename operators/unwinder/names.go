@@ -7,6 +7,7 @@ import (
 	log "github.com/sirupsen/logrus"
 
 	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/fieldmap"
+	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/names"
 	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/procmap"
 	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/symbols"
 	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/symbols/symtab"
@@ -14,27 +15,10 @@ import (
 	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/unwinder/wire"
 )
 
-// vdso is the unwinder's name of the vDSO.
+// vdso is the unwinder's name of the vDSO, and vdsoFile is its code.
 const vdso = "linux-vdso.1.so"
 
-// names looks up the functions of native code without waiting. It opens a file when the first stack with the file arrives,
-// because the process can exit at any time. It reads the file later. Package procmap decides which files to open, how, and for
-// how long. All runs in this process share one instance.
-type names struct {
-	files  *procmap.Resolver
-	tables *symbols.Shared
-	store  *symbols.Store // holds the symbol tables
-}
-
-func newNames(tables *symbols.Shared) *names {
-	store := tables.Acquire()
-	return &names{
-		// Unwatched is set because the unwinder reports which processes have mapped which files.
-		files:  procmap.New(procmap.Options{Root: os.Getenv("HOST_ROOT"), Unwatched: true, Identify: store.Info}),
-		tables: tables,
-		store:  store,
-	}
-}
+var vdsoFile = procmap.File{ID: symtab.VDSO}
 
 // TablesOf returns the symbol tables that all operators in this process share. The operator otel-profiles provides them. Without
 // that operator, TablesOf returns new tables, whose files a Reader reads.
@@ -48,36 +32,34 @@ func TablesOf(gadgetCtx operators.GadgetContext) *symbols.Shared {
 	})
 }
 
-// close stops the goroutines and waits for them. It does not wait for a file system that does not respond.
-func (n *names) close() {
-	n.files.Close()
-	n.tables.Release()
+// acquireNames returns the Namer that all runs in this process share.
+func (o *operator) acquireNames(gadgetCtx operators.GadgetContext) *names.Namer {
+	return o.names.Acquire(func() *names.Namer { return newNames(TablesOf(gadgetCtx)) })
 }
 
-// lookup returns the function at an address in a file. If pending is true, a later call can find it. The unwinder saw the file
-// in f.Proc. proc is another process that has mapped the file, or nil.
-func (n *names) lookup(f *wire.File, proc *wire.Proc, address uint64) (symbol symtab.Symbol, pending bool) {
-	if n == nil {
+func newNames(tables *symbols.Shared) *names.Namer {
+	// Unwatched is set because the unwinder reports which processes have mapped which files.
+	return names.New(names.Options{HostRoot: os.Getenv("HOST_ROOT"), Unwatched: true, Tables: tables})
+}
+
+// lookup returns the function at an address in a file, without waiting. If pending is true, a later call can find it. The
+// unwinder saw the file in f.Proc. proc is another process that has mapped the file, or nil. lookup opens a file when the first
+// stack with the file arrives, because the process can exit at any time. It reads the file later. Package procmap decides which
+// files to open, how, and for how long.
+func (r *rows) lookup(f *wire.File, proc *wire.Proc, address uint64) (symbol symtab.Symbol, pending bool) {
+	if r.names == nil {
 		return symtab.Symbol{}, false
 	}
-	if f.Name == vdso {
-		symbol, state := n.store.Lookup(symtab.VDSO, address)
-		if state == symtab.Unknown || state == symtab.Busy {
-			state = n.store.Request(symbols.Request{ID: symtab.VDSO})
+	file := &vdsoFile
+	if f.Name != vdso {
+		mapped := [2]procmap.Mapping{{PID: f.Proc, Start: f.Low, End: f.High}}
+		if proc != nil && proc.PID != f.Proc {
+			mapped[1] = procmap.Mapping{PID: proc.PID, Seen: proc.Start}
 		}
-		return symbol, !state.Final()
+		reported := procmap.ReportedFile{Device: f.Device, Inode: f.Inode, Path: f.Path, Version: f.Version}
+		if file, pending = r.names.File(reported, mapped[:]...); file == nil {
+			return symtab.Symbol{}, pending
+		}
 	}
-	mapped := [2]procmap.Mapping{{PID: f.Proc, Start: f.Low, End: f.High}}
-	if proc != nil && proc.PID != f.Proc {
-		mapped[1] = procmap.Mapping{PID: proc.PID, Seen: proc.Start}
-	}
-	file, pending := n.files.File(procmap.ReportedFile{Device: f.Device, Inode: f.Inode, Path: f.Path, Version: f.Version}, mapped[:]...)
-	if file == nil {
-		return symtab.Symbol{}, pending
-	}
-	symbol, state := n.store.Lookup(file.ID, address)
-	if state == symtab.Unknown || state == symtab.Busy {
-		state = n.store.Request(symbols.Request{ID: file.ID, Info: file.Info, Path: file.Path, Address: address, Open: file.Open, Root: file.Root, Stuck: file.Stuck})
-	}
-	return symbol, !state.Final()
+	return r.names.Function(file, address)
 }

@@ -72,11 +72,12 @@ func TestNames(t *testing.T) {
 	file := mappedFile(t, exe)
 	address := uint64(reflect.ValueOf(TestNames).Pointer())
 	n := newNames(symbols.NewShared(func() symbols.Options { return symbols.Options{Reader: parse.Here{}} }))
+	r := &rows{names: n}
 
 	var symbol symtab.Symbol
 	require.Eventually(t, func() bool {
 		var pending bool
-		symbol, pending = n.lookup(&file, nil, address)
+		symbol, pending = r.lookup(&file, nil, address)
 		return !pending
 	}, 20*time.Second, 5*time.Millisecond)
 	require.Contains(t, symbol.Name, "TestNames")
@@ -85,17 +86,16 @@ func TestNames(t *testing.T) {
 	other.Inode++
 	require.Eventually(t, func() bool {
 		var pending bool
-		symbol, pending = n.lookup(&other, &wire.Proc{PID: file.Proc}, address)
+		symbol, pending = r.lookup(&other, &wire.Proc{PID: file.Proc}, address)
 		return !pending
 	}, 20*time.Second, 5*time.Millisecond)
 	require.Empty(t, symbol.Name, "another file of that path")
 
-	var none *names
-	symbol, pending := none.lookup(&file, nil, address)
+	symbol, pending := new(rows).lookup(&file, nil, address)
 	require.False(t, pending)
 	require.Empty(t, symbol.Name)
 
-	n.close()
+	n.Close()
 	require.Zero(t, opened(t, file.Inode))
 }
 
@@ -110,11 +110,12 @@ func TestVDSO(t *testing.T) {
 	i := slices.IndexFunc(all, func(s elf.Symbol) bool { return strings.HasSuffix(s.Name, "clock_gettime") && s.Size > 1 })
 	require.GreaterOrEqual(t, i, 0)
 	n := newNames(symbols.NewShared(func() symbols.Options { return symbols.Options{Reader: parse.Here{}} }))
-	defer n.close()
+	defer n.Close()
+	r := &rows{names: n}
 	var symbol symtab.Symbol
 	require.Eventually(t, func() bool {
 		var pending bool
-		symbol, pending = n.lookup(&wire.File{Name: vdso}, nil, all[i].Value+1)
+		symbol, pending = r.lookup(&wire.File{Name: vdso}, nil, all[i].Value+1)
 		return !pending
 	}, 20*time.Second, 5*time.Millisecond)
 	require.Contains(t, symbol.Name, "clock_gettime")
@@ -126,7 +127,7 @@ func TestRowsWaitForNames(t *testing.T) {
 	require.NoError(t, err)
 	file := mappedFile(t, exe)
 	n := newNames(symbols.NewShared(func() symbols.Options { return symbols.Options{Reader: parse.Here{}} }))
-	t.Cleanup(n.close)
+	t.Cleanup(n.Close)
 	address := uint64(reflect.ValueOf(TestNames).Pointer())
 	s := &wire.Stack{ID: 7, Frames: []*wire.Frame{{Type: wire.FrameNative, Address: address, Mapping: &wire.Mapping{File: &file}}}}
 	i := unwindInstance{Stacks: &Stacks{rows: newRows(false)}, joiner: newJoiner(joinLayout)}
@@ -178,7 +179,7 @@ func TestInlinedGoFunctions(t *testing.T) {
 	require.NoError(t, err)
 	file := mappedFile(t, exe)
 	n := newNames(symbols.NewShared(func() symbols.Options { return symbols.Options{Inlined: true, Reader: parse.Here{}} }))
-	t.Cleanup(n.close)
+	t.Cleanup(n.Close)
 	address := uint64(outer())
 	frame := &wire.Frame{Type: wire.FrameNative, Address: address, Mapping: &wire.Mapping{File: &file}}
 	r := &rows{names: n}
@@ -215,12 +216,12 @@ func TestWrappers(t *testing.T) {
 	require.NoError(t, err)
 	file := mappedFile(t, exe)
 	n := newNames(symbols.NewShared(func() symbols.Options { return symbols.Options{Reader: parse.Here{}} }))
-	t.Cleanup(n.close)
+	t.Cleanup(n.Close)
 	wrapper := &wire.Frame{
 		Type: wire.FrameNative, Address: uint64(reflect.TypeFor[*wrapped]().Method(0).Func.Pointer()), Mapping: &wire.Mapping{File: &file},
 	}
-	require.Eventually(t, func() bool { _, pending := n.lookup(&file, nil, wrapper.Address); return !pending }, 20*time.Second, 5*time.Millisecond)
 	r := &rows{names: n, kernel: func() *stack.Kernel { return stack.NewKernel(stack.KernelOptions{KeepTracing: true}) }}
+	require.Eventually(t, func() bool { _, pending := r.lookup(&file, nil, wrapper.Address); return !pending }, 20*time.Second, 5*time.Millisecond)
 	read, work := &wire.Frame{Type: wire.FrameKernel, Function: "vfs_read"}, &wire.Frame{Type: wire.FramePython, Function: "work"}
 	names := func(frames ...*wire.Frame) (list []string) {
 		got, _, _ := r.framesOf(nil, &wire.Stack{Frames: frames})

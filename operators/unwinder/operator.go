@@ -9,6 +9,7 @@ import (
 	"github.com/inspektor-gadget/inspektor-gadget/pkg/symbolizer"
 	log "github.com/sirupsen/logrus"
 
+	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/names"
 	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/refcount"
 	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/tune"
 	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/unwinder"
@@ -22,7 +23,7 @@ const operatorPriority = -100
 type operator struct {
 	tune.Plain
 	broker *unwinder.Broker
-	names  refcount.Value[*names]
+	names  refcount.Value[*names.Namer]
 	report reporter
 	otel   otelStacks
 }

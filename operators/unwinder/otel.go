@@ -15,6 +15,7 @@ import (
 	"github.com/inspektor-gadget/inspektor-gadget/pkg/symbolizer"
 
 	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/fieldmap"
+	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/names"
 	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/procfs"
 	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/profile"
 	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/stack"
@@ -139,7 +140,7 @@ func (i *otelInstance) Start(gadgetCtx operators.GadgetContext) error {
 	if i.sub == nil {
 		return nil
 	}
-	i.rows.names = i.op.names.Acquire(func() *names { return newNames(TablesOf(gadgetCtx)) })
+	i.rows.names = i.op.acquireNames(gadgetCtx)
 	i.before = i.op.otel.report(i.op.broker)
 	i.stop, i.done = make(chan struct{}), make(chan struct{})
 	go i.read()
@@ -215,7 +216,7 @@ func (i *otelInstance) Close(gadgetCtx operators.GadgetContext) error {
 		close(i.stop)
 		<-i.done
 		i.stop = nil
-		i.op.names.Release((*names).close)
+		i.op.names.Release((*names.Namer).Close)
 		total := i.op.otel.report(i.op.broker).since(i.before)
 		i.log.Infof("%s: %d rows have whole stacks; totals of all gadgets with --%s: %s", OtelName, i.joined.Load(), tune.OtelFlag, total.summary("events"))
 	}

@@ -7,7 +7,7 @@ import (
 	"sync"
 
 	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/fieldmap"
-	naming "github.com/ig-otel-profiles/ig-otel-profiles/pkg/names"
+	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/names"
 	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/printable"
 	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/profile"
 	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/stack"
@@ -22,7 +22,7 @@ const stacksVar = fieldmap.StacksVar
 type rows struct {
 	// userOnly omits kernel frames.
 	userOnly   bool
-	names      *names
+	names      *names.Namer // nil: native functions have no names
 	kernel     func() *stack.Kernel
 	containers containers
 	stacks     map[uint64]*wire.Stack // keyed by the stack's ID
@@ -107,9 +107,9 @@ func (r *rows) frame(dst []profile.Frame, f *wire.Frame, between bool) (frames [
 	}
 	var symbol symtab.Symbol
 	if byAddress(f) {
-		symbol, pending = r.names.lookup(m.File, nil, f.Address)
+		symbol, pending = r.lookup(m.File, nil, f.Address)
 		fieldmap.SetSymbol(&out, &symbol)
-		if known := (&naming.Frame{Symbol: symbol}); known.Go(symbol.Name) {
+		if known := (&names.Frame{Symbol: symbol}); known.Go(symbol.Name) {
 			out.Type = profile.FrameGo
 		}
 		if between && len(symbol.Callers) == 0 && symbol.Wrapper() {
@@ -135,7 +135,7 @@ func (r *rows) frame(dst []profile.Frame, f *wire.Frame, between bool) (frames [
 func (r *rows) want(s *wire.Stack, proc *wire.Proc) (pending bool) {
 	for _, f := range s.Frames {
 		if byAddress(f) {
-			_, more := r.names.lookup(f.Mapping.File, proc, f.Address)
+			_, more := r.lookup(f.Mapping.File, proc, f.Address)
 			pending = pending || more
 		}
 	}
@@ -175,7 +175,7 @@ func (r *rows) text(dst []string, f *wire.Frame) (texts []string, pending bool) 
 	name, m := f.Function, f.Mapping
 	if byAddress(f) {
 		var symbol symtab.Symbol
-		symbol, pending = r.names.lookup(m.File, nil, f.Address)
+		symbol, pending = r.lookup(m.File, nil, f.Address)
 		for _, c := range symbol.Callers {
 			dst = append(dst, printable.Clean(stack.Demangle(symbol.Name)))
 			symbol = c

@@ -12,6 +12,7 @@ import (
 	"github.com/inspektor-gadget/inspektor-gadget/pkg/logger"
 	"github.com/inspektor-gadget/inspektor-gadget/pkg/operators"
 
+	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/names"
 	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/profile"
 	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/stack"
 	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/tune"
@@ -199,7 +200,7 @@ func (s *Stacks) Start(gadgetCtx operators.GadgetContext) error {
 		}
 	}
 	if !s.nameless {
-		s.rows.names, s.named = s.op.names.Acquire(func() *names { return newNames(TablesOf(gadgetCtx)) }), true
+		s.rows.names, s.named = s.op.acquireNames(gadgetCtx), true
 	}
 	return nil
 }
@@ -215,7 +216,7 @@ func (s *Stacks) Stop() {
 	s.programs = nil
 	if s.named {
 		s.named = false
-		s.op.names.Release((*names).close)
+		s.op.names.Release((*names.Namer).Close)
 	}
 }
 
@@ -355,7 +356,7 @@ func (s *Stacks) Symbol(f *wire.Frame) (name string, pending bool) {
 	case !byAddress(f):
 		return f.Function, false
 	}
-	symbol, pending := s.rows.names.lookup(f.Mapping.File, nil, f.Address)
+	symbol, pending := s.rows.lookup(f.Mapping.File, nil, f.Address)
 	return symbol.Name, pending
 }
 

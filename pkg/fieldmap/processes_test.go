@@ -35,9 +35,7 @@ func TestProcesses(t *testing.T) {
 		})
 	}
 	o := testOptions()
-	store := symbols.NewStore(symbols.Options{Reader: parse.Here{}})
-	t.Cleanup(store.Close)
-	namer := names.New(names.Options{Store: store})
+	namer := names.New(names.Options{Tables: symbols.NewShared(func() symbols.Options { return symbols.Options{Reader: parse.Here{}} })})
 	t.Cleanup(namer.Close)
 	o.Names = namer
 	o.Exporter.ProcMappings = true

@@ -80,8 +80,8 @@ func (s State) Settled() bool { return s != Unread && s != Pending }
 type Options struct {
 	// HostRoot is the host's root folder; "" means /.
 	HostRoot string
-	// Store holds the symbol tables. The Namer does not close it.
-	Store *symbols.Store
+	// Tables holds the symbol tables. The Namer uses them until Close.
+	Tables *symbols.Shared
 	// Unwatched says that the kernel does not report new processes.
 	Unwatched bool
 }
@@ -89,16 +89,24 @@ type Options struct {
 // Namer names the code of processes. Its methods are safe for concurrent use. Its goroutines run until Close.
 type Namer struct {
 	processes *procmap.Resolver
+	tables    *symbols.Shared
 	store     *symbols.Store
 }
 
 // New returns a running Namer.
 func New(o Options) *Namer {
-	return &Namer{processes: procmap.New(procmap.Options{Root: o.HostRoot, Unwatched: o.Unwatched, Identify: o.Store.Info}), store: o.Store}
+	store := o.Tables.Acquire()
+	return &Namer{
+		processes: procmap.New(procmap.Options{Root: o.HostRoot, Unwatched: o.Unwatched, Identify: store.Info}),
+		tables:    o.Tables, store: store,
+	}
 }
 
 // Close ends the Namer. It waits for a running read, for some seconds at most. Afterwards, Resolve still returns what is known.
-func (n *Namer) Close() { n.processes.Close() }
+func (n *Namer) Close() {
+	n.processes.Close()
+	n.tables.Release()
+}
 
 // Err returns why nothing is known about any process: see procmap.Resolver.
 func (n *Namer) Err() error { return n.processes.Err() }
@@ -217,6 +225,17 @@ func (n *Namer) frame(p *procmap.Place, seen uint64, caller bool) (f Frame, grow
 
 // restorers are the functions to which signal handlers return: glibc's and musl's, and the vdso's of arm64.
 var restorers = []string{"__restore_rt", "__restore", "__kernel_rt_sigreturn"}
+
+// File returns a file that another program has reported: see procmap.Resolver.File.
+func (n *Namer) File(t procmap.ReportedFile, mapped ...procmap.Mapping) (file *procmap.File, pending bool) {
+	return n.processes.File(t, mapped...)
+}
+
+// Function returns the function at an address in a file's symbol tables. If pending is true, a later call can find it.
+func (n *Namer) Function(file *procmap.File, addr uint64) (function symtab.Symbol, pending bool) {
+	function, state := n.lookup(file, addr)
+	return function, !state.Final()
+}
 
 // lookup finds a function, and requests the file if nobody has.
 func (n *Namer) lookup(file *procmap.File, addr uint64) (symtab.Symbol, symtab.State) {

@@ -45,7 +45,7 @@ func TestOwnProcess(t *testing.T) {
 	frames = n.ResolveWithin(nil, time.Minute, p, 0, addrs[:1])
 	require.Equal(t, []Frame{{State: Gone}}, frames)
 
-	elsewhere := New(Options{HostRoot: t.TempDir(), Unwatched: true, Store: n.store})
+	elsewhere := New(Options{HostRoot: t.TempDir(), Unwatched: true, Tables: n.tables})
 	t.Cleanup(elsewhere.Close)
 	p.PID = uint32(os.Getpid())
 	require.Equal(t, Gone, elsewhere.ResolveWithin(nil, time.Minute, p, 0, addrs[:1])[0].State, "the host is below another folder")
@@ -178,7 +178,5 @@ func TestStates(t *testing.T) {
 // newNamer returns a Namer that reads files in this process.
 func newNamer(t testing.TB) *Namer {
 	t.Helper()
-	store := symbols.NewStore(symbols.Options{Reader: parse.Here{}})
-	t.Cleanup(store.Close)
-	return New(Options{Unwatched: true, Store: store})
+	return New(Options{Unwatched: true, Tables: symbols.NewShared(func() symbols.Options { return symbols.Options{Reader: parse.Here{}} })})
 }

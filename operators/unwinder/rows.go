@@ -112,7 +112,7 @@ func (r *rows) frame(dst []profile.Frame, f *wire.Frame, between bool) (frames [
 		if known := (&names.Frame{Symbol: symbol}); known.Go(symbol.Name) {
 			out.Type = profile.FrameGo
 		}
-		if between && len(symbol.Callers) == 0 && symbol.Wrapper() {
+		if between && symbol.Wrapper() {
 			return dst, pending
 		}
 	}
@@ -120,14 +120,7 @@ func (r *rows) frame(dst []profile.Frame, f *wire.Frame, between bool) (frames [
 		File: cmp.Or(m.File.Path, m.File.Name), GNUBuildID: m.File.GNUBuildID, GoBuildID: m.File.GoBuildID, HTLHash: m.File.HashText(),
 		Symbolized: out.Name != "",
 	}
-	dst = append(dst, out)
-	for i := range symbol.Callers {
-		if c := &symbol.Callers[i]; !c.Wrapper() {
-			fieldmap.SetSymbol(&out, c)
-			dst = append(dst, out)
-		}
-	}
-	return dst, pending
+	return fieldmap.AppendInlined(dst, out, &symbol), pending
 }
 
 // want requests a stack's files. So the names are ready when the stack's rows are passed on. It reports whether some files are

@@ -87,7 +87,7 @@ func (s *frameSettings) append(dst, read []profile.Frame, named []names.Frame) (
 			return dst, true
 		}
 		// The innermost frame stays, because in a wrapper's first and last instructions, the next frame is not its caller.
-		if i > 0 && i+1 < len(read) && len(known.Symbol.Callers) == 0 && known.Symbol.Wrapper() {
+		if i > 0 && i+1 < len(read) && known.Symbol.Wrapper() {
 			continue
 		}
 		dst = s.frame(dst, &read[i], &known, i > 0)
@@ -144,9 +144,14 @@ func (s *frameSettings) frame(dst []profile.Frame, read *profile.Frame, known *n
 			f.Name = stack.Unknown
 		}
 	}
+	return AppendInlined(dst, f, &known.Symbol)
+}
+
+// AppendInlined appends the frame f of the function s, then the functions that it is inlined into.
+func AppendInlined(dst []profile.Frame, f profile.Frame, s *symtab.Symbol) []profile.Frame {
 	dst = append(dst, f)
-	for i := range known.Symbol.Callers {
-		if c := &known.Symbol.Callers[i]; !c.Wrapper() {
+	for i := range s.Callers {
+		if c := &s.Callers[i]; !c.Wrapper() {
 			SetSymbol(&f, c)
 			dst = append(dst, f)
 		}

@@ -191,14 +191,12 @@ func (j *joiner) worth(data []byte) uint64 {
 // add adds a row to the next batch.
 func (j *joiner) add(data []byte, u *wire.Unwound, now time.Time) {
 	key, value := data[:j.layout.key], data[j.layout.key:]
-	id := uint64(stackLost)
 	row := joined{since: now}
 	if u != nil {
-		id = u.Stack.ID + stackReserved
 		row.stack, row.proc, row.said = u.Stack, u.Proc, j.said.of(&u.Said)
 		j.counts.joined++
 	}
-	rowOrder.PutUint64(key[j.layout.stack:], id)
+	rowOrder.PutUint64(key[j.layout.stack:], RowID(row.stack))
 	sum := j.sums[sumKey{string(key), row.said}]
 	if sum == nil {
 		row.key, row.value = append([]byte(nil), key...), append([]byte(nil), value...)

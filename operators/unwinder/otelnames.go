@@ -38,18 +38,9 @@ func (n otelNames) Resolve(task symbolizer.Task, _ []symbolizer.StackItemQuery, 
 	}
 	s := u.Stack
 	responses, pending := n.name(s)
-	if patience := patienceLeft(task.EventBootTimestamp); pending && patience > 0 {
-		late, poll := time.NewTimer(patience), time.NewTicker(namePolls)
-		defer late.Stop()
-		defer poll.Stop()
-		for pending {
-			select {
-			case <-poll.C:
-				responses, pending = n.name(s)
-			case <-late.C:
-				pending = false
-			}
-		}
+	for late := time.Now().Add(patienceLeft(task.EventBootTimestamp)); pending && time.Now().Before(late); {
+		time.Sleep(namePolls)
+		responses, pending = n.name(s)
 	}
 	return responses, nil
 }

@@ -6,6 +6,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/cilium/ebpf/btf"
 	"github.com/inspektor-gadget/inspektor-gadget/pkg/operators"
 	"github.com/spf13/viper"
 )
@@ -34,8 +35,8 @@ type classifier struct {
 // mostInner limits the number of functions in the list inner of the metadata.
 const mostInner = 256
 
-// newClassifier reads the gadget's metadata.
-func newClassifier(gadgetCtx operators.GadgetContext, metadata *viper.Viper) (classifier, error) {
+// newClassifier reads the gadget's metadata. key and value are the types of the map rows.
+func newClassifier(gadgetCtx operators.GadgetContext, metadata *viper.Viper, key, value *btf.Struct) (classifier, error) {
 	j := classifier{inner: metadata.GetStringSlice("inner")}
 	if len(j.inner) > mostInner {
 		return j, fmt.Errorf("inner: %d functions, more than the limit of %d", len(j.inner), mostInner)
@@ -48,7 +49,7 @@ func newClassifier(gadgetCtx operators.GadgetContext, metadata *viper.Viper) (cl
 		return j, errors.New("kinds: expected a non-empty map")
 	}
 	var err error
-	j.kinds, err = newKinds(gadgetCtx, section)
+	j.kinds, err = newKinds(gadgetCtx, section, key, value)
 	return j, err
 }
 

@@ -5,7 +5,6 @@ import (
 	"testing"
 
 	gadgetcontext "github.com/inspektor-gadget/inspektor-gadget/pkg/gadget-context"
-	"github.com/inspektor-gadget/inspektor-gadget/pkg/operators"
 	"github.com/spf13/viper"
 	"github.com/stretchr/testify/require"
 
@@ -22,9 +21,7 @@ func yaml(t testing.TB, text string) *viper.Viper {
 
 func classifierOf(t *testing.T, text string) (classifier, error) {
 	t.Helper()
-	gadgetCtx := gadgetcontext.New(t.Context(), "gadget")
-	gadgetCtx.SetVar(operators.MapSpecPrefix+"rows", lockRows())
-	return newClassifier(gadgetCtx, yaml(t, text))
+	return newClassifier(gadgetcontext.New(t.Context(), "gadget"), yaml(t, text), lockKey, lockValue)
 }
 
 // If an allocator function calls another function of the same file, the allocation must count once.

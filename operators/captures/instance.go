@@ -109,22 +109,25 @@ func (i *instance) PreStart(gadgetCtx operators.GadgetContext) error {
 	if err := i.setPeriod(gadgetCtx); err != nil {
 		return err
 	}
-	rows := tune.MapSpec(gadgetCtx, "rows")
-	if rows == nil {
+	spec := tune.MapSpec(gadgetCtx, "rows")
+	if spec == nil {
 		return fmt.Errorf("operator %s: the gadget has no map %q", Name, "rows")
 	}
-	var err error
-	if i.classifier, err = newClassifier(gadgetCtx, i.metadata); err != nil {
-		return fmt.Errorf("operator %s: reading the kinds in the gadget's metadata: %w", Name, err)
-	}
-	if i.layout, err = layoutOf(rows, i.metadata.GetStringSlice("sums"), i.classifier.field()); err != nil {
+	key, value, err := unwinder.RowTypes(spec)
+	if err != nil {
 		return fmt.Errorf("operator %s: reading the types of the gadget's rows: %w", Name, err)
 	}
-	if i.files, err = newSharedFiles(i.metadata.Sub("shared"), rows, os.Getenv("HOST_ROOT")); err != nil {
+	if i.classifier, err = newClassifier(gadgetCtx, i.metadata, key, value); err != nil {
+		return fmt.Errorf("operator %s: reading the kinds in the gadget's metadata: %w", Name, err)
+	}
+	if i.layout, err = layoutOf(key, value, i.metadata.GetStringSlice("sums"), i.classifier.field()); err != nil {
+		return fmt.Errorf("operator %s: reading the types of the gadget's rows: %w", Name, err)
+	}
+	if i.files, err = newSharedFiles(i.metadata.Sub("shared"), key, value, os.Getenv("HOST_ROOT")); err != nil {
 		return fmt.Errorf("operator %s: reading the shared files in the gadget's metadata: %w", Name, err)
 	}
 	i.sums = newSums(i.layout)
-	source, rowsOf := i.metadata.GetString("source"), i.rows
+	source, rows := i.metadata.GetString("source"), func() ([]row, error) { return i.sums.rows(i.control.weight) }
 	if param := i.metadata.GetString("live.param"); param != "" {
 		if tune.On(gadgetCtx, param) {
 			i.live = newLive(i.sums, i.ended.Load)
@@ -134,14 +137,14 @@ func (i *instance) PreStart(gadgetCtx operators.GadgetContext) error {
 					i.full += fmt.Sprintf(", or a larger --%s", tune.Key(gadgetCtx, i.metadata.GetString("step")))
 				}
 			}
-			source, rowsOf = i.metadata.GetString("live.source"), i.inUse
+			source, rows = i.metadata.GetString("live.source"), i.live.snapshot
 		}
 	}
 	ds := gadgetCtx.GetDataSources()[source]
 	if ds == nil {
 		return fmt.Errorf("operator %s: the gadget has no data source %q", Name, source)
 	}
-	if err := fill(ds, &i.layout, rowsOf, i.stacks); err != nil {
+	if err := i.fill(ds, rows); err != nil {
 		return err
 	}
 	return i.stacks.PreStart(gadgetCtx, ds, i.metadata.GetUint32("budget"))
@@ -457,28 +460,28 @@ func (i *instance) unmatched() bool {
 	})
 }
 
-// rows returns the rows for the next packet. fill calls it when Inspektor Gadget reads the gadget's maps.
-func (i *instance) rows() []row {
-	if !i.ready.Load() {
-		return nil
-	}
-	rows, err := i.sums.rows(i.control.weight)
+// fill adds rows to the packets of ds, which Inspektor Gadget creates when it reads the gadget's maps. While it passes on the
+// rows, their stacks are available.
+func (i *instance) fill(ds datasource.DataSource, rows func() ([]row, error)) error {
+	err := unwinder.Fill(ds, i.layout.key, i.layout.value, func(add func(key, value []byte, put func(datasource.Data))) {
+		if !i.ready.Load() {
+			return
+		}
+		all, err := rows()
+		if err != nil {
+			i.warn(err)
+		}
+		for _, r := range all {
+			add(r.key, r.value, nil)
+			if r.stack != nil && r.stack.whole != nil {
+				i.stacks.Show(r.stack.whole)
+			}
+		}
+	}, func() { i.stacks.Hide() })
 	if err != nil {
-		i.warn(fmt.Errorf("keeping the stacks of rows in the gadget's map: %w", err))
+		return fmt.Errorf("operator %s: %w", Name, err)
 	}
-	return rows
-}
-
-// inUse returns the rows of allocations in use for the next packet.
-func (i *instance) inUse() []row {
-	if !i.ready.Load() {
-		return nil
-	}
-	rows, err := i.live.snapshot()
-	if err != nil {
-		i.warn(fmt.Errorf("reading allocations in use: %w", err))
-	}
-	return rows
+	return nil
 }
 
 // warn logs the first error of each kind.

@@ -67,6 +67,14 @@ func (f *fakeStacks) Symbol(frame *wire.Frame) (string, bool) {
 	return name, !ok
 }
 
+// nextRows returns the rows for the next packet.
+func (r *run) nextRows(t *testing.T) []row {
+	t.Helper()
+	rows, err := r.sums.rows(r.control.weight)
+	require.NoError(t, err)
+	return rows
+}
+
 // newRun creates a run of a gadget with this metadata.
 func newRun(t *testing.T, metadata string, values api.ParamValues) (*run, error) {
 	t.Helper()
@@ -249,7 +257,7 @@ func TestRun(t *testing.T) {
 			defer close(stopped)
 			for range 20 {
 				r.sums.handed()
-				for _, row := range r.rows() {
+				for _, row := range r.nextRows(t) {
 					sum += read(t, row).bytes
 				}
 			}
@@ -295,11 +303,11 @@ func TestLostInStretch(t *testing.T) {
 	lose(7, 1)
 	require.NoError(t, r.control.Open(0.5))
 	lose(1007, 3)
-	rows := r.rows()
+	rows := r.nextRows(t)
 	require.Len(t, rows, 1, "what the stretch stands for is not known yet")
 	require.Equal(t, readRow{comm: capturesFull, bytes: 7, calls: 1}, read(t, rows[0]))
 	require.NoError(t, r.control.Close(4))
-	rows = r.rows()
+	rows = r.nextRows(t)
 	require.Len(t, rows, 1)
 	require.Equal(t, readRow{comm: capturesFull, bytes: 4000, calls: 8, stretches: true}, read(t, rows[0]))
 	require.NotContains(t, r.log.String(), "the gadget's maps are full")
@@ -332,7 +340,7 @@ func TestWhole(t *testing.T) {
 	r.arrive(wire.Unwound{ID: 102, Stack: st})
 	require.True(t, r.take(within, false))
 	require.True(t, r.take(lost, true))
-	rows := r.rows()
+	rows := r.nextRows(t)
 	require.Len(t, rows, 2)
 	byID := map[uint64]uint64{}
 	for _, row := range rows {

@@ -52,18 +52,10 @@ type kindOthers struct {
 	m    *ebpf.Map
 }
 
-// newKinds reads the metadata. The names of the values come from the type of the map rows.
-func newKinds(gadgetCtx operators.GadgetContext, metadata *viper.Viper) (*kinds, error) {
-	rows := tune.MapSpec(gadgetCtx, "rows")
-	if rows == nil {
-		return nil, fmt.Errorf("the gadget has no map %q", "rows")
-	}
-	rowKey, rowValue, err := unwinder.RowTypes(rows)
-	if err != nil {
-		return nil, fmt.Errorf("kinds: %w", err)
-	}
+// newKinds reads the metadata. The names of the values come from the type of a row's key.
+func newKinds(gadgetCtx operators.GadgetContext, metadata *viper.Viper, key, value *btf.Struct) (*kinds, error) {
 	k := &kinds{field: metadata.GetString("field")}
-	values, err := valuesOf(rowKey, k.field)
+	values, err := valuesOf(key, k.field)
 	if err != nil {
 		return nil, fmt.Errorf("kinds.field: %w", err)
 	}
@@ -81,7 +73,7 @@ func newKinds(gadgetCtx operators.GadgetContext, metadata *viper.Viper) (*kinds,
 	}
 	k.all = tune.On(gadgetCtx, metadata.GetString("param"))
 	if name := metadata.GetString("others.map"); name != "" && !k.all {
-		at, err := unwinder.Member(rowValue, metadata.GetString("others.address"), 8)
+		at, err := unwinder.Member(value, metadata.GetString("others.address"), 8)
 		if err != nil {
 			return nil, fmt.Errorf("kinds.others.address: %w", err)
 		}

@@ -6,27 +6,30 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/cilium/ebpf"
 	"github.com/cilium/ebpf/btf"
 	gadgetcontext "github.com/inspektor-gadget/inspektor-gadget/pkg/gadget-context"
-	"github.com/inspektor-gadget/inspektor-gadget/pkg/operators"
 	"github.com/spf13/viper"
 	"github.com/stretchr/testify/require"
 )
 
 var lockKinds = []string{"kernel_mutex", "user_mutex", "user_rwlock", "user_once", "user_futex"}
 
-// lockRows returns a map whose keys contain a kind.
-func lockRows() *ebpf.MapSpec {
+// These are the types of rows whose key contains a kind.
+var (
+	lockKey = &btf.Struct{Name: "lock_key", Size: 8, Members: []btf.Member{
+		{Name: "number", Type: &btf.Int{Size: 4}}, {Name: "kind_raw", Type: lockKind(), Offset: 32},
+	}}
+	lockValue = &btf.Struct{Name: "lock_value", Size: 16, Members: []btf.Member{
+		{Name: "delay_raw", Type: &btf.Int{Size: 8}}, {Name: "address_raw", Type: &btf.Int{Size: 8}, Offset: 64},
+	}}
+)
+
+func lockKind() *btf.Enum {
 	enum := &btf.Enum{Name: "lock_kind", Size: 4}
 	for i, name := range lockKinds {
 		enum.Values = append(enum.Values, btf.EnumValue{Name: name, Value: uint64(i)})
 	}
-	return &ebpf.MapSpec{Name: "rows", Key: &btf.Struct{Name: "lock_key", Size: 8, Members: []btf.Member{
-		{Name: "number", Type: &btf.Int{Size: 4}}, {Name: "kind_raw", Type: enum, Offset: 32},
-	}}, Value: &btf.Struct{Name: "lock_value", Size: 16, Members: []btf.Member{
-		{Name: "delay_raw", Type: &btf.Int{Size: 8}}, {Name: "address_raw", Type: &btf.Int{Size: 8}, Offset: 64},
-	}}}
+	return enum
 }
 
 // lockKindsOf reads the kinds of profile_lock.
@@ -42,9 +45,7 @@ func lockKindsOf(t *testing.T, change func(*viper.Viper)) (*kinds, error) {
 	if change != nil {
 		change(metadata)
 	}
-	gadgetCtx := gadgetcontext.New(t.Context(), "gadget")
-	gadgetCtx.SetVar(operators.MapSpecPrefix+"rows", lockRows())
-	return newKinds(gadgetCtx, metadata)
+	return newKinds(gadgetcontext.New(t.Context(), "gadget"), metadata, lockKey, lockValue)
 }
 
 func kindBytes(name string) []byte {

@@ -4,7 +4,6 @@ import (
 	"encoding/binary"
 	"fmt"
 
-	"github.com/cilium/ebpf"
 	"github.com/cilium/ebpf/btf"
 
 	"github.com/ig-otel-profiles/ig-otel-profiles/operators/unwinder"
@@ -54,11 +53,7 @@ type layout struct {
 
 // layoutOf derives the layout from the types of the map rows. sums lists the value's members to add up. kind names the key's
 // member that holds the kind, or is "".
-func layoutOf(rows *ebpf.MapSpec, sums []string, kind string) (layout, error) {
-	key, value, err := unwinder.RowTypes(rows)
-	if err != nil {
-		return layout{}, err
-	}
+func layoutOf(key, value *btf.Struct, sums []string, kind string) (layout, error) {
 	l := layout{key: int(key.Size), value: int(value.Size), attached: -1, kind: -1}
 	for _, m := range []struct {
 		in       *btf.Struct

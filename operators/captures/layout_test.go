@@ -9,6 +9,7 @@ import (
 	"github.com/cilium/ebpf/btf"
 	"github.com/stretchr/testify/require"
 
+	"github.com/ig-otel-profiles/ig-otel-profiles/operators/unwinder"
 	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/procmap"
 )
 
@@ -39,9 +40,18 @@ func exampleRows() *ebpf.MapSpec {
 
 func exampleLayout(t testing.TB) layout {
 	t.Helper()
-	l, err := layoutOf(exampleRows(), []string{"bytes", "calls"}, "kind_raw")
+	l, err := layoutOfRows(exampleRows(), []string{"bytes", "calls"}, "kind_raw")
 	require.NoError(t, err)
 	return l
+}
+
+// layoutOfRows returns the layout of the map rows, as PreStart does.
+func layoutOfRows(rows *ebpf.MapSpec, sums []string, kind string) (layout, error) {
+	key, value, err := unwinder.RowTypes(rows)
+	if err != nil {
+		return layout{}, err
+	}
+	return layoutOf(key, value, sums, kind)
 }
 
 // example is a capture in the kernel's format.
@@ -93,7 +103,7 @@ func TestLayout(t *testing.T) {
 	rows := exampleRows()
 	key := rows.Key.(*btf.Struct)
 	key.Members = []btf.Member{key.Members[0], key.Members[1], key.Members[4]}
-	l, err := layoutOf(rows, nil, "")
+	l, err := layoutOfRows(rows, nil, "")
 	require.NoError(t, err)
 	require.Equal(t, -1, l.attached)
 	require.Equal(t, -1, l.kind)
@@ -128,7 +138,7 @@ func TestLayoutWrong(t *testing.T) {
 		t.Run(tc.name, func(t *testing.T) {
 			rows := exampleRows()
 			tc.change(rows, rows.Key.(*btf.Struct), rows.Value.(*btf.Struct))
-			_, err := layoutOf(rows, []string{"bytes", "calls"}, "kind_raw")
+			_, err := layoutOfRows(rows, []string{"bytes", "calls"}, "kind_raw")
 			require.ErrorContains(t, err, tc.want)
 		})
 	}

@@ -242,7 +242,7 @@ func (l *live) readMap() (all []liveEntry, err error) {
 			return all, nil
 		}
 		if err != nil {
-			return nil, err
+			return nil, fmt.Errorf("reading allocations in use: %w", err)
 		}
 	}
 }

@@ -51,12 +51,13 @@ func emit(t *testing.T, ds datasource.DataSource) {
 func TestFill(t *testing.T) {
 	ds := exampleSource(t, "allocations")
 	s, _ := exampleSums(t)
-	l := s.layout
-	require.NoError(t, fill(ds, &l, func() []row {
+	i := &instance{layout: s.layout, stacks: &fakeStacks{}}
+	i.ready.Store(true)
+	require.NoError(t, i.fill(ds, func() ([]row, error) {
 		rows, err := s.rows(forItself)
 		require.NoError(t, err)
-		return rows
-	}, &fakeStacks{}))
+		return rows, err
+	}))
 	var got [][2]uint64
 	require.NoError(t, ds.SubscribeArray(func(_ datasource.DataSource, array datasource.DataArray) error {
 		got = nil
@@ -80,7 +81,7 @@ func TestFill(t *testing.T) {
 
 // Metadata can name a data source whose fields do not match the rows. Without a check, its readers would crash.
 func TestFillWrong(t *testing.T) {
-	l := exampleLayout(t)
+	i := &instance{layout: exampleLayout(t)}
 	source := func(keySize uint32, key []field, value ...field) datasource.DataSource {
 		ds, err := datasource.New(datasource.TypeArray, "other")
 		require.NoError(t, err)
@@ -104,7 +105,7 @@ func TestFillWrong(t *testing.T) {
 		{"a longer value", source(exampleKey, []field{proc}, stack, field{"more", exampleValue - 4, 8, api.Kind_Uint64}), `the field "more"`},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
-			require.ErrorContains(t, fill(tc.ds, &l, nil, nil), tc.want)
+			require.ErrorContains(t, i.fill(tc.ds, nil), tc.want)
 		})
 	}
 	single, err := datasource.New(datasource.TypeSingle, "single")
@@ -113,5 +114,5 @@ func TestFillWrong(t *testing.T) {
 	require.NoError(t, err)
 	_, err = single.AddStaticFields(exampleValue, staticFields(stack))
 	require.NoError(t, err)
-	require.Error(t, fill(single, &l, nil, nil), "its packets have one row each")
+	require.Error(t, i.fill(single, nil), "its packets have one row each")
 }

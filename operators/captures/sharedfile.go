@@ -7,7 +7,6 @@ import (
 	"strings"
 	"time"
 
-	"github.com/cilium/ebpf"
 	"github.com/cilium/ebpf/btf"
 	"github.com/spf13/viper"
 
@@ -50,17 +49,13 @@ type sharedKey struct {
 	pid, space uint32
 }
 
-// newSharedFiles returns nil if the gadget does not need shared files. root is the directory where the host's root file system is
-// mounted.
-func newSharedFiles(metadata *viper.Viper, rows *ebpf.MapSpec, root string) (*sharedFiles, error) {
+// newSharedFiles returns nil if the gadget does not need shared files. key and value are the types of the map rows. root is the
+// directory where the host's root file system is mounted.
+func newSharedFiles(metadata *viper.Viper, key, value *btf.Struct, root string) (f *sharedFiles, err error) {
 	if metadata == nil {
 		return nil, nil
 	}
-	key, value, err := unwinder.RowTypes(rows)
-	if err != nil {
-		return nil, fmt.Errorf("shared: %w", err)
-	}
-	f := &sharedFiles{
+	f = &sharedFiles{
 		proc: filepath.Join("/", root, "proc"), known: map[sharedKey]string{},
 		patience:  patience.New(mapsPatience, mapsStuck),
 		allowance: patience.Allowance{Burst: mapsBurst, Slowdown: mapsSlowdown},

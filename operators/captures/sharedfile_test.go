@@ -8,7 +8,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/cilium/ebpf"
 	"github.com/cilium/ebpf/btf"
 	"github.com/spf13/viper"
 	"github.com/stretchr/testify/require"
@@ -41,15 +40,14 @@ func TestSharedAt(t *testing.T) {
 }
 
 func TestSharedFiles(t *testing.T) {
-	rows := lockRows()
-	rows.Key = &btf.Struct{Name: "lock_key", Size: 48, Members: []btf.Member{
+	key := &btf.Struct{Name: "lock_key", Size: 48, Members: []btf.Member{
 		{Name: "number", Type: &btf.Int{Size: 8}},
 		{Name: "lock_file", Offset: 64, Type: &btf.Array{Type: &btf.Int{Size: 1}, Nelems: 24}},
 	}}
 	metadata := viper.New()
 	metadata.Set("address", "address_raw")
 	metadata.Set("file", "lock_file")
-	f, err := newSharedFiles(metadata, rows, "")
+	f, err := newSharedFiles(metadata, key, lockValue, "")
 	require.NoError(t, err)
 	require.Equal(t, 8, f.key)
 	f.proc = t.TempDir()
@@ -77,10 +75,10 @@ func TestSharedFiles(t *testing.T) {
 		wrong.Set("address", "address_raw")
 		wrong.Set("file", "lock_file")
 		wrong.Set(set, "none")
-		_, err := newSharedFiles(wrong, rows, "")
+		_, err := newSharedFiles(wrong, key, lockValue, "")
 		require.EqualError(t, err, want)
 	}
-	none, err := newSharedFiles(nil, &ebpf.MapSpec{}, "")
+	none, err := newSharedFiles(nil, key, lockValue, "")
 	require.NoError(t, err)
 	none.put(row(7, 0x7f0000000040))
 }

@@ -2,6 +2,7 @@ package captures
 
 import (
 	"errors"
+	"fmt"
 	"math"
 	"math/rand/v2"
 	"sync"
@@ -187,7 +188,7 @@ func (s *sums) keep(st *stack) error {
 		return nil
 	}
 	if err := s.stacks.Update(st.id, &st.frames, ebpf.UpdateNoExist); err != nil && !errors.Is(err, ebpf.ErrKeyExist) {
-		return err
+		return fmt.Errorf("keeping the stacks of rows in the gadget's map: %w", err)
 	}
 	return nil
 }

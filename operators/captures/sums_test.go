@@ -236,7 +236,7 @@ func TestSumsStackMapFails(t *testing.T) {
 	clear(k.stacks) // the kernel has dropped it
 	k.err = errors.New("no memory")
 	rows, err := s.rows(forItself)
-	require.EqualError(t, err, "no memory")
+	require.EqualError(t, err, "keeping the stacks of rows in the gadget's map: no memory")
 	require.Len(t, rows, 1, "what was counted is not lost with its stack")
 }
 

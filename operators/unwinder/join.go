@@ -103,12 +103,6 @@ type sumKey struct {
 	said
 }
 
-// waitingRow is a row whose stack has not arrived yet.
-type waitingRow struct {
-	data  []byte // key and value
-	since time.Time
-}
-
 // arrival is an entry of a queue, oldest first.
 type arrival struct {
 	id    uint64
@@ -117,8 +111,6 @@ type arrival struct {
 
 // joinCounts counts the rows and stacks of one run. Values use the unit of the first sum.
 type joinCounts struct {
-	rows      uint64 // rows received from the kernel
-	joined    uint64
 	lost      uint64 // rows whose stack did not arrive in time
 	lostValue uint64
 	strays    uint64 // stacks without a row
@@ -130,7 +122,7 @@ type joinCounts struct {
 // joiner matches a gadget's rows with stacks by ID, and adds up equal rows. It is not safe for concurrent use.
 type joiner struct {
 	layout rowLayout
-	rows   map[uint64]waitingRow
+	rows   map[uint64][]byte       // keys and values of rows whose stacks have not arrived yet
 	stacks map[uint64]wire.Unwound // stacks whose rows have not arrived yet
 	oldest struct{ rows, stacks []arrival }
 	sums   map[sumKey]*joined
@@ -139,14 +131,13 @@ type joiner struct {
 }
 
 func newJoiner(l rowLayout) *joiner {
-	return &joiner{layout: l, rows: map[uint64]waitingRow{}, stacks: map[uint64]wire.Unwound{}, sums: map[sumKey]*joined{}}
+	return &joiner{layout: l, rows: map[uint64][]byte{}, stacks: map[uint64]wire.Unwound{}, sums: map[sumKey]*joined{}}
 }
 
 var rowOrder = binary.NativeEndian
 
 // row processes a record from the gadget's buffer, which contains an ID, the key and the value. It does not keep data.
 func (j *joiner) row(data []byte, now time.Time) {
-	j.counts.rows++
 	if len(data) < 8+j.layout.key+j.layout.value {
 		j.counts.bad++
 		return
@@ -164,7 +155,7 @@ func (j *joiner) row(data []byte, now time.Time) {
 		j.add(data, nil, now)
 		return
 	}
-	j.rows[id] = waitingRow{append([]byte(nil), data...), now}
+	j.rows[id] = append([]byte(nil), data...)
 	j.oldest.rows = append(j.oldest.rows, arrival{id, now})
 }
 
@@ -172,7 +163,7 @@ func (j *joiner) row(data []byte, now time.Time) {
 func (j *joiner) stack(u wire.Unwound, now time.Time) {
 	if r, ok := j.rows[u.ID]; ok {
 		delete(j.rows, u.ID)
-		j.add(r.data, &u, now)
+		j.add(r, &u, now)
 		return
 	}
 	if len(j.stacks) >= maxWaiting {
@@ -194,7 +185,6 @@ func (j *joiner) add(data []byte, u *wire.Unwound, now time.Time) {
 	row := joined{since: now}
 	if u != nil {
 		row.stack, row.proc, row.said = u.Stack, u.Proc, j.said.of(&u.Said)
-		j.counts.joined++
 	}
 	rowOrder.PutUint64(key[j.layout.stack:], RowID(row.stack))
 	sum := j.sums[sumKey{string(key), row.said}]
@@ -215,8 +205,8 @@ func (j *joiner) expire(before time.Time) {
 		if r, ok := j.rows[q[0].id]; ok {
 			delete(j.rows, q[0].id)
 			j.counts.lost++
-			j.counts.lostValue += j.worth(r.data)
-			j.add(r.data, nil, before)
+			j.counts.lostValue += j.worth(r)
+			j.add(r, nil, before)
 		}
 	}
 	j.oldest.rows = q

@@ -144,7 +144,7 @@ func TestRowsWaitForNames(t *testing.T) {
 	add(3, begin.Add(time.Hour))
 	require.Eventually(t, func() bool { return len(i.ready()) == 1 }, 20*time.Second, 5*time.Millisecond)
 	require.Empty(t, i.joiner.sums)
-	frames, _, pending := i.rows.Frames(nil, s.ID)
+	frames, _, pending := i.rows.framesOf(nil, i.rows.stacks[s.ID])
 	require.False(t, pending)
 	require.Contains(t, frames[0].Name, "TestNames")
 

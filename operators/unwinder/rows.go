@@ -18,7 +18,7 @@ import (
 // stacksVar is the gadget variable in which the exporter finds the frames of rows.
 const stacksVar = fieldmap.StacksVar
 
-// rows holds the stacks of the rows that are being passed on. The goroutine that passes on the rows calls Frames.
+// rows holds the stacks of the rows that are being passed on. The goroutine that passes on the rows calls framesOf.
 type rows struct {
 	// userOnly omits kernel frames.
 	userOnly   bool
@@ -38,11 +38,6 @@ func newRows(keepTracing bool) rows {
 		known, _ := stack.HostSymbols() // symbols that cannot be read are omitted
 		return stack.NewKernel(stack.KernelOptions{Symbols: known, KeepTracing: keepTracing})
 	})}
-}
-
-// Frames implements fieldmap.Stacks, except for IDs below stackReserved.
-func (r *rows) Frames(dst []profile.Frame, id uint64) (frames []profile.Frame, outcome stack.Outcome, pending bool) {
-	return r.framesOf(dst, r.stacks[id])
 }
 
 // framesOf appends the frames of a stack. s is nil if the stack was lost.
@@ -135,7 +130,7 @@ func (r *rows) want(s *wire.Stack, proc *wire.Proc) (pending bool) {
 	return pending
 }
 
-// unnamed reports whether names for a stack are still being read. Call it in the goroutine that calls Frames.
+// unnamed reports whether names for a stack are still being read. Call it in the goroutine that calls framesOf.
 func (r *rows) unnamed(s *wire.Stack, proc *wire.Proc) bool {
 	if _, known := r.settled[s.ID]; known {
 		return false

@@ -20,8 +20,8 @@ func TestFramesOfRows(t *testing.T) {
 		{Type: wire.FrameNative, Address: 0x1234, Mapping: &wire.Mapping{File: file}},
 		{Type: wire.FrameNative, Address: 0x7f0000001234},
 	}}
-	r := &rows{stacks: map[uint64]*wire.Stack{s.ID: s}, kernel: func() *stack.Kernel { return stack.NewKernel(stack.KernelOptions{KeepTracing: true}) }}
-	frames, outcome, pending := r.Frames(nil, s.ID)
+	r := &rows{kernel: func() *stack.Kernel { return stack.NewKernel(stack.KernelOptions{KeepTracing: true}) }}
+	frames, outcome, pending := r.framesOf(nil, s)
 	require.Equal(t, stack.OK, outcome)
 	require.False(t, pending)
 	require.Len(t, frames, 5)
@@ -34,12 +34,12 @@ func TestFramesOfRows(t *testing.T) {
 	}, frames[2:])
 	require.Equal(t, []string{"vfs_read", stack.Unknown, "hash_orders", "app+0x1234", stack.Unknown, ""}, strings.Split(r.format(s.Frames), "; "))
 	r.userOnly = true
-	frames, _, _ = r.Frames(nil, s.ID)
+	frames, _, _ = r.framesOf(nil, s)
 	require.Len(t, frames, 3, "without the kernel's")
 	require.Equal(t, "hash_orders", frames[0].Name)
 	s.Abort = 4012
-	_, outcome, _ = r.Frames(nil, s.ID)
+	_, outcome, _ = r.framesOf(nil, s)
 	require.Equal(t, stack.Truncated, outcome)
-	_, outcome, _ = r.Frames(nil, 4)
+	_, outcome, _ = r.framesOf(nil, nil)
 	require.Equal(t, stack.Lost, outcome)
 }

@@ -370,7 +370,7 @@ func (s *Stacks) Frames(dst []profile.Frame, id uint64) (frames []profile.Frame,
 	case id < stackReserved:
 		return dst, stack.Lost, false
 	}
-	return s.rows.Frames(dst, id-stackReserved)
+	return s.rows.framesOf(dst, s.rows.stacks[id-stackReserved])
 }
 
 // format writes a stack's text into a row.

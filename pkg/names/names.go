@@ -178,16 +178,13 @@ func (n *Namer) frame(p *procmap.Place, seen uint64, caller bool) (f Frame, grow
 		if state == symtab.Outside { // the perf map may have grown since it was read
 			state = n.request(p.File, p.Address)
 		}
-		switch state {
-		case symtab.Named:
-			switch {
-			case s.Name != "":
-				f.Symbol, f.State = s, Named
-			default:
-				grows = !n.readSince(p.File.ID, seen)
-			}
-		case symtab.Pending:
+		switch {
+		case state == symtab.Pending:
 			f.State = Pending
+		case state == symtab.Named && s.Name != "":
+			f.Symbol, f.State = s, Named
+		case state == symtab.Named:
+			grows = !n.readSince(p.File.ID, seen)
 		}
 		return f, grows
 	case procmap.Known:

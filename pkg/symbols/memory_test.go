@@ -109,7 +109,7 @@ func TestStoreMemory(t *testing.T) {
 	require.Less(t, heap()-before, int64(bound/2))
 }
 
-// tableOf returns a file's table.
+// tableOf returns a file's table, with all functions of a Go program.
 func tableOf(t *testing.T, path string) *symtab.Table {
 	t.Helper()
 	f, err := os.Open(path)
@@ -117,7 +117,16 @@ func tableOf(t *testing.T, path string) *symtab.Table {
 	defer f.Close()
 	st, err := f.Stat()
 	require.NoError(t, err)
-	table, err := parse.ReadTable(t.Context(), f, st.Size(), symtab.Reading{Limits: symtab.DefaultLimits()})
+	task := symtab.Task{Reading: symtab.Reading{Limits: symtab.DefaultLimits()}, Opened: f, Size: st.Size()}
+	table, _, err := parse.Here{}.Read(t.Context(), &task)
 	require.NoError(t, err)
+	if g := table.Golang; g != nil {
+		task.Kind, task.Old = symtab.ReadFunctions, table
+		for i, start := range g.Start[:len(g.Start)-1] {
+			task.Functions = append(task.Functions, symtab.GoRange{Number: uint32(i), Size: g.Start[i+1] - start})
+		}
+		table, _, err = parse.Here{}.Read(t.Context(), &task)
+		require.NoError(t, err)
+	}
 	return table
 }

@@ -1,7 +1,6 @@
 package symbols
 
 import (
-	"bytes"
 	"context"
 	"debug/elf"
 	"encoding/binary"
@@ -133,10 +132,9 @@ func TestStoreBytes(t *testing.T) {
 	s = newStore(t, Options{Bytes: 2000, Limits: elftest.Small})
 	require.Equal(t, symtab.TooLarge, stateAfter(t, s, first))
 	// A table that fits only without its entry must not be kept either.
-	content := manyNames(0)
-	table, err := parse.ReadTable(t.Context(), bytes.NewReader(content), int64(len(content)), symtab.Reading{Limits: elftest.Small})
-	require.NoError(t, err)
-	s = newStore(t, Options{Bytes: table.Bytes(), Limits: elftest.Small})
+	s = newStore(t, Options{Limits: elftest.Small})
+	require.Equal(t, symtab.Named, stateAfter(t, s, first))
+	s = newStore(t, Options{Bytes: s.Stats().Bytes - entryBytes, Limits: elftest.Small})
 	require.Equal(t, symtab.TooLarge, stateAfter(t, s, first))
 }
 
@@ -347,8 +345,9 @@ func TestStoreLinesTooLarge(t *testing.T) {
 	info, abbrev, line := elftest.DwarfExample(4)
 	content := elftest.WithDebug(info, abbrev, line).Bytes()
 	binary.LittleEndian.PutUint64(content[64+16:], 0)
-	with, err := parse.ReadTable(t.Context(), bytes.NewReader(content), int64(len(content)), symtab.Reading{Limits: elftest.Small, Inlined: true, Lines: true})
-	require.NoError(t, err)
+	r, whole := onDisk(t, content), newStore(t, Options{Limits: elftest.Small, Inlined: true, Lines: true})
+	require.Equal(t, symtab.Named, stateAfter(t, whole, r))
+	with := whole.entries[r.ID].table
 	require.NotNil(t, with.Lines)
 	for bytes, want := range map[int64]string{with.Bytes() + entryBytes: "/src/main.c", with.Bytes() + entryBytes - 1: ""} {
 		s := newStore(t, Options{Bytes: bytes, Limits: elftest.Small, Lines: true})

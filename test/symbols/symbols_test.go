@@ -6,7 +6,6 @@ package symbols
 import (
 	"bytes"
 	"cmp"
-	"context"
 	"debug/elf"
 	"fmt"
 	"math/rand/v2"
@@ -54,8 +53,17 @@ func read(t *testing.T, path string, inlined bool) *symtab.Table {
 	require.NoError(t, err)
 	limits := symtab.DefaultLimits()
 	limits.Names *= 2 // for all functions of the largest programs, which samples never need
-	table, err := parse.ReadTable(context.Background(), f, st.Size(), symtab.Reading{Limits: limits, Inlined: inlined})
+	task := symtab.Task{Reading: symtab.Reading{Limits: limits, Inlined: inlined}, Opened: f, Size: st.Size()}
+	table, _, err := parse.Here{}.Read(t.Context(), &task)
 	require.NoError(t, err)
+	if g := table.Golang; g != nil {
+		task.Kind, task.Old = symtab.ReadFunctions, table
+		for i, start := range g.Start[:len(g.Start)-1] {
+			task.Functions = append(task.Functions, symtab.GoRange{Number: uint32(i), Size: g.Start[i+1] - start})
+		}
+		table, _, err = parse.Here{}.Read(t.Context(), &task)
+		require.NoError(t, err)
+	}
 	return table
 }
 

@@ -11,7 +11,6 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/symbols/internal/elftest"
-	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/symbols/symtab"
 )
 
 // If a function has several names, the name that users know counts.
@@ -75,10 +74,7 @@ func TestAliasesOfLibc(t *testing.T) {
 	file, err := os.Open(found[0])
 	require.NoError(t, err)
 	defer file.Close()
-	info, err := file.Stat()
-	require.NoError(t, err)
-	table, err := ReadTable(t.Context(), file, info.Size(), symtab.Reading{Limits: symtab.DefaultLimits()})
-	require.NoError(t, err)
+	table := tableOf(t, found[0], false)
 	f, err := elf.NewFile(file)
 	require.NoError(t, err)
 	all, err := f.DynamicSymbols()

@@ -13,15 +13,6 @@ import (
 // errGoFunc is the error for an unreadable function.
 var errGoFunc = errors.New("a function is inconsistent")
 
-// loadAll loads all functions.
-func loadAll(t *symtab.GoTable, f *reader, inlined bool, limits symtab.Limits) (*symtab.GoTable, error) {
-	wanted := make([]symtab.GoRange, len(t.Start)-1)
-	for i := range wanted {
-		wanted[i] = symtab.GoRange{Number: uint32(i), Size: t.Start[i+1] - t.Start[i]}
-	}
-	return loadFunctions(t, f, wanted, inlined, limits)
-}
-
 // inMemory is a file whose part from offset at is in memory.
 type inMemory struct {
 	io.ReaderAt

@@ -47,7 +47,28 @@ func checkTable(t *testing.T, table *symtab.Table) {
 }
 
 func readBytes(b []byte) (*symtab.Table, error) {
-	return ReadTable(context.Background(), bytes.NewReader(b), int64(len(b)), symtab.Reading{Limits: elftest.Small, Inlined: true, Lines: true})
+	return readAll(bytes.NewReader(b), int64(len(b)), symtab.Reading{Limits: elftest.Small, Inlined: true})
+}
+
+// readAll reads a file like the tasks of a Store. It also reads the lines, and all functions of a Go program.
+func readAll(r io.ReaderAt, size int64, o symtab.Reading) (*symtab.Table, error) {
+	ctx := context.Background()
+	t, err := readTable(ctx, r, size, o, nil)
+	if err == nil && t.Cut {
+		var lines *symtab.Table
+		if lines, err = readLines(ctx, r, size, o, nil, t.Base()); err == nil {
+			t.Lines, t.Cut = lines.Lines, false
+		}
+	}
+	if err != nil || t.Golang == nil {
+		return t, err
+	}
+	var wanted []symtab.GoRange
+	for i, start := range t.Golang.Start[:len(t.Golang.Start)-1] {
+		wanted = append(wanted, symtab.GoRange{Number: uint32(i), Size: t.Golang.Start[i+1] - start})
+	}
+	t.Golang, err = loadFunctions(t.Golang, newReader(ctx, r, size, o), wanted, o.Inlined, o.Limits)
+	return t, err
 }
 
 // survive reads any content as a file.
@@ -235,7 +256,7 @@ func TestTruncatedWhileRead(t *testing.T) {
 	content := elftest.Example().Bytes()
 	for after := 0; ; after++ {
 		c := &cutting{bytes.NewReader(content), 0, after}
-		_, err := ReadTable(t.Context(), c, int64(len(content)), symtab.Reading{Limits: elftest.Small})
+		_, err := readTable(t.Context(), c, int64(len(content)), symtab.Reading{Limits: elftest.Small}, nil)
 		if c.reads <= after {
 			require.NoError(t, err)
 			return
@@ -250,9 +271,9 @@ func TestTooLong(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
 	content := elftest.Example().Bytes()
-	_, err := ReadTable(ctx, bytes.NewReader(content), int64(len(content)), symtab.Reading{Limits: elftest.Small})
+	_, err := readTable(ctx, bytes.NewReader(content), int64(len(content)), symtab.Reading{Limits: elftest.Small}, nil)
 	require.ErrorIs(t, err, symtab.ErrTooLarge)
-	_, err = ReadTable(t.Context(), bytes.NewReader(content), int64(len(content)), symtab.Reading{Limits: symtab.Limits{Symbols: 10, Names: 100, Read: 200, Memory: 1 << 20}})
+	_, err = readTable(t.Context(), bytes.NewReader(content), int64(len(content)), symtab.Reading{Limits: symtab.Limits{Symbols: 10, Names: 100, Read: 200, Memory: 1 << 20}}, nil)
 	require.ErrorIs(t, err, symtab.ErrTooLarge)
 }
 

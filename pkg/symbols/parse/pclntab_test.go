@@ -2,7 +2,6 @@ package parse
 
 import (
 	"bytes"
-	"context"
 	"debug/elf"
 	"debug/gosym"
 	"encoding/binary"
@@ -27,7 +26,7 @@ func tableOf(t *testing.T, path string, inlined bool) *symtab.Table {
 	defer f.Close()
 	st, err := f.Stat()
 	require.NoError(t, err)
-	table, err := ReadTable(context.Background(), f, st.Size(), symtab.Reading{Limits: symtab.DefaultLimits(), Inlined: inlined})
+	table, err := readAll(f, st.Size(), symtab.Reading{Limits: symtab.DefaultLimits(), Inlined: inlined})
 	require.NoError(t, err)
 	return table
 }

@@ -11,23 +11,6 @@ import (
 	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/symbols/symtab"
 )
 
-// ReadTable reads a file of size bytes, without its debug files. It also returns a Table for a file without symbols. The error is
-// ErrNotELF, ErrMalformed, ErrTooLarge or a read error.
-func ReadTable(ctx context.Context, r io.ReaderAt, size int64, o symtab.Reading) (*symtab.Table, error) {
-	t, err := readTable(ctx, r, size, o, nil)
-	if err == nil && t.Cut && o.Lines {
-		var lines *symtab.Table
-		if lines, err = readLines(ctx, r, size, o, nil, t.Base()); err == nil {
-			t.Lines, t.Cut = lines.Lines, false
-		}
-	}
-	if err != nil || t.Golang == nil {
-		return t, err
-	}
-	t.Golang, err = loadAll(t.Golang, newReader(ctx, r, size, o), o.Inlined, o.Limits)
-	return t, err
-}
-
 func newReader(ctx context.Context, r io.ReaderAt, size int64, o symtab.Reading) *reader {
 	left := o.Left
 	if left == nil {

@@ -4,6 +4,8 @@ import (
 	"bytes"
 	"debug/elf"
 	"math/rand/v2"
+	"os"
+	"path/filepath"
 	"reflect"
 	"testing"
 
@@ -14,25 +16,38 @@ import (
 	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/symbols/symtab"
 )
 
-// readBytes reads everything from a file.
-func readBytes(t testing.TB, b []byte) (*symtab.Table, error) {
-	return parse.ReadTable(t.Context(), bytes.NewReader(b), int64(len(b)), symtab.Reading{Limits: elftest.Small, Inlined: true, Lines: true})
+// readBytes reads a file with this content, and all functions of a Go program.
+func readBytes(t testing.TB, content []byte) *symtab.Table {
+	t.Helper()
+	path := filepath.Join(t.TempDir(), "file")
+	require.NoError(t, os.WriteFile(path, content, 0o600))
+	f, err := os.Open(path)
+	require.NoError(t, err)
+	defer f.Close()
+	task := symtab.Task{Reading: symtab.Reading{Limits: elftest.Small, Inlined: true}, Opened: f, Size: int64(len(content))}
+	table, _, err := parse.Here{}.Read(t.Context(), &task)
+	require.NoError(t, err)
+	if g := table.Golang; g != nil {
+		task.Kind, task.Old = symtab.ReadFunctions, table
+		for i, start := range g.Start[:len(g.Start)-1] {
+			task.Functions = append(task.Functions, symtab.GoRange{Number: uint32(i), Size: g.Start[i+1] - start})
+		}
+		table, _, err = parse.Here{}.Read(t.Context(), &task)
+		require.NoError(t, err)
+	}
+	return table
 }
 
 // examples returns tables of all kinds.
 func examples(t testing.TB) map[string]*symtab.Table {
 	t.Helper()
-	o := symtab.Reading{Limits: symtab.DefaultLimits(), Inlined: true, Lines: true}
 	all := map[string]*symtab.Table{}
-	golang, err := readBytes(t, elftest.GoExample(elftest.GoExampleTable()).Bytes())
-	require.NoError(t, err)
-	all["go"] = golang
-	plain, err := readBytes(t, new(elftest.TestELF).Code(".text", 0x1000, make([]byte, 0x1000)).
+	all["go"] = readBytes(t, elftest.GoExample(elftest.GoExampleTable()).Bytes())
+	all["symtab"] = readBytes(t, new(elftest.TestELF).Code(".text", 0x1000, make([]byte, 0x1000)).
 		Symbols(".symtab", elf.SHT_SYMTAB, elftest.Function("one", 0x1000, 0x10), elftest.Function("two", 0x1010, 0x10), elftest.Function("two", 0x1030, 0x10)).Bytes())
-	require.NoError(t, err)
-	all["symtab"] = plain
 	perf := []byte("1000 10 a\n1020 10 b\n700000000000 10 c\n")
-	all["perf map"], err = parse.ReadPerfMap(t.Context(), bytes.NewReader(perf), int64(len(perf)), nil, o.Limits)
+	var err error
+	all["perf map"], err = parse.ReadPerfMap(t.Context(), bytes.NewReader(perf), int64(len(perf)), nil, symtab.DefaultLimits())
 	require.NoError(t, err)
 	return all
 }

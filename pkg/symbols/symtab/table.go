@@ -38,8 +38,6 @@ type Reading struct {
 	Limits Limits
 	// Inlined requests Symbol.Callers.
 	Inlined bool
-	// Lines requests that ReadTable reads lines and, with Inlined, inlined functions from .debug_info.
-	Lines bool
 
 	Left *Budget // shared by several steps for one file; nil: each step has its own Limits
 }

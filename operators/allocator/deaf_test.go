@@ -68,9 +68,9 @@ func TestIdentifyDeaf(t *testing.T) {
 	}, time.Minute, time.Millisecond)
 	stop()
 	within(t, func() {
-		p, _, _, err := mappings(pid)
+		_, start, _, err := f.resolver.Files(pid)
 		require.NoError(t, err)
-		require.NotZero(t, p.ExeInode)
+		require.NotZero(t, start)
 		_, err = f.allocators(pid)
 		require.NoError(t, err)
 	})

@@ -2,18 +2,14 @@ package allocator
 
 import (
 	"context"
-	"encoding/binary"
 	"errors"
 	"fmt"
-	"hash/fnv"
 	"os"
 	"strconv"
-	"strings"
 	"time"
 
 	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/allocators"
 	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/patience"
-	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/procfs"
 	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/procmap"
 	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/symbols"
 	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/symbols/symtab"
@@ -28,8 +24,6 @@ const (
 	// mostFiles limits the known files. mostOpen limits the files that are open because they contain an allocator.
 	mostFiles = 4096
 	mostOpen  = 256
-	// mostMapped limits how many of a process's files are inspected.
-	mostMapped = 1024
 	// readPatience is the time limit for reading a file or a process's mappings.
 	readPatience = 5 * time.Second
 	// attachPatience is the time limit for attaching to a file. While attaching, the kernel waits for all CPUs several times.
@@ -98,21 +92,9 @@ type finder struct {
 	attaches *patience.Runner // attaches probes, which can hang
 	files    map[symtab.FileID]*file
 	open     int
-	asked    map[uint32]question           // pending questions by PID
 	used     func() map[symtab.FileID]bool // returns the files to keep
 	warn     func(error)
 }
-
-// question holds a process's mappings at the time of a request. The finder repeats the request unchanged until there is an
-// answer, at most mostAsked times. If it changed the request, a process that constantly maps files would never get an answer.
-type question struct {
-	start  uint64
-	mapped []uint64
-	asked  int
-}
-
-// mostAsked limits how often a question is repeated.
-const mostAsked = 8
 
 func newFinder(ctx context.Context, store *symbols.Store, used func() map[symtab.FileID]bool, warn func(error)) *finder {
 	return &finder{
@@ -121,7 +103,7 @@ func newFinder(ctx context.Context, store *symbols.Store, used func() map[symtab
 		resolver: procmap.New(procmap.Options{Root: hostRoot(), Unwatched: true, Identify: store.Info}),
 		patience: patience.New(readPatience, maxStuck),
 		attaches: patience.New(attachPatience, maxStuck),
-		files:    map[symtab.FileID]*file{}, asked: map[uint32]question{}, used: used, warn: warn,
+		files:    map[symtab.FileID]*file{}, used: used, warn: warn,
 	}
 }
 
@@ -180,37 +162,25 @@ type found struct {
 
 // allocators inspects a process.
 func (f *finder) allocators(pid uint32) (out found, err error) {
-	_, thread := threadDir(pid)
-	p, mapped, start, err := f.look(pid)
-	before, again := f.asked[pid]
-	delete(f.asked, pid)
-	if err != nil {
-		return out, err
+	var got struct {
+		found
+		mapped []*procmap.File
+		err    error
 	}
-	if again && before.start == start && before.asked < mostAsked {
-		mapped = before.mapped
-	} else {
-		before.asked = 0
+	_, stuck := f.patience.Do(f.ctx, func() {
+		_, got.thread = threadDir(pid)
+		got.mapped, got.start, got.pending, got.err = f.resolver.Files(pid)
+	}, func() func() { return func() {} })
+	switch {
+	case stuck != nil: // do not use got, because the read can still be running
+		return out, fmt.Errorf("reading the mappings of process %d: %w", pid, stuck)
+	case got.err != nil:
+		return out, got.err
 	}
-	out.start, out.thread = start, thread
-	// The resolver rereads a known process only after a while. Because Space is a hash of the mappings, a process with changed
-	// mappings looks like a new one.
-	h := fnv.New32a()
-	_ = binary.Write(h, binary.LittleEndian, start)
-	_ = binary.Write(h, binary.LittleEndian, mapped)
-	p.Space = h.Sum32()
-	var places []procmap.Place
-	places, out.pending = f.resolver.Locate(nil, p, 0, mapped)
-	if out.pending {
-		f.asked[pid] = question{start, mapped, before.asked + 1}
-	}
-	for i := range places {
-		at := &places[i]
-		if at.State != procmap.Known || at.File == nil || at.File.ID == symtab.VDSO {
-			continue
-		}
-		if known := f.file(at.File); known != nil && len(known.functions) > 0 && len(out.files) < mostOfOne {
-			out.files = append(out.files, at.File.ID)
+	out = got.found
+	for _, at := range got.mapped {
+		if known := f.file(at); known != nil && len(known.functions) > 0 && len(out.files) < mostOfOne {
+			out.files = append(out.files, at.ID)
 		}
 	}
 	return out, nil
@@ -284,59 +254,6 @@ func (f *finder) ask(open *os.File, of *file) error {
 }
 
 var errTooLarge = errors.New("its symbols are larger than the limit")
-
-// look returns the process in procmap's form, an address in each executable mapping, and the process's start time.
-func (f *finder) look(pid uint32) (p procmap.Process, addresses []uint64, start uint64, err error) {
-	var got struct {
-		p         procmap.Process
-		addresses []uint64
-		start     uint64
-		err       error
-	}
-	_, stuck := f.patience.Do(f.ctx, func() { got.p, got.addresses, got.start, got.err = mappings(pid) }, func() func() { return func() {} })
-	if stuck != nil { // do not use got, because the read can still be running
-		return p, nil, 0, fmt.Errorf("reading the mappings of process %d: %w", pid, stuck)
-	}
-	return got.p, got.addresses, got.start, got.err
-}
-
-func mappings(pid uint32) (p procmap.Process, addresses []uint64, start uint64, err error) {
-	dir, err := procfs.Open(hostRoot()+"/proc", pid)
-	if err != nil {
-		return p, nil, 0, err
-	}
-	defer dir.Close()
-	p.PID = pid
-	if p.ExeInode, p.ExeModified, err = dir.Executable(); err != nil {
-		return p, nil, 0, err
-	}
-	if start, err = started(pid); err != nil {
-		return p, nil, 0, err
-	}
-	text, err := dir.Read("maps", procfs.MaxMaps)
-	return p, executable(text), start, err
-}
-
-// started returns a process's start time.
-func started(pid uint32) (uint64, error) { return procfs.Began(hostRoot()+"/proc", pid) }
-
-// executable returns the start addresses of executable file mappings in the text of /proc/PID/maps.
-func executable(text []byte) []uint64 {
-	type file struct {
-		major, minor uint32
-		inode        uint64
-	}
-	var out []uint64
-	seen := map[file]bool{}
-	for m := range procfs.Mappings(text) {
-		id := file{m.Major, m.Minor, m.Inode}
-		if len(out) < mostMapped && m.Executes() && strings.HasPrefix(m.Path, "/") && !seen[id] {
-			seen[id] = true
-			out = append(out, m.Start)
-		}
-	}
-	return out
-}
 
 // running returns the PIDs of all processes.
 func running() []uint32 {

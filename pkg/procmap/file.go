@@ -185,6 +185,11 @@ const (
 	retryFile = 30e9
 )
 
+// modified reports whether the executable with this inode and modification time is f, modified after its identification.
+func (f *file) modified(exe uint64, modified int64) bool {
+	return modified != 0 && f.known != nil && f.known.ID.Inode == exe && f.known.ID.MtimeNS != modified && f.checked+recheck < procfs.SinceBoot()
+}
+
 // checkFiles queues the files of a new life whose identification is older than recheck. The caller holds r.mu.
 func (r *Resolver) checkFiles(l *life) {
 	for depth := 0; l != nil && depth < maxChain; l, depth = l.parent, depth+1 {

@@ -342,9 +342,8 @@ func (r *Resolver) locate(p Process, e *entry, addr uint64) Place {
 	case known == nil:
 	case known.ID == symtab.VDSO && addr < 1<<32: // the vDSO of a 32-bit program is another file
 		return Place{State: Unmapped}
-	case p.ExeModified != 0 && known.ID.Inode == p.ExeInode && known.ID.MtimeNS != p.ExeModified &&
-		f.checked+recheck < procfs.SinceBoot() && r.check(f):
-		return Place{State: Pending} // modified after its identification
+	case f.modified(p.ExeInode, p.ExeModified) && r.check(f):
+		return Place{State: Pending}
 	}
 	place := f.place(addr - m.start + m.offset)
 	if place.State == Generated {

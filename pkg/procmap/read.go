@@ -138,13 +138,9 @@ func (r *Resolver) readMaps(pid uint32, exe, seen uint64) ([]area, uint64, error
 	if err != nil {
 		return nil, 0, err
 	}
-	text, err := dir.Read("maps", procfs.MaxMaps)
+	areas, err := readAreas(dir)
 	if err != nil {
 		return nil, 0, err
-	}
-	areas := parseMaps(text)
-	for i := range areas {
-		areas[i].key.setStat(dir, mapLink(areas[i].start, areas[i].end))
 	}
 	// An open /proc directory always belongs to one process, but an execve during the read would mix two programs. So check
 	// again.
@@ -172,6 +168,62 @@ func (r *Resolver) checkProcess(dir procfs.Dir, pid uint32, inode, seen uint64) 
 		err = errOther
 	}
 	return start, err
+}
+
+// maxFilesOf limits how many of a process's files Files examines.
+const maxFilesOf = 1024
+
+// Files returns the identified files with code that a process has mapped, and the process's start in nanoseconds since boot. It
+// waits for the kernel and reads the mappings at each call, unlike Locate, so it also finds files that were just mapped. pending
+// reports that a later call can return more files.
+func (r *Resolver) Files(pid uint32) (files []*File, start uint64, pending bool, err error) {
+	begin := procfs.SinceBoot()
+	dir, err := procfs.Open(r.proc, pid)
+	if err != nil {
+		return nil, 0, false, err
+	}
+	defer dir.Close()
+	exe, modified, err := dir.Executable() // it fails for a kernel thread
+	if err != nil {
+		return nil, 0, false, err
+	}
+	if start, err = dir.Began(r.proc, pid); err != nil {
+		return nil, 0, false, err
+	}
+	areas, err := readAreas(dir)
+	if err != nil {
+		return nil, 0, false, err
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	seen := map[*file]bool{}
+	for _, a := range areas {
+		if a.key.inode == 0 || kindOf(&a.key) != ordinary || len(seen) == maxFilesOf {
+			continue
+		}
+		f := r.intern(a.key, holder{pid, a.start, a.end, begin})
+		if seen[f] {
+			continue
+		}
+		seen[f] = true
+		switch place := f.place(a.offset); {
+		case (place.State == Pending || f.modified(exe, modified)) && r.check(f):
+			pending = true
+		case place.State == Known:
+			files = append(files, place.File)
+		}
+	}
+	return files, start, pending, nil
+}
+
+// readAreas returns the areas of the process whose /proc directory is dir.
+func readAreas(dir procfs.Dir) ([]area, error) {
+	text, err := dir.Read("maps", procfs.MaxMaps)
+	areas := parseMaps(text)
+	for i := range areas {
+		areas[i].key.setStat(dir, mapLink(areas[i].start, areas[i].end))
+	}
+	return areas, err
 }
 
 // area is an executable mapping: a line of /proc/PID/maps.

@@ -11,7 +11,6 @@ import (
 	"math"
 	"runtime"
 	"slices"
-	"strings"
 
 	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/allocators"
 	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/symbols/symtab"
@@ -55,15 +54,6 @@ const (
 // other registers.
 var machine = map[string]elf.Machine{"amd64": elf.EM_X86_64, "arm64": elf.EM_AARCH64}[runtime.GOARCH]
 
-// hottest are the most frequently called functions.
-var hottest = func() map[string]bool {
-	all := map[string]bool{"_Znwm": true}
-	for _, prefix := range prefixes {
-		all[prefix+"malloc"] = true
-	}
-	return all
-}()
-
 // readAllocator finds the allocator's functions in a file.
 func readAllocator(ctx context.Context, r io.ReaderAt, size int64) (any, error) {
 	found, exits, err := findAllocator(ctx, r, size)
@@ -94,26 +84,26 @@ func findAllocator(ctx context.Context, r io.ReaderAt, size int64) (found []allo
 	if err != nil {
 		return nil, nil, err
 	}
-	own, operators, dear, sizes := false, map[uint64]bool{}, map[uint64]bool{}, map[uint64]uint64{}
+	own, operators, order, sizes := false, map[uint64]bool{}, map[uint64]int{}, map[uint64]uint64{}
 	for _, s := range all {
-		own = own || s.name == "malloc"
+		own = own || s.of == allocatorNames["malloc"]
 	}
 	for _, s := range all {
-		p, ok := programOf(s.name, own)
-		if !ok {
+		if s.of.operator && !own {
 			continue
 		}
 		if offset, ok := f.codeOffset(s.addr); ok {
-			found = append(found, allocators.Function{Program: p, Offset: offset})
+			found = append(found, allocators.Function{Program: s.of.program, Offset: offset})
 			sizes[offset] = s.size
-			if _, ok := operatorsOf[s.name]; ok {
+			if s.of.operator {
 				operators[offset] = true
 			}
-			if hottest[s.name] {
-				dear[offset] = true
+			if s.of.hot {
+				order[offset] = -1
 			}
 		}
 	}
+	hotFirst := func(a, b allocators.Function) int { return cmp.Compare(order[a.Offset], order[b.Offset]) }
 	// One function can have several names. If one name belongs to a throwing function, the function throws.
 	slices.SortFunc(found, func(a, b allocators.Function) int {
 		return cmp.Or(cmp.Compare(a.Offset, b.Offset), -cmp.Compare(a.Program/allocators.Throws, b.Program/allocators.Throws), cmp.Compare(a.Program, b.Program))
@@ -121,32 +111,27 @@ func findAllocator(ctx context.Context, r io.ReaderAt, size int64) (found []allo
 	found = slices.CompactFunc(found, func(a, b allocators.Function) bool { return a.Offset == b.Offset })
 	if len(found) > allocators.MaxFunctions {
 		found = allocators.ByRank(found)
-		slices.SortStableFunc(found, func(a, b allocators.Function) int { return first(dear[a.Offset], dear[b.Offset]) })
+		slices.SortStableFunc(found, hotFirst)
 		found = found[:allocators.MaxFunctions]
 		slices.SortFunc(found, func(a, b allocators.Function) int { return cmp.Compare(a.Offset, b.Offset) })
 	}
 	found = withoutJumps(r, found, operators)
 	found, ends = exits(f, found, sizes)
-	slices.SortStableFunc(found, func(a, b allocators.Function) int { return first(dear[a.Offset], dear[b.Offset]) })
+	slices.SortStableFunc(found, hotFirst)
 	return found, ends, nil
-}
-
-// first orders true before false.
-func first(a, b bool) int {
-	switch {
-	case a == b:
-		return 0
-	case a:
-		return -1
-	default:
-		return 1
-	}
 }
 
 // allocatorSymbol is a function with the name of an allocator's function.
 type allocatorSymbol struct {
 	symbol
-	name string
+	of *allocatorFunction
+}
+
+// allocatorFunction is what is known about functions with a name.
+type allocatorFunction struct {
+	program  allocators.Program
+	operator bool // of C++; only counts in files that define malloc
+	hot      bool // among the most frequently called functions
 }
 
 // allocatorSymbols returns the symbols with an allocator function's name. It reads the symbols in chunks, because a program can
@@ -173,7 +158,7 @@ func (f *elfFile) allocatorSymbols() (out []allocatorSymbol, err error) {
 }
 
 // appendSymbols appends the table's functions whose names begin at the offsets in places.
-func (f *elfFile) appendSymbols(out []allocatorSymbol, table *section, places map[uint32]string) ([]allocatorSymbol, error) {
+func (f *elfFile) appendSymbols(out []allocatorSymbol, table *section, places map[uint32]*allocatorFunction) ([]allocatorSymbol, error) {
 	entries := f.stream(table)
 	var b [symbolSize]byte
 	for len(out) < maxMeant {
@@ -182,27 +167,27 @@ func (f *elfFile) appendSymbols(out []allocatorSymbol, table *section, places ma
 		} else if err != nil {
 			return out, err
 		}
-		name, ok := places[f.order.Uint32(b[:])]
+		of, ok := places[f.order.Uint32(b[:])]
 		if !ok {
 			continue
 		}
 		s, index, info := f.symbol(b[:])
 		if elf.ST_TYPE(info) == elf.STT_FUNC && index != elf.SHN_UNDEF && s.addr != 0 {
-			out = append(out, allocatorSymbol{s, name})
+			out = append(out, allocatorSymbol{s, of})
 		}
 	}
 	return out, nil
 }
 
-// allocatorNames are the names of all allocators' functions. endings holds the names' lengths by last byte.
-var allocatorNames, endings = func() (map[string]string, [256][]int) {
-	all, endings := map[string]string{}, [256][]int{}
-	for name := range operatorsOf {
-		all[name] = name
+// allocatorNames are all allocators' functions by name. endings holds the names' lengths by last byte.
+var allocatorNames, endings = func() (map[string]*allocatorFunction, [256][]int) {
+	all, endings := map[string]*allocatorFunction{}, [256][]int{}
+	for name, program := range operatorsOf {
+		all[name] = &allocatorFunction{program: program, operator: true, hot: name == "_Znwm"}
 	}
 	for _, prefix := range prefixes {
-		for name := range allocatorFunctions {
-			all[prefix+name] = prefix + name
+		for name, program := range allocatorFunctions {
+			all[prefix+name] = &allocatorFunction{program: program, hot: name == "malloc"}
 		}
 	}
 	for name := range all {
@@ -214,9 +199,9 @@ var allocatorNames, endings = func() (map[string]string, [256][]int) {
 	return all, endings
 }()
 
-// placesOf returns the offsets of allocator function names in a string table. A name can be the end of a longer string.
-func placesOf(r io.Reader) (map[uint32]string, error) {
-	places := map[uint32]string{}
+// placesOf returns allocators' functions by their names' offsets in a string table. A name can be the end of a longer string.
+func placesOf(r io.Reader) (map[uint32]*allocatorFunction, error) {
+	places := map[uint32]*allocatorFunction{}
 	text := bufio.NewReader(r)
 	for at := 0; len(places) < maxMeant; {
 		b, err := text.ReadSlice(0)
@@ -225,8 +210,8 @@ func placesOf(r io.Reader) (map[uint32]string, error) {
 				if length > n {
 					continue
 				}
-				if name, ok := allocatorNames[string(b[n-length:n])]; ok {
-					places[uint32(at+n-length)] = name
+				if of, ok := allocatorNames[string(b[n-length:n])]; ok {
+					places[uint32(at+n-length)] = of
 				}
 			}
 		}
@@ -239,21 +224,6 @@ func placesOf(r io.Reader) (map[uint32]string, error) {
 		}
 	}
 	return places, nil
-}
-
-func programOf(name string, own bool) (allocators.Program, bool) {
-	for _, prefix := range prefixes {
-		if rest, ok := strings.CutPrefix(name, prefix); ok {
-			if p, ok := allocatorFunctions[rest]; ok {
-				return p, true
-			}
-		}
-	}
-	if own {
-		p, ok := operatorsOf[name]
-		return p, ok
-	}
-	return 0, false
 }
 
 // codeOffset returns the file offset of the code at an address.

@@ -61,7 +61,7 @@ func Check(name string, req *collectorpb.ExportProfilesServiceRequest) []error {
 	}
 	c := newChecker(req)
 	check(c)
-	return c.errs
+	return c.Violations
 }
 
 // CheckBytes decodes a body and checks it as Check does. It also finds fields that the receiver would misread as other fields.
@@ -81,22 +81,14 @@ func broken(req *collectorpb.ExportProfilesServiceRequest, rules ...otlpcheck.Ru
 	})
 }
 
-const maxViolations = 200
-
 type checker struct {
 	req  *collectorpb.ExportProfilesServiceRequest
 	dict dictionary.Dictionary
-	errs []error
+	otlpcheck.Violations
 }
 
 func newChecker(req *collectorpb.ExportProfilesServiceRequest) *checker {
 	return &checker{req: req, dict: dictionary.Of(req)}
-}
-
-func (c *checker) fail(path string, rule otlpcheck.Rule, format string, args ...any) {
-	if len(c.errs) < maxViolations {
-		c.errs = append(c.errs, &otlpcheck.Violation{Path: path, Rule: rule, Detail: fmt.Sprintf(format, args...)})
-	}
 }
 
 // types returns the sample's and the period's type and unit.
@@ -105,18 +97,12 @@ func (c *checker) types(p *profilespb.Profile) (sampleType, sampleUnit, periodTy
 		c.dict.Str(p.GetPeriodType().GetTypeStrindex()), c.dict.Str(p.GetPeriodType().GetUnitStrindex())
 }
 
-// attribute is an entry of the attribute table.
-type attribute struct {
-	key   string
-	value *commonpb.AnyValue
-}
-
 // attributes returns the attributes at indices. It skips indices out of range.
-func (c *checker) attributes(indices []int32) []attribute {
-	attrs := make([]attribute, 0, len(indices))
+func (c *checker) attributes(indices []int32) []*commonpb.KeyValue {
+	attrs := make([]*commonpb.KeyValue, 0, len(indices))
 	for _, i := range indices {
 		if a := dictionary.At(c.dict.GetAttributeTable(), i); a != nil {
-			attrs = append(attrs, attribute{c.dict.Str(a.GetKeyStrindex()), a.GetValue()})
+			attrs = append(attrs, &commonpb.KeyValue{Key: c.dict.Str(a.GetKeyStrindex()), Value: a.GetValue()})
 		}
 	}
 	return attrs
@@ -126,24 +112,17 @@ func (c *checker) attributes(indices []int32) []attribute {
 // is missing or its value is not a plain string.
 func (c *checker) text(indices []int32, key string) (string, bool) {
 	for _, a := range c.attributes(indices) {
-		if a.key == key {
-			v, ok := a.value.GetValue().(*commonpb.AnyValue_StringValue)
-			if !ok {
-				return "", false
-			}
-			return v.StringValue, true
+		if a.GetKey() == key {
+			_, ok := a.GetValue().GetValue().(*commonpb.AnyValue_StringValue)
+			return a.GetValue().GetStringValue(), ok
 		}
 	}
 	return "", false
 }
 
-// keyValues converts the attributes of a resource or a scope.
-func keyValues(list []*commonpb.KeyValue) []attribute {
-	attrs := make([]attribute, 0, len(list))
-	for _, kv := range list {
-		attrs = append(attrs, attribute{kv.GetKey(), kv.GetValue()})
-	}
-	return attrs
+// outer returns the attributes of a profile's resource and scope.
+func outer(p dictionary.Profile) []*commonpb.KeyValue {
+	return slices.Concat(p.Resource.GetResource().GetAttributes(), p.Scope.GetScope().GetAttributes())
 }
 
 func sampleAt(p dictionary.Profile, i int) string { return fmt.Sprintf("%s.samples[%d]", p.Path(), i) }

@@ -38,7 +38,7 @@ func valid() *collectorpb.ExportProfilesServiceRequest {
 		Dictionary: &profilespb.ProfilesDictionary{
 			StringTable: []string{
 				"", "samples", "count", "cpu", "nanoseconds", "main.work", "/usr/bin/app", // 0 to 6
-				keyHTLHash, keyFrameType, "thread.name", "service.name", "vfs_read", // 7 to 11
+				otlpcheck.KeyHTLHash, otlpcheck.KeyFrameType, "thread.name", "service.name", "vfs_read", // 7 to 11
 			},
 			AttributeTable: []*profilespb.KeyValueAndUnit{
 				{},

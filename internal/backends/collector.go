@@ -11,4 +11,4 @@ var collectorRules = []otlpcheck.Rule{
 	otlpcheck.RuleTimestamps, otlpcheck.RuleMappingRange, otlpcheck.RuleLine, otlpcheck.RuleLinkLength,
 }
 
-func checkCollector(c *checker) { c.errs = broken(c.req, collectorRules...) }
+func checkCollector(c *checker) { c.Violations = broken(c.req, collectorRules...) }

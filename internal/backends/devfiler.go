@@ -4,6 +4,7 @@ import (
 	"encoding/base64"
 	"slices"
 
+	"github.com/ig-otel-profiles/ig-otel-profiles/internal/otlpcheck"
 	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/dictionary"
 )
 
@@ -26,51 +27,51 @@ var (
 
 func checkDevfiler(c *checker) {
 	if c.dict.ProfilesDictionary == nil {
-		c.fail("dictionary", devfilerDictionary, "it is missing")
+		c.Fail("dictionary", devfilerDictionary, "it is missing")
 		return
 	}
 	for i, l := range c.dict.GetLocationTable() {
 		if i == 0 {
 			continue
 		}
-		t, _ := c.text(l.GetAttributeIndices(), keyFrameType)
+		t, _ := c.text(l.GetAttributeIndices(), otlpcheck.KeyFrameType)
 		if !slices.Contains(devfilerFrameTypes, t) {
-			c.fail(tableAt("location_table", i), devfilerFrameType, "%q", t)
+			c.Fail(tableAt("location_table", i), devfilerFrameType, "%q", t)
 		}
 		m := dictionary.At(c.dict.GetMappingTable(), l.GetMappingIndex())
 		if m == nil {
-			c.fail(tableAt("location_table", i), devfilerIndex, "mapping %d", l.GetMappingIndex())
+			c.Fail(tableAt("location_table", i), devfilerIndex, "mapping %d", l.GetMappingIndex())
 		}
 		for _, line := range l.GetLines() {
 			if dictionary.At(c.dict.GetFunctionTable(), line.GetFunctionIndex()) == nil {
-				c.fail(tableAt("location_table", i), devfilerIndex, "function %d", line.GetFunctionIndex())
+				c.Fail(tableAt("location_table", i), devfilerIndex, "function %d", line.GetFunctionIndex())
 			}
 		}
 	}
 	for i, m := range c.dict.GetMappingTable() {
-		if id, _ := c.text(m.GetAttributeIndices(), keyHTLHash); len(m.GetAttributeIndices()) > 0 && !isFileID(id) {
-			c.fail(tableAt("mapping_table", i), devfilerHTLHash, "%q", id)
+		if id, _ := c.text(m.GetAttributeIndices(), otlpcheck.KeyHTLHash); len(m.GetAttributeIndices()) > 0 && !isFileID(id) {
+			c.Fail(tableAt("mapping_table", i), devfilerHTLHash, "%q", id)
 		}
 	}
 	for p := range dictionary.Profiles(c.req) {
 		if sampleType, sampleUnit, _, _ := c.types(p.Profile); sampleType == "" || sampleUnit == "" {
-			c.fail(p.Path()+".sample_type", devfilerTypes, "%q, %q", sampleType, sampleUnit)
+			c.Fail(p.Path()+".sample_type", devfilerTypes, "%q, %q", sampleType, sampleUnit)
 		}
 		for i, s := range p.GetSamples() {
 			path := sampleAt(p, i)
 			stack := dictionary.At(c.dict.GetStackTable(), s.GetStackIndex())
 			if stack == nil {
-				c.fail(path, devfilerIndex, "stack %d", s.GetStackIndex())
+				c.Fail(path, devfilerIndex, "stack %d", s.GetStackIndex())
 			}
 			for _, l := range stack.GetLocationIndices() {
 				if dictionary.At(c.dict.GetLocationTable(), l) == nil {
-					c.fail(path, devfilerIndex, "location %d", l)
+					c.Fail(path, devfilerIndex, "location %d", l)
 				}
 			}
 			if len(s.GetTimestampsUnixNano()) == 0 {
-				c.fail(path, devfilerTimestamps, "it has none")
+				c.Fail(path, devfilerTimestamps, "it has none")
 			} else if slices.ContainsFunc(s.GetValues(), func(v int64) bool { return v != 1 }) {
-				c.fail(path, devfilerValues, "%v", s.GetValues())
+				c.Fail(path, devfilerValues, "%v", s.GetValues())
 			}
 		}
 	}

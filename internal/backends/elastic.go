@@ -2,9 +2,9 @@ package backends
 
 import (
 	"regexp"
-	"strconv"
 	"strings"
 
+	"github.com/ig-otel-profiles/ig-otel-profiles/internal/otlpcheck"
 	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/dictionary"
 )
 
@@ -12,11 +12,6 @@ import (
 const (
 	elasticSerializer = "open-telemetry/opentelemetry-collector-contrib exporter/elasticsearchexporter/internal/serializer/otelserializer/serializeprofiles/transform.go"
 	devfilerService   = "elastic/devfiler src/collector/otlp/service.rs"
-)
-
-const (
-	keyFrameType = "profile.frame.type"
-	keyHTLHash   = "process.executable.build_id.htlhash"
 )
 
 // Elastic's rules.
@@ -31,39 +26,37 @@ var (
 
 var htlHash = regexp.MustCompile(`^[0-9a-fA-F]{32}$`)
 
-func itoa(i int) string { return strconv.Itoa(i) }
-
 func checkElastic(c *checker) {
 	for i, m := range c.dict.GetMappingTable() {
-		if id, ok := c.text(m.GetAttributeIndices(), keyHTLHash); ok && !htlHash.MatchString(id) {
-			c.fail(tableAt("mapping_table", i), elasticHTLHash, "%q", id)
+		if id, ok := c.text(m.GetAttributeIndices(), otlpcheck.KeyHTLHash); ok && !htlHash.MatchString(id) {
+			c.Fail(tableAt("mapping_table", i), elasticHTLHash, "%q", id)
 		}
 	}
 	used := c.usedLocations()
 	for i, l := range c.dict.GetLocationTable() {
-		if t, ok := c.text(l.GetAttributeIndices(), keyFrameType); used[int32(i)] && (!ok || t == "") {
-			c.fail(tableAt("location_table", i), elasticFrameType, "it has none")
+		if t, ok := c.text(l.GetAttributeIndices(), otlpcheck.KeyFrameType); used[int32(i)] && (!ok || t == "") {
+			c.Fail(tableAt("location_table", i), elasticFrameType, "it has none")
 		}
 	}
 	for p := range dictionary.Profiles(c.req) {
 		sampleType, sampleUnit, periodType, periodUnit := c.types(p.Profile)
 		if !strings.EqualFold(sampleType, "samples") || !strings.EqualFold(sampleUnit, "count") ||
 			!strings.EqualFold(periodType, "cpu") || !strings.EqualFold(periodUnit, "nanoseconds") {
-			c.fail(p.Path(), elasticType, "(%s, %s) with (%s, %s)", sampleType, sampleUnit, periodType, periodUnit)
+			c.Fail(p.Path(), elasticType, "(%s, %s) with (%s, %s)", sampleType, sampleUnit, periodType, periodUnit)
 		}
 		host := false
-		for _, a := range append(keyValues(p.Resource.GetResource().GetAttributes()), keyValues(p.Scope.GetScope().GetAttributes())...) {
-			host = host || a.key == "host.id" && a.value.GetStringValue() != ""
+		for _, a := range outer(p) {
+			host = host || a.GetKey() == "host.id" && a.GetValue().GetStringValue() != ""
 		}
 		if !host {
-			c.fail(p.Path(), elasticHost, "there is none")
+			c.Fail(p.Path(), elasticHost, "there is none")
 		}
 		for i, s := range p.GetSamples() {
 			if len(s.GetTimestampsUnixNano()) == 0 {
-				c.fail(sampleAt(p, i), elasticTimestamps, "it has none")
+				c.Fail(sampleAt(p, i), elasticTimestamps, "it has none")
 			}
 			if service, _ := c.text(s.GetAttributeIndices(), "service.name"); service == "" {
-				c.fail(sampleAt(p, i), elasticService, "there is none")
+				c.Fail(sampleAt(p, i), elasticService, "there is none")
 			}
 		}
 	}

@@ -1,6 +1,7 @@
 package backends
 
 import (
+	"fmt"
 	"regexp"
 	"strings"
 
@@ -28,12 +29,12 @@ var notInLabel = regexp.MustCompile(`[^a-zA-Z0-9_]`)
 
 func checkParca(c *checker) {
 	for i, rp := range c.req.GetResourceProfiles() {
-		path := "resource_profiles[" + itoa(i) + "]"
+		path := fmt.Sprintf("resource_profiles[%d]", i)
 		c.parcaKeyValues(path+".resource", rp.GetResource().GetAttributes())
 		for j, sp := range rp.GetScopeProfiles() {
-			scope := path + ".scope_profiles[" + itoa(j) + "].scope"
+			scope := fmt.Sprintf("%s.scope_profiles[%d].scope", path, j)
 			if sp.GetScope().GetName() == "" {
-				c.fail(scope, parcaScope, "its name is empty, and the profile is called unknown")
+				c.Fail(scope, parcaScope, "its name is empty, and the profile is called unknown")
 			}
 			c.parcaKeyValues(scope, sp.GetScope().GetAttributes())
 		}
@@ -43,7 +44,7 @@ func checkParca(c *checker) {
 			f := line.GetFunctionIndex()
 			before, is := dictionary.At(c.dict.GetFunctionTable(), f-1), dictionary.At(c.dict.GetFunctionTable(), f)
 			if f > 0 && !proto.Equal(before, is) {
-				c.fail(tableAt("location_table", i), parcaFunction, "%q is shown as %q", c.dict.Str(is.GetNameStrindex()), c.dict.Str(before.GetNameStrindex()))
+				c.Fail(tableAt("location_table", i), parcaFunction, "%q is shown as %q", c.dict.Str(is.GetNameStrindex()), c.dict.Str(before.GetNameStrindex()))
 			}
 		}
 	}
@@ -55,7 +56,7 @@ func checkParca(c *checker) {
 func (c *checker) parcaKeyValues(path string, list []*commonpb.KeyValue) {
 	for i, kv := range list {
 		if !isText(kv.GetValue()) {
-			c.fail(path+".attributes["+itoa(i)+"]", parcaString, "%q is %T", kv.GetKey(), kv.GetValue().GetValue())
+			c.Fail(fmt.Sprintf("%s.attributes[%d]", path, i), parcaString, "%q is %T", kv.GetKey(), kv.GetValue().GetValue())
 		}
 	}
 }
@@ -65,22 +66,21 @@ func isText(v *commonpb.AnyValue) bool { return strings.TrimSpace(v.GetStringVal
 
 func (c *checker) parcaProfile(p dictionary.Profile) {
 	prof := p.Profile
-	shared := append(c.attributes(prof.GetAttributeIndices()), keyValues(p.Scope.GetScope().GetAttributes())...)
-	shared = append(shared, keyValues(p.Resource.GetResource().GetAttributes())...)
+	shared := append(c.attributes(prof.GetAttributeIndices()), outer(p)...)
 	reported := map[string]bool{}
 	for i, s := range prof.GetSamples() {
 		path := sampleAt(p, i)
-		names := map[string]attribute{}
+		names := map[string]*commonpb.KeyValue{}
 		for _, a := range append(c.attributes(s.GetAttributeIndices()), shared...) {
-			if !isText(a.value) && !reported[a.key] {
-				reported[a.key] = true
-				c.fail(path, parcaString, "%q is %T", a.key, a.value.GetValue())
+			if !isText(a.GetValue()) && !reported[a.GetKey()] {
+				reported[a.GetKey()] = true
+				c.Fail(path, parcaString, "%q is %T", a.GetKey(), a.GetValue().GetValue())
 			}
-			name := notInLabel.ReplaceAllString(a.key, "_")
+			name := notInLabel.ReplaceAllString(a.GetKey(), "_")
 			other, dup := names[name]
-			if dup && other.value.GetStringValue() != a.value.GetStringValue() && !reported[name] {
+			if dup && other.GetValue().GetStringValue() != a.GetValue().GetStringValue() && !reported[name] {
 				reported[name] = true
-				c.fail(path, parcaCollision, "%q and %q", other.key, a.key)
+				c.Fail(path, parcaCollision, "%q and %q", other.GetKey(), a.GetKey())
 			}
 			names[name] = a
 		}

@@ -112,10 +112,10 @@ func CheckPyroscopeWindow(req *collectorpb.ExportProfilesServiceRequest, now tim
 		// Pyroscope reads a time of 0 as now.
 		start := time.Unix(0, int64(p.GetTimeUnixNano()))
 		if p.GetTimeUnixNano() != 0 && (now.Sub(start) > pyroscopeMaxAge || start.Sub(now) > pyroscopeMaxAhead) {
-			c.fail(p.Path()+".time_unix_nano", pyroscopeWindow, "it is %s before now", now.Sub(start))
+			c.Fail(p.Path()+".time_unix_nano", pyroscopeWindow, "it is %s before now", now.Sub(start))
 		}
 	}
-	return c.errs
+	return c.Violations
 }
 
 // pyroscopeTypes returns the profile's name and its sample type and unit as Pyroscope changes them.
@@ -165,30 +165,30 @@ func (c *checker) pyroscopeLabels(p dictionary.Profile, s *profilespb.Sample) []
 	labels := []label{{"__delta__", "false"}, {"__otel__", "true"}, {"__name__", name}}
 	service := ""
 	seen := map[string]bool{"__name__": true}
-	for _, a := range append(keyValues(p.Resource.GetResource().GetAttributes()), keyValues(p.Scope.GetScope().GetAttributes())...) {
-		value := pyroscopeValue(a.value)
-		if value == "" || seen[a.key] {
+	for _, a := range outer(p) {
+		value := pyroscopeValue(a.GetValue())
+		if value == "" || seen[a.GetKey()] {
 			continue
 		}
-		seen[a.key] = true
-		labels = append(labels, label{a.key, value})
-		if a.key == "service.name" {
+		seen[a.GetKey()] = true
+		labels = append(labels, label{a.GetKey(), value})
+		if a.GetKey() == "service.name" {
 			service = value
 		}
 	}
 	for _, a := range c.attributes(s.GetAttributeIndices()) {
-		value := pyroscopeValue(a.value)
+		value := pyroscopeValue(a.GetValue())
 		switch {
 		case value == "":
-		case a.key == "service.name":
+		case a.GetKey() == "service.name":
 			service = value
 			// The resource's service.name stays as a second label.
-		case a.key == "__name__":
+		case a.GetKey() == "__name__":
 			if name == "" {
 				labels[2].value = value
 			}
 		default:
-			labels = append(labels, label{a.key, value})
+			labels = append(labels, label{a.GetKey(), value})
 		}
 	}
 	if service == "" {
@@ -200,13 +200,13 @@ func (c *checker) pyroscopeLabels(p dictionary.Profile, s *profilespb.Sample) []
 func checkPyroscope(c *checker) {
 	for i, s := range c.dict.GetStringTable() {
 		if len(s) > pyroscopeMaxSymbol {
-			c.fail(tableAt("string_table", i), pyroscopeSymbol, "it has %d", len(s))
+			c.Fail(tableAt("string_table", i), pyroscopeSymbol, "it has %d", len(s))
 		}
 	}
 	c.pyroscopeMappings()
 	for i, s := range c.dict.GetStackTable() {
 		if n := len(s.GetLocationIndices()); n > pyroscopeMaxDepth {
-			c.fail(tableAt("stack_table", i), pyroscopeDepth, "it has %d", n)
+			c.Fail(tableAt("stack_table", i), pyroscopeDepth, "it has %d", n)
 		}
 	}
 	for p := range dictionary.Profiles(c.req) {
@@ -230,33 +230,33 @@ func (c *checker) pyroscopeMappings() {
 	}
 	for _, m := range slices.Sorted(maps.Keys(bare)) {
 		if i, mixed := symbolized[m]; mixed {
-			c.fail(tableAt("mapping_table", int(m)), pyroscopeMapping, "locations %d and %d", i, bare[m])
+			c.Fail(tableAt("mapping_table", int(m)), pyroscopeMapping, "locations %d and %d", i, bare[m])
 		}
 	}
 }
 
 func (c *checker) pyroscopeProfile(p dictionary.Profile) {
 	if n := len(p.GetSamples()); n > pyroscopeMaxSamples {
-		c.fail(p.Path(), pyroscopeSamples, "it has %d", n)
+		c.Fail(p.Path(), pyroscopeSamples, "it has %d", n)
 	}
 	if n := proto.Size(p.Profile) + proto.Size(c.dict); n > pyroscopeMaxProfile {
-		c.fail(p.Path(), pyroscopeSize, "it has %d bytes", n)
+		c.Fail(p.Path(), pyroscopeSize, "it has %d bytes", n)
 	}
 	checked := map[string]bool{}
 	for i, s := range p.GetSamples() {
 		path := sampleAt(p, i)
 		if len(s.GetValues()) > 1 || len(s.GetValues()) == 0 && len(s.GetTimestampsUnixNano()) == 0 {
-			c.fail(path, pyroscopeValues, "%d values, %d timestamps", len(s.GetValues()), len(s.GetTimestampsUnixNano()))
+			c.Fail(path, pyroscopeValues, "%d values, %d timestamps", len(s.GetValues()), len(s.GetTimestampsUnixNano()))
 		}
 		if n := len(s.GetAttributeIndices()); n > pyroscopeMaxSampleLabels {
-			c.fail(path, pyroscopeSampleLabels, "it has %d", n)
+			c.Fail(path, pyroscopeSampleLabels, "it has %d", n)
 		}
 		// Samples with the same attributes are one series.
 		if key := fmt.Sprint(s.GetAttributeIndices()); !checked[key] {
 			checked[key] = true
 			labels := c.pyroscopeLabels(p, s)
 			if name := labels[2].value; !metricName.MatchString(name) || strings.Contains(name, ":") {
-				c.fail(p.Path()+".period_type", pyroscopeName, "name %q, period %d", name, p.GetPeriod())
+				c.Fail(p.Path()+".period_type", pyroscopeName, "name %q, period %d", name, p.GetPeriod())
 			}
 			c.pyroscopeSeries(path, labels)
 		}
@@ -266,26 +266,26 @@ func (c *checker) pyroscopeProfile(p dictionary.Profile) {
 // pyroscopeSeries checks a series' labels before Pyroscope merges duplicates.
 func (c *checker) pyroscopeSeries(path string, labels []label) {
 	if len(labels) > pyroscopeMaxLabels {
-		c.fail(path, pyroscopeLabels, "it has %d", len(labels))
+		c.Fail(path, pyroscopeLabels, "it has %d", len(labels))
 	}
 	values := map[string]string{}
 	for _, l := range labels {
 		name := strings.ReplaceAll(l.name, ".", "_")
 		if !labelName.MatchString(name) || len(l.name) > pyroscopeMaxLabelName {
-			c.fail(path, pyroscopeLabelName, "%q", l.name[:min(len(l.name), 80)])
+			c.Fail(path, pyroscopeLabelName, "%q", l.name[:min(len(l.name), 80)])
 		}
 		if strings.Contains(l.name, ".") && l.name != "service.name" {
-			c.fail(path, pyroscopeDots, "%q", l.name[:min(len(l.name), 80)])
+			c.Fail(path, pyroscopeDots, "%q", l.name[:min(len(l.name), 80)])
 		}
 		if len(l.value) > pyroscopeMaxLabelValue || !utf8.ValidString(l.value) {
-			c.fail(path, pyroscopeLabelValue, "%q has %d bytes, which begin with %s", l.name, len(l.value), hex.EncodeToString([]byte(l.value[:min(len(l.value), 16)])))
+			c.Fail(path, pyroscopeLabelValue, "%q has %d bytes, which begin with %s", l.name, len(l.value), hex.EncodeToString([]byte(l.value[:min(len(l.value), 16)])))
 		}
 		if other, dup := values[name]; dup && other != l.value {
-			c.fail(path, pyroscopeDuplicate, "%s is %q and %q", name, other, l.value)
+			c.Fail(path, pyroscopeDuplicate, "%s is %q and %q", name, other, l.value)
 		}
 		values[name] = l.value
 		if name == "service_name" && l.value == "unknown_service" {
-			c.fail(path, pyroscopeService, "there is none")
+			c.Fail(path, pyroscopeService, "there is none")
 		}
 	}
 }

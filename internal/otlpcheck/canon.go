@@ -3,6 +3,8 @@ package otlpcheck
 import (
 	"encoding/binary"
 	"slices"
+
+	"google.golang.org/protobuf/proto"
 )
 
 // canonAt returns the canonical index. It returns an index out of range unchanged.
@@ -13,22 +15,37 @@ func canonAt(table []int32, i int32) int32 {
 	return table[i]
 }
 
-// canonize fills canon and reports duplicates. key must give equal keys for equal elements.
-func (c *checker) canonize(path string, n int, key func(i int) string) []int32 {
-	canon := make([]int32, n)
-	first := make(map[string]int32, n)
-	for i := range n {
-		k := key(i)
+// finish completes the check of a table: it begins with its zero value, and has no duplicates. finish also fills the table's
+// canon. key must give equal keys for equal elements.
+func finish[T any](c *checker, table string, elements []T, key func(T) string) {
+	if len(elements) == 0 {
+		c.Fail(table, RuleTablePresent, "it is empty")
+		return
+	}
+	size := 0
+	switch zero := any(elements[0]).(type) {
+	case string:
+		size = len(zero)
+	case proto.Message:
+		size = proto.Size(zero)
+	}
+	if size != 0 {
+		c.Fail(table+"[0]", RuleTableZero, "it has %d bytes", size)
+	}
+	canon := make([]int32, len(elements))
+	first := make(map[string]int32, len(elements))
+	for i, element := range elements {
+		k := key(element)
 		j, dup := first[k]
 		if !dup {
 			j = int32(i)
 			first[k] = j
 		} else {
-			c.fail(at(path, i), RuleDuplicate, "equal to element %d", j)
+			c.Fail(at(table, i), RuleDuplicate, "equal to element %d", j)
 		}
 		canon[i] = j
 	}
-	return canon
+	c.canon[table], c.used[table] = canon, make([]bool, len(elements))
 }
 
 type keyBuilder struct{ b []byte }
@@ -53,11 +70,7 @@ func (k *keyBuilder) set(canon, indices []int32) *keyBuilder {
 		s = append(s, canonAt(canon, i))
 	}
 	slices.Sort(s)
-	k.num(uint64(len(s)))
-	for _, i := range s {
-		k.num(uint64(uint32(i)))
-	}
-	return k
+	return k.list(nil, s)
 }
 
 // list adds canonical indices in their order.

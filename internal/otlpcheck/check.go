@@ -32,20 +32,32 @@ const (
 	maxViolations = 200
 )
 
+// These are the paths of the dictionary's tables.
+const (
+	mappingTable   = "dictionary.mapping_table"
+	locationTable  = "dictionary.location_table"
+	functionTable  = "dictionary.function_table"
+	linkTable      = "dictionary.link_table"
+	stringTable    = "dictionary.string_table"
+	attributeTable = "dictionary.attribute_table"
+	stackTable     = "dictionary.stack_table"
+)
+
+// These are keys of attributes. KeyHTLHash and KeyFrameType are also in rules of receivers.
 const (
 	keyGNU       = "process.executable.build_id.gnu"
 	keyGo        = "process.executable.build_id.go"
-	keyHTLHash   = "process.executable.build_id.htlhash"
-	keyFrameType = "profile.frame.type"
+	KeyHTLHash   = "process.executable.build_id.htlhash"
+	KeyFrameType = "profile.frame.type"
 )
 
 // buildIDKeys are the attributes that identify a mapping's file.
-var buildIDKeys = []string{keyGNU, keyGo, keyHTLHash}
+var buildIDKeys = []string{keyGNU, keyGo, KeyHTLHash}
 
 // buildIDForms holds the format of each build ID that has a fixed format.
 var buildIDForms = map[string]*regexp.Regexp{
 	keyGNU:     regexp.MustCompile(`^([0-9a-fA-F]{2})+$`),
-	keyHTLHash: regexp.MustCompile(`^[0-9a-fA-F]{32}$`),
+	KeyHTLHash: regexp.MustCompile(`^[0-9a-fA-F]{32}$`),
 }
 
 var addressLike = regexp.MustCompile(`^0[xX][0-9a-fA-F]+$`)
@@ -75,12 +87,12 @@ func Check(req *collectorpb.ExportProfilesServiceRequest) []error {
 	c := newChecker(req)
 	c.text("", req.ProtoReflect())
 	if size := proto.Size(req); size >= MaxRequestSize {
-		c.fail("request", RuleSize, "it has %d bytes", size)
+		c.Fail("request", RuleSize, "it has %d bytes", size)
 	}
 	c.dictionary()
 	c.resources()
 	c.orphans()
-	return c.errs
+	return c.Violations
 }
 
 // kernelStart is the lowest kernel address on any 64-bit machine that Linux supports.
@@ -91,22 +103,22 @@ const kernelStart = 1 << 63
 func CheckKernelAddresses(req *collectorpb.ExportProfilesServiceRequest) []error {
 	c := newChecker(req)
 	for i, l := range c.dict.LocationTable {
-		if l.GetAddress() >= kernelStart && slices.Contains(c.texts(l.GetAttributeIndices(), keyFrameType), "kernel") {
-			c.fail(at("dictionary.location_table", i), RuleKernelAddress, "%#x", l.GetAddress())
+		if l.GetAddress() >= kernelStart && slices.Contains(c.texts(l.GetAttributeIndices(), KeyFrameType), "kernel") {
+			c.Fail(at(locationTable, i), RuleKernelAddress, "%#x", l.GetAddress())
 		}
 	}
-	return c.errs
+	return c.Violations
 }
 
 type checker struct {
 	req  *collectorpb.ExportProfilesServiceRequest
 	dict dictionary.Dictionary
-	errs []error
+	Violations
 
 	// canon maps each element of a table to the index of the first equal element. Equal canonical indices mean equal values.
-	canonString, canonAttr, canonFunc, canonMapping, canonLoc, canonStack, canonLink []int32
-	// used holds the elements that a profile uses.
-	usedString, usedAttr, usedFunc, usedMapping, usedLoc, usedStack, usedLink []bool
+	canon map[string][]int32
+	// used holds the elements of each table that a profile uses.
+	used map[string][]bool
 
 	profileIDs map[string]string
 }
@@ -118,28 +130,14 @@ func newChecker(req *collectorpb.ExportProfilesServiceRequest) *checker {
 	}
 	return &checker{
 		req: req, dict: dictionary.Dictionary{ProfilesDictionary: d},
-		usedString:  make([]bool, len(d.StringTable)),
-		usedAttr:    make([]bool, len(d.AttributeTable)),
-		usedFunc:    make([]bool, len(d.FunctionTable)),
-		usedMapping: make([]bool, len(d.MappingTable)),
-		usedLoc:     make([]bool, len(d.LocationTable)),
-		usedStack:   make([]bool, len(d.StackTable)),
-		usedLink:    make([]bool, len(d.LinkTable)),
-		profileIDs:  map[string]string{},
+		canon: map[string][]int32{}, used: map[string][]bool{}, profileIDs: map[string]string{},
 	}
-}
-
-func (c *checker) fail(path string, rule Rule, format string, args ...any) {
-	if len(c.errs) >= maxViolations {
-		return
-	}
-	c.errs = append(c.errs, &Violation{Path: path, Rule: rule, Detail: fmt.Sprintf(format, args...)})
 }
 
 // text searches the whole message for invalid UTF-8 and unknown fields.
 func (c *checker) text(path string, m protoreflect.Message) {
 	if u := m.GetUnknown(); len(u) > 0 {
-		c.fail(orRequest(path), RuleUnknownField, "%d bytes of unknown fields", len(u))
+		c.Fail(orRequest(path), RuleUnknownField, "%d bytes of unknown fields", len(u))
 	}
 	m.Range(func(fd protoreflect.FieldDescriptor, v protoreflect.Value) bool {
 		p := string(fd.Name())
@@ -168,7 +166,7 @@ func (c *checker) text(path string, m protoreflect.Message) {
 
 func (c *checker) utf8(path, s string) {
 	if !utf8.ValidString(s) {
-		c.fail(path, RuleUTF8, "%q", s)
+		c.Fail(path, RuleUTF8, "%q", s)
 	}
 }
 
@@ -188,7 +186,7 @@ func (c *checker) index(path string, i int32, n int) bool {
 		return false
 	}
 	if i < 0 || int(i) >= n {
-		c.fail(path, RuleIndex, "%d of %d elements", i, n)
+		c.Fail(path, RuleIndex, "%d of %d elements", i, n)
 		return false
 	}
 	return true

@@ -380,7 +380,7 @@ func TestEachRule(t *testing.T) {
 			r.Dictionary.AttributeTable[5].Value = text("89abcdefg")
 		}},
 		{"short htlhash", RuleBuildIDForm, "dictionary.mapping_table[2]", func(r *request) {
-			r.Dictionary.StringTable = append(r.Dictionary.StringTable, keyHTLHash)
+			r.Dictionary.StringTable = append(r.Dictionary.StringTable, KeyHTLHash)
 			r.Dictionary.AttributeTable[5].KeyStrindex = 13
 		}},
 		{"location without address and lines", RuleEmptyFrame, "dictionary.location_table[3]", func(r *request) { r.Dictionary.LocationTable[3].Address = 0 }},

@@ -13,13 +13,10 @@ import (
 
 func (c *checker) dictionary() {
 	if c.req.GetDictionary() == nil {
-		c.fail("dictionary", RuleTablePresent, "the request has no dictionary")
+		c.Fail("dictionary", RuleTablePresent, "the request has no dictionary")
 		return
 	}
-	c.zeros()
-	c.canonString = c.canonize("dictionary.string_table", len(c.dict.StringTable), func(i int) string {
-		return c.dict.StringTable[i]
-	})
+	finish(c, stringTable, c.dict.StringTable, func(s string) string { return s })
 	c.attributeTable()
 	c.functionTable()
 	c.mappingTable()
@@ -28,41 +25,18 @@ func (c *checker) dictionary() {
 	c.linkTable()
 }
 
-// zeros checks that every table begins with its zero value.
-func (c *checker) zeros() {
-	d := c.dict
-	zero := func(name string, n int, size func() int) {
-		path := "dictionary." + name
-		if n == 0 {
-			c.fail(path, RuleTablePresent, "it is empty")
-		} else if s := size(); s != 0 {
-			c.fail(path+"[0]", RuleTableZero, "it has %d bytes", s)
-		}
-	}
-	zero("mapping_table", len(d.MappingTable), func() int { return proto.Size(d.MappingTable[0]) })
-	zero("location_table", len(d.LocationTable), func() int { return proto.Size(d.LocationTable[0]) })
-	zero("function_table", len(d.FunctionTable), func() int { return proto.Size(d.FunctionTable[0]) })
-	zero("link_table", len(d.LinkTable), func() int { return proto.Size(d.LinkTable[0]) })
-	zero("string_table", len(d.StringTable), func() int { return len(d.StringTable[0]) })
-	zero("attribute_table", len(d.AttributeTable), func() int { return proto.Size(d.AttributeTable[0]) })
-	zero("stack_table", len(d.StackTable), func() int { return proto.Size(d.StackTable[0]) })
-}
-
 func (c *checker) attributeTable() {
-	const path = "dictionary.attribute_table"
 	for i, a := range c.dict.AttributeTable {
-		p := at(path, i)
+		p := at(attributeTable, i)
 		c.strindex(p+".key_strindex", a.GetKeyStrindex())
 		c.strindex(p+".unit_strindex", a.GetUnitStrindex())
 		c.anyValue(p+".value", a.GetValue(), false)
 		if i > 0 && c.str(a.GetKeyStrindex()) == "" {
-			c.fail(p, RuleAttribute, "it has no key")
+			c.Fail(p, RuleAttribute, "it has no key")
 		}
 	}
-	c.canonAttr = c.canonize(path, len(c.dict.AttributeTable), func(i int) string {
-		a := c.dict.AttributeTable[i]
-		k := (&keyBuilder{}).num(uint64(uint32(canonAt(c.canonString, a.GetKeyStrindex()))),
-			uint64(uint32(canonAt(c.canonString, a.GetUnitStrindex()))))
+	finish(c, attributeTable, c.dict.AttributeTable, func(a *profilespb.KeyValueAndUnit) string {
+		k := (&keyBuilder{}).list(c.canon[stringTable], []int32{a.GetKeyStrindex(), a.GetUnitStrindex()})
 		return k.bytes(c.canonValue(a.GetValue())).String()
 	})
 }
@@ -110,7 +84,7 @@ func (c *checker) anyValue(path string, v *commonpb.AnyValue, plain bool) {
 		c.length(path, len(x.BytesValue))
 	case *commonpb.AnyValue_StringValueStrindex:
 		if plain {
-			c.fail(path+".string_value_strindex", RulePlain, "it refers to string %d", x.StringValueStrindex)
+			c.Fail(path+".string_value_strindex", RulePlain, "it refers to string %d", x.StringValueStrindex)
 		}
 		c.strindex(path+".string_value_strindex", x.StringValueStrindex)
 		c.length(path, len(c.str(x.StringValueStrindex)))
@@ -125,7 +99,7 @@ func (c *checker) anyValue(path string, v *commonpb.AnyValue, plain bool) {
 
 func (c *checker) length(path string, n int) {
 	if n > MaxAttributeValue {
-		c.fail(path, RuleAttributeValue, "it has %d bytes", n)
+		c.Fail(path, RuleAttributeValue, "it has %d bytes", n)
 	}
 }
 
@@ -136,19 +110,19 @@ func (c *checker) keyValues(path string, list []*commonpb.KeyValue, plain bool) 
 		key := kv.GetKey()
 		if s := kv.GetKeyStrindex(); s != 0 {
 			if plain {
-				c.fail(p+".key_strindex", RulePlain, "it refers to string %d", s)
+				c.Fail(p+".key_strindex", RulePlain, "it refers to string %d", s)
 			}
 			c.strindex(p+".key_strindex", s)
 			if key != "" {
-				c.fail(p, RuleAttribute, "it has both key %q and key_strindex %d", key, s)
+				c.Fail(p, RuleAttribute, "it has both key %q and key_strindex %d", key, s)
 			}
 			key = c.str(s)
 		}
 		if key == "" {
-			c.fail(p, RuleAttribute, "it has no key")
+			c.Fail(p, RuleAttribute, "it has no key")
 		}
 		if j, dup := seen[key]; dup {
-			c.fail(p, RuleUniqueKey, "%q is also the key at position %d", key, j)
+			c.Fail(p, RuleUniqueKey, "%q is also the key at position %d", key, j)
 		}
 		seen[key] = i
 		c.anyValue(p+".value", kv.GetValue(), plain)
@@ -164,67 +138,63 @@ func (c *checker) attributes(path string, indices []int32) {
 			continue
 		}
 		if a == 0 {
-			c.fail(p, RuleAttribute, "it refers to the empty attribute 0")
+			c.Fail(p, RuleAttribute, "it refers to the empty attribute 0")
 			continue
 		}
 		key := c.str(c.dict.AttributeTable[a].GetKeyStrindex())
 		if j, dup := seen[key]; dup {
-			c.fail(p, RuleUniqueKey, "%q is also the key at position %d", key, j)
+			c.Fail(p, RuleUniqueKey, "%q is also the key at position %d", key, j)
 		}
 		seen[key] = i
 	}
 }
 
 func (c *checker) functionTable() {
-	const path = "dictionary.function_table"
 	for i, f := range c.dict.FunctionTable {
-		p := at(path, i)
+		p := at(functionTable, i)
 		c.strindex(p+".name_strindex", f.GetNameStrindex())
 		c.strindex(p+".system_name_strindex", f.GetSystemNameStrindex())
 		c.strindex(p+".filename_strindex", f.GetFilenameStrindex())
 		if f.GetStartLine() < 0 {
-			c.fail(p+".start_line", RuleLine, "%d", f.GetStartLine())
+			c.Fail(p+".start_line", RuleLine, "%d", f.GetStartLine())
 		}
 		if i == 0 {
 			continue
 		}
 		name, system := c.str(f.GetNameStrindex()), c.str(f.GetSystemNameStrindex())
 		if name == "" && system == "" && c.str(f.GetFilenameStrindex()) == "" {
-			c.fail(p, RuleFunctionName, "it has none")
+			c.Fail(p, RuleFunctionName, "it has none")
 		}
 		for _, s := range []string{name, system} {
 			if addressLike.MatchString(s) {
-				c.fail(p, RuleNotAddress, "%q", s)
+				c.Fail(p, RuleNotAddress, "%q", s)
 				break
 			}
 		}
 	}
-	c.canonFunc = c.canonize(path, len(c.dict.FunctionTable), func(i int) string {
-		f := c.dict.FunctionTable[i]
-		return (&keyBuilder{}).list(c.canonString, []int32{
+	finish(c, functionTable, c.dict.FunctionTable, func(f *profilespb.Function) string {
+		return (&keyBuilder{}).list(c.canon[stringTable], []int32{
 			f.GetNameStrindex(), f.GetSystemNameStrindex(), f.GetFilenameStrindex(),
 		}).num(uint64(f.GetStartLine())).String()
 	})
 }
 
 func (c *checker) mappingTable() {
-	const path = "dictionary.mapping_table"
 	for i, m := range c.dict.MappingTable {
-		p := at(path, i)
+		p := at(mappingTable, i)
 		c.strindex(p+".filename_strindex", m.GetFilenameStrindex())
 		c.attributes(p, m.GetAttributeIndices())
 		if start, limit := m.GetMemoryStart(), m.GetMemoryLimit(); (start != 0 || limit != 0) && start >= limit {
-			c.fail(p, RuleMappingRange, "memory_start %#x, memory_limit %#x", start, limit)
+			c.Fail(p, RuleMappingRange, "memory_start %#x, memory_limit %#x", start, limit)
 		}
 		if i > 0 {
 			c.buildIDs(p, m)
 		}
 	}
-	c.canonMapping = c.canonize(path, len(c.dict.MappingTable), func(i int) string {
-		m := c.dict.MappingTable[i]
+	finish(c, mappingTable, c.dict.MappingTable, func(m *profilespb.Mapping) string {
 		return (&keyBuilder{}).num(m.GetMemoryStart(), m.GetMemoryLimit(), m.GetFileOffset()).
-			list(c.canonString, []int32{m.GetFilenameStrindex()}).
-			set(c.canonAttr, m.GetAttributeIndices()).String()
+			list(c.canon[stringTable], []int32{m.GetFilenameStrindex()}).
+			set(c.canon[attributeTable], m.GetAttributeIndices()).String()
 	})
 }
 
@@ -234,12 +204,12 @@ func (c *checker) buildIDs(path string, m *profilespb.Mapping) {
 		for _, id := range c.texts(m.GetAttributeIndices(), key) {
 			found = found || id != ""
 			if form := buildIDForms[key]; form != nil && !form.MatchString(id) {
-				c.fail(path, RuleBuildIDForm, "%s is %q", key, id)
+				c.Fail(path, RuleBuildIDForm, "%s is %q", key, id)
 			}
 		}
 	}
 	if !found {
-		c.fail(path, RuleMappingBuildID, "file %q has none of %s", c.str(m.GetFilenameStrindex()), strings.Join(buildIDKeys, ", "))
+		c.Fail(path, RuleMappingBuildID, "file %q has none of %s", c.str(m.GetFilenameStrindex()), strings.Join(buildIDKeys, ", "))
 	}
 }
 
@@ -255,71 +225,66 @@ func (c *checker) texts(indices []int32, key string) []string {
 }
 
 func (c *checker) locationTable() {
-	const path = "dictionary.location_table"
 	for i, l := range c.dict.LocationTable {
-		p := at(path, i)
+		p := at(locationTable, i)
 		c.attributes(p, l.GetAttributeIndices())
 		if m := l.GetMappingIndex(); c.index(p+".mapping_index", m, len(c.dict.MappingTable)) {
 			mapping := c.dict.MappingTable[m]
 			start, limit := mapping.GetMemoryStart(), mapping.GetMemoryLimit()
 			if a := l.GetAddress(); limit != 0 && a != 0 && (a < start || a > limit) {
-				c.fail(p+".address", RuleAddress, "%#x is not within [%#x, %#x]", a, start, limit)
+				c.Fail(p+".address", RuleAddress, "%#x is not within [%#x, %#x]", a, start, limit)
 			}
 		}
 		if i > 0 && l.GetAddress() == 0 && len(l.GetLines()) == 0 {
-			c.fail(p, RuleEmptyFrame, "it has neither an address nor lines")
+			c.Fail(p, RuleEmptyFrame, "it has neither an address nor lines")
 		}
 		for j, line := range l.GetLines() {
 			lp := at(p+".lines", j)
 			if c.index(lp+".function_index", line.GetFunctionIndex(), len(c.dict.FunctionTable)) && line.GetFunctionIndex() == 0 {
-				c.fail(lp, RuleLine, "it has no function")
+				c.Fail(lp, RuleLine, "it has no function")
 			}
 			if l.GetAddress() != 0 && c.str(dictionary.At(c.dict.FunctionTable, line.GetFunctionIndex()).GetNameStrindex()) == nothingKnown {
-				c.fail(lp, RuleNotAddress, "%q at %#x", nothingKnown, l.GetAddress())
+				c.Fail(lp, RuleNotAddress, "%q at %#x", nothingKnown, l.GetAddress())
 			}
 			if line.GetLine() < 0 || line.GetColumn() < 0 {
-				c.fail(lp, RuleLine, "line %d, column %d", line.GetLine(), line.GetColumn())
+				c.Fail(lp, RuleLine, "line %d, column %d", line.GetLine(), line.GetColumn())
 			}
 		}
 	}
-	c.canonLoc = c.canonize(path, len(c.dict.LocationTable), func(i int) string {
-		l := c.dict.LocationTable[i]
-		k := (&keyBuilder{}).list(c.canonMapping, []int32{l.GetMappingIndex()}).num(l.GetAddress())
-		k.set(c.canonAttr, l.GetAttributeIndices()).num(uint64(len(l.GetLines())))
+	finish(c, locationTable, c.dict.LocationTable, func(l *profilespb.Location) string {
+		k := (&keyBuilder{}).list(c.canon[mappingTable], []int32{l.GetMappingIndex()}).num(l.GetAddress())
+		k.set(c.canon[attributeTable], l.GetAttributeIndices()).num(uint64(len(l.GetLines())))
 		for _, line := range l.GetLines() {
-			k.list(c.canonFunc, []int32{line.GetFunctionIndex()}).num(uint64(line.GetLine()), uint64(line.GetColumn()))
+			k.list(c.canon[functionTable], []int32{line.GetFunctionIndex()}).num(uint64(line.GetLine()), uint64(line.GetColumn()))
 		}
 		return k.String()
 	})
 }
 
 func (c *checker) stackTable() {
-	const path = "dictionary.stack_table"
 	for i, s := range c.dict.StackTable {
 		for j, l := range s.GetLocationIndices() {
-			p := at(at(path, i)+".location_indices", j)
+			p := at(at(stackTable, i)+".location_indices", j)
 			if c.index(p, l, len(c.dict.LocationTable)) && l == 0 {
-				c.fail(p, RuleEmptyFrame, "it refers to the empty location 0")
+				c.Fail(p, RuleEmptyFrame, "it refers to the empty location 0")
 			}
 		}
 	}
-	c.canonStack = c.canonize(path, len(c.dict.StackTable), func(i int) string {
-		return (&keyBuilder{}).list(c.canonLoc, c.dict.StackTable[i].GetLocationIndices()).String()
+	finish(c, stackTable, c.dict.StackTable, func(s *profilespb.Stack) string {
+		return (&keyBuilder{}).list(c.canon[locationTable], s.GetLocationIndices()).String()
 	})
 }
 
 func (c *checker) linkTable() {
-	const path = "dictionary.link_table"
 	for i, l := range c.dict.LinkTable {
 		if i == 0 {
 			continue
 		}
 		if len(l.GetTraceId()) != 16 || len(l.GetSpanId()) != 8 || allZero(l.GetTraceId()) || allZero(l.GetSpanId()) {
-			c.fail(at(path, i), RuleLinkLength, "trace_id %x, span_id %x", l.GetTraceId(), l.GetSpanId())
+			c.Fail(at(linkTable, i), RuleLinkLength, "trace_id %x, span_id %x", l.GetTraceId(), l.GetSpanId())
 		}
 	}
-	c.canonLink = c.canonize(path, len(c.dict.LinkTable), func(i int) string {
-		l := c.dict.LinkTable[i]
+	finish(c, linkTable, c.dict.LinkTable, func(l *profilespb.Link) string {
 		return (&keyBuilder{}).bytes(l.GetTraceId()).bytes(l.GetSpanId()).String()
 	})
 }

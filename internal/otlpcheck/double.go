@@ -20,11 +20,11 @@ func single(req *collectorpb.ExportProfilesServiceRequest) error {
 	d := req.GetDictionary()
 	table := d.GetFunctionTable()
 	if len(table)%2 != 1 {
-		return &Violation{Path: "dictionary.function_table", Rule: RuleDoubled, Detail: fmt.Sprintf("it has %d elements", len(table))}
+		return &Violation{Path: functionTable, Rule: RuleDoubled, Detail: fmt.Sprintf("it has %d elements", len(table))}
 	}
 	for i := 1; i < len(table); i += 2 {
 		if !proto.Equal(table[i], table[i+1]) {
-			return &Violation{Path: at("dictionary.function_table", i), Rule: RuleDoubled, Detail: "the next element is not identical"}
+			return &Violation{Path: at(functionTable, i), Rule: RuleDoubled, Detail: "the next element is not identical"}
 		}
 		table[(i+1)/2] = table[i]
 	}
@@ -34,7 +34,7 @@ func single(req *collectorpb.ExportProfilesServiceRequest) error {
 	for i, l := range d.GetLocationTable() {
 		for _, line := range l.GetLines() {
 			if line.GetFunctionIndex()%2 != 0 {
-				return &Violation{Path: at("dictionary.location_table", i), Rule: RuleDoubled, Detail: fmt.Sprintf("a line refers to function %d", line.GetFunctionIndex())}
+				return &Violation{Path: at(locationTable, i), Rule: RuleDoubled, Detail: fmt.Sprintf("a line refers to function %d", line.GetFunctionIndex())}
 			}
 			line.FunctionIndex /= 2
 		}

@@ -4,7 +4,9 @@ import (
 	commonpb "go.opentelemetry.io/proto/otlp/common/v1"
 )
 
-func (c *checker) use(used []bool, indices ...int32) {
+// use marks elements of a table as used.
+func (c *checker) use(table string, indices ...int32) {
+	used := c.used[table]
 	for _, i := range indices {
 		if i >= 0 && int(i) < len(used) {
 			used[i] = true
@@ -16,16 +18,20 @@ func (c *checker) use(used []bool, indices ...int32) {
 func (c *checker) useText(v *commonpb.AnyValue) {
 	switch x := v.GetValue().(type) {
 	case *commonpb.AnyValue_StringValueStrindex:
-		c.use(c.usedString, x.StringValueStrindex)
+		c.use(stringTable, x.StringValueStrindex)
 	case *commonpb.AnyValue_ArrayValue:
 		for _, e := range x.ArrayValue.GetValues() {
 			c.useText(e)
 		}
 	case *commonpb.AnyValue_KvlistValue:
-		for _, kv := range x.KvlistValue.GetValues() {
-			c.use(c.usedString, kv.GetKeyStrindex())
-			c.useText(kv.GetValue())
-		}
+		c.useKeyValues(x.KvlistValue.GetValues())
+	}
+}
+
+func (c *checker) useKeyValues(list []*commonpb.KeyValue) {
+	for _, kv := range list {
+		c.use(stringTable, kv.GetKeyStrindex())
+		c.useText(kv.GetValue())
 	}
 }
 
@@ -33,49 +39,43 @@ func (c *checker) useText(v *commonpb.AnyValue) {
 // refer is also an orphan.
 func (c *checker) orphans() {
 	for _, rp := range c.req.GetResourceProfiles() {
-		for _, kv := range rp.GetResource().GetAttributes() {
-			c.use(c.usedString, kv.GetKeyStrindex())
-			c.useText(kv.GetValue())
-		}
+		c.useKeyValues(rp.GetResource().GetAttributes())
 		for _, sp := range rp.GetScopeProfiles() {
-			for _, kv := range sp.GetScope().GetAttributes() {
-				c.use(c.usedString, kv.GetKeyStrindex())
-				c.useText(kv.GetValue())
-			}
+			c.useKeyValues(sp.GetScope().GetAttributes())
 		}
 	}
-	each := func(table string, used []bool, visit func(i int)) {
-		for i, u := range used {
+	each := func(table string, visit func(i int)) {
+		for i, u := range c.used[table] {
 			if u && visit != nil {
 				visit(i)
 			}
 			if !u && i > 0 {
-				c.fail(at("dictionary."+table, i), RuleOrphan, "nothing refers to it")
+				c.Fail(at(table, i), RuleOrphan, "nothing refers to it")
 			}
 		}
 	}
 	d := c.dict
-	each("stack_table", c.usedStack, func(i int) { c.use(c.usedLoc, d.StackTable[i].GetLocationIndices()...) })
-	each("link_table", c.usedLink, nil)
-	each("location_table", c.usedLoc, func(i int) {
-		c.use(c.usedMapping, d.LocationTable[i].GetMappingIndex())
-		c.use(c.usedAttr, d.LocationTable[i].GetAttributeIndices()...)
+	each(stackTable, func(i int) { c.use(locationTable, d.StackTable[i].GetLocationIndices()...) })
+	each(linkTable, nil)
+	each(locationTable, func(i int) {
+		c.use(mappingTable, d.LocationTable[i].GetMappingIndex())
+		c.use(attributeTable, d.LocationTable[i].GetAttributeIndices()...)
 		for _, line := range d.LocationTable[i].GetLines() {
-			c.use(c.usedFunc, line.GetFunctionIndex())
+			c.use(functionTable, line.GetFunctionIndex())
 		}
 	})
-	each("mapping_table", c.usedMapping, func(i int) {
-		c.use(c.usedString, d.MappingTable[i].GetFilenameStrindex())
-		c.use(c.usedAttr, d.MappingTable[i].GetAttributeIndices()...)
+	each(mappingTable, func(i int) {
+		c.use(stringTable, d.MappingTable[i].GetFilenameStrindex())
+		c.use(attributeTable, d.MappingTable[i].GetAttributeIndices()...)
 	})
-	each("function_table", c.usedFunc, func(i int) {
+	each(functionTable, func(i int) {
 		f := d.FunctionTable[i]
-		c.use(c.usedString, f.GetNameStrindex(), f.GetSystemNameStrindex(), f.GetFilenameStrindex())
+		c.use(stringTable, f.GetNameStrindex(), f.GetSystemNameStrindex(), f.GetFilenameStrindex())
 	})
-	each("attribute_table", c.usedAttr, func(i int) {
+	each(attributeTable, func(i int) {
 		a := d.AttributeTable[i]
-		c.use(c.usedString, a.GetKeyStrindex(), a.GetUnitStrindex())
+		c.use(stringTable, a.GetKeyStrindex(), a.GetUnitStrindex())
 		c.useText(a.GetValue())
 	})
-	each("string_table", c.usedString, nil)
+	each(stringTable, nil)
 }

@@ -10,22 +10,22 @@ import (
 
 func (c *checker) resources() {
 	if len(c.req.GetResourceProfiles()) == 0 {
-		c.fail("resource_profiles", RuleNotEmpty, "the request has no profiles")
+		c.Fail("resource_profiles", RuleNotEmpty, "the request has no profiles")
 	}
 	for i, rp := range c.req.GetResourceProfiles() {
 		path := at("resource_profiles", i)
 		c.resource(path, rp)
 		if len(rp.GetScopeProfiles()) == 0 {
-			c.fail(path, RuleNotEmpty, "the resource has no scopes")
+			c.Fail(path, RuleNotEmpty, "the resource has no scopes")
 		}
 		for j, sp := range rp.GetScopeProfiles() {
 			p := at(path+".scope_profiles", j)
 			c.keyValues(p+".scope.attributes", sp.GetScope().GetAttributes(), true)
 			if sp.GetSchemaUrl() == "" {
-				c.fail(p, RuleSchemaURL, "it has no schema_url")
+				c.Fail(p, RuleSchemaURL, "it has no schema_url")
 			}
 			if len(sp.GetProfiles()) == 0 {
-				c.fail(p, RuleNotEmpty, "the scope has no profiles")
+				c.Fail(p, RuleNotEmpty, "the scope has no profiles")
 			}
 			for k, prof := range sp.GetProfiles() {
 				c.profile(at(p+".profiles", k), prof)
@@ -38,12 +38,12 @@ func (c *checker) resource(path string, rp *profilespb.ResourceProfiles) {
 	attrs := rp.GetResource().GetAttributes()
 	c.keyValues(path+".resource.attributes", attrs, true)
 	if rp.GetSchemaUrl() == "" {
-		c.fail(path, RuleSchemaURL, "it has no schema_url")
+		c.Fail(path, RuleSchemaURL, "it has no schema_url")
 	}
 	for i, ref := range rp.GetResource().GetEntityRefs() {
 		for _, key := range slices.Concat(ref.GetIdKeys(), ref.GetDescriptionKeys()) {
 			if !slices.ContainsFunc(attrs, func(kv *commonpb.KeyValue) bool { return kv.GetKey() == key }) {
-				c.fail(at(path+".resource.entity_refs", i), RuleEntityRef, "there is no %q", key)
+				c.Fail(at(path+".resource.entity_refs", i), RuleEntityRef, "there is no %q", key)
 			}
 		}
 	}
@@ -54,29 +54,29 @@ func (c *checker) profile(path string, p *profilespb.Profile) {
 	c.valueType(path+".sample_type", RuleSampleType, p.GetSampleType())
 	c.valueType(path+".period_type", RulePeriod, p.GetPeriodType())
 	if p.GetPeriod() <= 0 {
-		c.fail(path+".period", RulePeriod, "it is %d", p.GetPeriod())
+		c.Fail(path+".period", RulePeriod, "it is %d", p.GetPeriod())
 	}
 	if p.GetTimeUnixNano() == 0 || p.GetDurationNano() == 0 && !c.state(p) {
-		c.fail(path, RuleTime, "time_unix_nano %d, duration_nano %d", p.GetTimeUnixNano(), p.GetDurationNano())
+		c.Fail(path, RuleTime, "time_unix_nano %d, duration_nano %d", p.GetTimeUnixNano(), p.GetDurationNano())
 	}
 	if (p.GetOriginalPayloadFormat() == "") != (len(p.GetOriginalPayload()) == 0) {
-		c.fail(path, RulePayload, "format %q with %d bytes", p.GetOriginalPayloadFormat(), len(p.GetOriginalPayload()))
+		c.Fail(path, RulePayload, "format %q with %d bytes", p.GetOriginalPayloadFormat(), len(p.GetOriginalPayload()))
 	}
 	id := p.GetProfileId()
 	if len(id) != 16 || allZero(id) {
-		c.fail(path+".profile_id", RuleProfileID, "%x", id)
+		c.Fail(path+".profile_id", RuleProfileID, "%x", id)
 	} else if other, dup := c.profileIDs[string(id)]; dup {
-		c.fail(path+".profile_id", RuleProfileID, "%x is also the ID of %s", id, other)
+		c.Fail(path+".profile_id", RuleProfileID, "%x is also the ID of %s", id, other)
 	}
 	c.profileIDs[string(id)] = path
 	if n := len(p.GetSamples()); n == 0 {
-		c.fail(path, RuleNotEmpty, "the profile has no samples")
+		c.Fail(path, RuleNotEmpty, "the profile has no samples")
 	} else if n > MaxSamples {
-		c.fail(path, RuleMaxSamples, "it has %d", n)
+		c.Fail(path, RuleMaxSamples, "it has %d", n)
 	}
 	c.samples(path, p)
-	c.use(c.usedAttr, p.GetAttributeIndices()...)
-	c.use(c.usedString, p.GetSampleType().GetTypeStrindex(), p.GetSampleType().GetUnitStrindex(),
+	c.use(attributeTable, p.GetAttributeIndices()...)
+	c.use(stringTable, p.GetSampleType().GetTypeStrindex(), p.GetSampleType().GetUnitStrindex(),
 		p.GetPeriodType().GetTypeStrindex(), p.GetPeriodType().GetUnitStrindex())
 }
 
@@ -90,10 +90,10 @@ func (c *checker) valueType(path string, rule Rule, v *profilespb.ValueType) {
 	c.strindex(path+".unit_strindex", v.GetUnitStrindex())
 	t, u := c.str(v.GetTypeStrindex()), c.str(v.GetUnitStrindex())
 	if t == "" || u == "" {
-		c.fail(path, rule, "type %q, unit %q", t, u)
+		c.Fail(path, rule, "type %q, unit %q", t, u)
 	}
 	if strings.Contains(t, "-") {
-		c.fail(path, RuleTypeName, "%q", t)
+		c.Fail(path, RuleTypeName, "%q", t)
 	}
 }
 
@@ -111,27 +111,27 @@ func (c *checker) samples(path string, p *profilespb.Profile) {
 		case values == 0 && timestamps == 0,
 			timestamps == 0 && values != 1,
 			timestamps != 0 && values != 0 && timestamps != values:
-			c.fail(sp, RuleValues, "%d values, %d timestamps", values, timestamps)
+			c.Fail(sp, RuleValues, "%d values, %d timestamps", values, timestamps)
 		case shape == shapeNone:
 			shape = shapeOf(values, timestamps)
 		case shape != shapeOf(values, timestamps):
-			c.fail(sp, RuleShape, "it has %s, those before it %s", shapeOf(values, timestamps), shape)
+			c.Fail(sp, RuleShape, "it has %s, those before it %s", shapeOf(values, timestamps), shape)
 		}
 		for j, t := range s.GetTimestampsUnixNano() {
 			if t < start || t >= end {
-				c.fail(at(sp+".timestamps_unix_nano", j), RuleTimestamps, "%d is not within [%d, %d)", t, start, end)
+				c.Fail(at(sp+".timestamps_unix_nano", j), RuleTimestamps, "%d is not within [%d, %d)", t, start, end)
 			}
 		}
-		k := (&keyBuilder{}).list(c.canonStack, []int32{s.GetStackIndex()}).
-			list(c.canonLink, []int32{s.GetLinkIndex()}).set(c.canonAttr, s.GetAttributeIndices()).String()
+		k := (&keyBuilder{}).list(c.canon[stackTable], []int32{s.GetStackIndex()}).
+			list(c.canon[linkTable], []int32{s.GetLinkIndex()}).set(c.canon[attributeTable], s.GetAttributeIndices()).String()
 		if j, dup := identities[k]; dup {
-			c.fail(sp, RuleMerged, "it has the identity of samples[%d]", j)
+			c.Fail(sp, RuleMerged, "it has the identity of samples[%d]", j)
 		} else {
 			identities[k] = i
 		}
-		c.use(c.usedStack, s.GetStackIndex())
-		c.use(c.usedLink, s.GetLinkIndex())
-		c.use(c.usedAttr, s.GetAttributeIndices()...)
+		c.use(stackTable, s.GetStackIndex())
+		c.use(linkTable, s.GetLinkIndex())
+		c.use(attributeTable, s.GetAttributeIndices()...)
 	}
 }
 

@@ -43,6 +43,16 @@ func (v *Violation) Error() string {
 	return fmt.Sprintf("%s: %s: %s (rule %s, %s)", v.Path, v.Rule.Text, v.Detail, v.Rule.ID, v.Rule.Source)
 }
 
+// Violations collects the violations of a request, at most 200.
+type Violations []error
+
+// Fail adds a violation.
+func (v *Violations) Fail(path string, rule Rule, format string, args ...any) {
+	if len(*v) < maxViolations {
+		*v = append(*v, &Violation{Path: path, Rule: rule, Detail: fmt.Sprintf(format, args...)})
+	}
+}
+
 // Check and CheckBytes apply these rules, except RuleKernelAddress, which only CheckKernelAddresses applies.
 var (
 	RuleDecodable    = rule("decodable", "the body is an ExportProfilesServiceRequest with valid UTF-8", protobufURL)

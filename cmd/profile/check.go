@@ -122,9 +122,6 @@ func runCheck(args []string, out io.Writer) (err error) {
 	if write == nil {
 		return meant(fmt.Errorf("--format %s: must be text, json or markdown", *format), *format, []string{"text", "json", "markdown"})
 	}
-	if c.rows < 1 {
-		return fmt.Errorf("--rows %d: must be 1 or more", c.rows)
-	}
 	if c.rules, err = parseRules(*failOn); err != nil {
 		return err
 	}

@@ -41,9 +41,6 @@ func runDiff(args []string, out io.Writer) error {
 	if flags.NArg() != 2 {
 		return fmt.Errorf("diff takes two results, not %d: profile diff BEFORE AFTER", flags.NArg())
 	}
-	if *rows < 1 {
-		return fmt.Errorf("--rows %d: must be 1 or more", *rows)
-	}
 	if len(*work) != 0 && (len(*work) != 2 || (*work)[0] <= 0 || (*work)[1] <= 0) {
 		return errors.New("--work must be two numbers above 0, such as --work 12000,15000")
 	}

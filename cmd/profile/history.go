@@ -67,8 +67,6 @@ func runHistory(args []string, out io.Writer) error {
 		return p.list(out)
 	case flags.NArg() > 0:
 		return fmt.Errorf("unexpected argument %q: history takes flags, or list", flags.Arg(0))
-	case o.rows < 1:
-		return fmt.Errorf("--rows %d: must be 1 or more", o.rows)
 	case *at != "" && *since != 0:
 		return errors.New("--since and --at both set the start: use only one of them")
 	case *at == "" && *since <= 0:

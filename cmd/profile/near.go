@@ -36,10 +36,13 @@ func meant(err error, given string, names []string) error {
 
 var unknownFlag = regexp.MustCompile(`^unknown flag: --([a-z0-9-]+)`)
 
-// parse parses flags. The error for an unknown flag suggests a similar one.
+// parse parses flags and checks --rows. The error for an unknown flag suggests a similar one.
 func parse(flags *pflag.FlagSet, args []string) error {
 	err := flags.Parse(args)
 	if err == nil {
+		if rows, err := flags.GetInt("rows"); err == nil && rows < 1 {
+			return fmt.Errorf("--rows %d: must be 1 or more", rows)
+		}
 		return nil
 	}
 	if found := unknownFlag.FindStringSubmatch(err.Error()); found != nil {

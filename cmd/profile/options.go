@@ -116,9 +116,6 @@ func (o *options) check(seconds string) error {
 	if o.time, err = duration(seconds); err != nil {
 		return err
 	}
-	if o.rows < 1 {
-		return fmt.Errorf("--rows %d: must be 1 or more", o.rows)
-	}
 	if o.frequency < 0 || o.frequency > maxFrequency {
 		return fmt.Errorf("--frequency %d: must be 1 to %d", o.frequency, maxFrequency)
 	}

@@ -53,10 +53,9 @@ func (i *install) find() error {
 	if _, err := os.Stat(i.ig); err != nil {
 		return fmt.Errorf("finding the ig command: %w: build it with \"make build\", or set its path with --ig", err)
 	}
-	if i.gadgets != "" {
-		return nil
+	if i.gadgets == "" {
+		i.gadgets = gadgetsOf(bin)
 	}
-	i.gadgets = gadgetsOf(bin)
 	return nil
 }
 
@@ -68,16 +67,6 @@ func gadgetsOf(bin string) string {
 		}
 	}
 	return ""
-}
-
-// archive returns the archive of one of this project's gadgets, and whether it exists.
-func (i *install) archive(name string) (string, bool) {
-	if i.gadgets == "" {
-		return "", false
-	}
-	file := filepath.Join(i.gadgets, name+".tar")
-	_, err := os.Stat(file)
-	return file, err == nil
 }
 
 // choose returns the requested gadget. The default is the gadget for CPU time.
@@ -95,8 +84,8 @@ func (i *install) choose(asked string) (gadget, error) {
 }
 
 func (i *install) own(name string) (gadget, error) {
-	file, there := i.archive(name)
-	if !there {
+	file := filepath.Join(i.gadgets, name+".tar")
+	if i.gadgets == "" || !exists(file) {
 		return gadget{}, fmt.Errorf("there is no image %s.tar in %q: build it with \"make gadgets\", or set its folder with --gadgets", name, i.gadgets)
 	}
 	image, digest, err := readArchive(file)

@@ -244,30 +244,36 @@ func newDir(what string, now time.Time) (string, error) {
 // resultFiles matches the names of the files that this program writes.
 var resultFiles = regexp.MustCompile(`^(profiles\.jsonl|run\.json|flamegraph(-[a-z0-9_-]+)?\.html|flamegraph\.svg|[A-Za-z0-9_-]+\.pb\.gz)$`)
 
-// removeEmpty removes empty files, which result from a run without samples or a full disk. If made is true, the folder is new,
-// and is also removed if it is empty.
-func removeEmpty(dir string, made bool) error {
+// removeResults removes a result's files from a folder: all, or only empty ones. It returns the number of remaining entries.
+func removeResults(dir, which string, empty bool) (left int, err error) {
 	entries, err := os.ReadDir(dir)
 	if err != nil {
-		return fmt.Errorf("looking for empty results: %w", err)
+		return 0, fmt.Errorf("looking for %s results: %w", which, err)
 	}
-	left := len(entries)
+	left = len(entries)
 	for _, entry := range entries {
 		info, err := entry.Info()
-		if err != nil || !info.Mode().IsRegular() || info.Size() > 0 || !resultFiles.MatchString(entry.Name()) {
+		if err != nil || !info.Mode().IsRegular() || empty && info.Size() > 0 || !resultFiles.MatchString(entry.Name()) {
 			continue
 		}
 		if err := os.Remove(filepath.Join(dir, entry.Name())); err != nil {
-			return fmt.Errorf("removing an empty result: %w", err)
+			return 0, fmt.Errorf("removing an %s result: %w", which, err)
 		}
 		left--
 	}
-	if made && left == 0 {
-		if err := os.Remove(dir); err != nil {
+	return left, nil
+}
+
+// removeEmpty removes empty files, which result from a run without samples or a full disk. If made is true, the folder is new,
+// and is also removed if it is empty.
+func removeEmpty(dir string, made bool) error {
+	left, err := removeResults(dir, "empty", true)
+	if err == nil && made && left == 0 {
+		if err = os.Remove(dir); err != nil {
 			return fmt.Errorf("removing the folder for the results: %w", err)
 		}
 	}
-	return nil
+	return err
 }
 
 // create writes a file that only its owner can read. After an error, it removes the file.
@@ -287,17 +293,6 @@ func prepareDir(dir string) error {
 	if err := os.MkdirAll(dir, 0o755); err != nil {
 		return fmt.Errorf("creating the folder for the results: %w", err)
 	}
-	old, err := os.ReadDir(dir)
-	if err != nil {
-		return fmt.Errorf("looking for earlier results: %w", err)
-	}
-	for _, entry := range old {
-		if !entry.Type().IsRegular() || !resultFiles.MatchString(entry.Name()) {
-			continue
-		}
-		if err := os.Remove(filepath.Join(dir, entry.Name())); err != nil {
-			return fmt.Errorf("removing an earlier result: %w", err)
-		}
-	}
-	return nil
+	_, err := removeResults(dir, "earlier", false)
+	return err
 }

@@ -41,10 +41,7 @@ func TestHostServices(t *testing.T) {
 	nginx, cc1, other, gone, helper := s.row(row(4711)), s.row(row(4712)), s.row(row(4713)), s.row(row(1)), s.row(row(4714))
 
 	got := p.Resource(nginx)
-	name := func(r profile.Resource, key string) string {
-		v, _ := r.Get(key)
-		return v.AsString()
-	}
+	name := func(r profile.Resource, key string) any { return attributes(t, r.Attributes)[key] }
 	require.Equal(t, "nginx", name(got, "service.name"))
 	require.Equal(t, "nginx", name(got, "process.executable.name"))
 	require.Equal(t, "/usr/sbin/nginx", name(got, "process.executable.path"))
@@ -101,11 +98,10 @@ func TestHostServiceByControlGroup(t *testing.T) {
 	}
 	o := idOptions(t, &functions{})
 	o.Hosts = hostproc.New("")
-	name := func(s *source, p *Plan, more map[string]any) string {
+	name := func(s *source, p *Plan, more map[string]any) any {
 		row := map[string]any{"proc.pid": uint32(1 << 30), "own_cgroup": st.Ino} // this process does not exist
 		maps.Copy(row, more)
-		v, _ := p.Resource(s.row(row)).Get("service.name")
-		return v.AsString()
+		return attributes(t, p.Resource(s.row(row)).Attributes)["service.name"]
 	}
 	s := gadget(api.Kind_Uint64, 8)
 	p := compile(t, s, o)

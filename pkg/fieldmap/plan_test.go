@@ -172,9 +172,7 @@ func FuzzRow(f *testing.F) {
 
 		r := p.Resource(d)
 		require.LessOrEqual(t, len(r.Attributes), maxResourceAttributes)
-		service, ok := r.Get(keyServiceName)
-		require.True(t, ok)
-		require.NotEmpty(t, service.AsString())
+		require.NotEmpty(t, attributes(t, r.Attributes)[keyServiceName])
 		sm, _ := p.Sample(d)
 		for _, attrs := range []map[string]any{attributes(t, r.Attributes), attributes(t, sm.Attributes)} {
 			for key, value := range attrs {

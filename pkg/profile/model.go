@@ -3,7 +3,6 @@ package profile
 import (
 	"encoding/binary"
 	"math"
-	"slices"
 	"strings"
 )
 
@@ -155,15 +154,6 @@ type Resource struct {
 	Group uint64
 	// Rest replaces Attributes if the service is not among the Config.HostServices services.
 	Rest []Attribute
-}
-
-// Get returns the value of the attribute with this key.
-func (r Resource) Get(key string) (Value, bool) {
-	i := slices.IndexFunc(r.Attributes, func(a Attribute) bool { return a.Key == key })
-	if i < 0 {
-		return Value{}, false
-	}
-	return r.Attributes[i].Value, true
 }
 
 // Fate is the outcome of a stack.

@@ -150,7 +150,7 @@ func TestFill(t *testing.T) {
 			id, _ := ds.GetField("unwound_id").Uint64(rows.Get(n))
 			seen = append(seen, process, count)
 			var outcome stack.Outcome
-			frames, outcome, _ = i.Frames(frames, id)
+			frames, outcome, _ = i.Frames(frames, id, withFiles)
 			require.Equal(t, stack.OK, outcome)
 		}
 		return nil
@@ -173,7 +173,7 @@ func TestFramesWithoutStack(t *testing.T) {
 	i := &unwindInstance{Stacks: &Stacks{}}
 	i.rows.stacks = map[uint64]*wire.Stack{}
 	for id, want := range map[uint64]stack.Outcome{stackNone: stack.Empty, stackFellBack: stack.Partial, stackLost: stack.Lost, stackReserved + 7: stack.Lost} {
-		frames, outcome, pending := i.Frames(nil, id)
+		frames, outcome, pending := i.Frames(nil, id, withFiles)
 		require.Empty(t, frames)
 		require.Equal(t, want, outcome)
 		require.False(t, pending)

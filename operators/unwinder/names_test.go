@@ -144,7 +144,7 @@ func TestRowsWaitForNames(t *testing.T) {
 	add(3, begin.Add(time.Hour))
 	require.Eventually(t, func() bool { return len(i.ready()) == 1 }, 20*time.Second, 5*time.Millisecond)
 	require.Empty(t, i.joiner.sums)
-	frames, _, pending := i.rows.framesOf(nil, i.rows.stacks[s.ID])
+	frames, _, pending := i.rows.framesOf(nil, i.rows.stacks[s.ID], withFiles)
 	require.False(t, pending)
 	require.Contains(t, frames[0].Name, "TestNames")
 
@@ -186,7 +186,7 @@ func TestInlinedGoFunctions(t *testing.T) {
 	var got []profile.Frame
 	require.Eventually(t, func() bool {
 		var pending bool
-		got, pending = r.frame(nil, frame, false)
+		got, pending = r.frame(nil, frame, false, withFiles)
 		require.NotEmpty(t, got)
 		return !pending
 	}, 20*time.Second, 5*time.Millisecond)
@@ -224,7 +224,7 @@ func TestWrappers(t *testing.T) {
 	require.Eventually(t, func() bool { _, pending := r.lookup(&file, nil, wrapper.Address); return !pending }, 20*time.Second, 5*time.Millisecond)
 	read, work := &wire.Frame{Type: wire.FrameKernel, Function: "vfs_read"}, &wire.Frame{Type: wire.FramePython, Function: "work"}
 	names := func(frames ...*wire.Frame) (list []string) {
-		got, _, _ := r.framesOf(nil, &wire.Stack{Frames: frames})
+		got, _, _ := r.framesOf(nil, &wire.Stack{Frames: frames}, withFiles)
 		for _, f := range got {
 			list = append(list, f.Name[strings.LastIndexByte(f.Name, '/')+1:])
 		}

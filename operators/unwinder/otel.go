@@ -199,11 +199,11 @@ func patienceLeft(seen uint64) time.Duration {
 }
 
 // Frames implements fieldmap.Stacks.
-func (i *otelInstance) Frames(dst []profile.Frame, id uint64) (frames []profile.Frame, outcome stack.Outcome, pending bool) {
+func (i *otelInstance) Frames(dst []profile.Frame, id uint64, form fieldmap.FileForm) (frames []profile.Frame, outcome stack.Outcome, pending bool) {
 	if id == 0 {
 		return dst, stack.Empty, false
 	}
-	return i.rows.framesOf(dst, i.op.otel.stack(id))
+	return i.rows.framesOf(dst, i.op.otel.stack(id), form)
 }
 
 // Stop implements operators.DataOperatorInstance. The last rows come after Stop.

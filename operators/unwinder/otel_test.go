@@ -132,13 +132,13 @@ func TestOtelNames(t *testing.T) {
 	require.NoError(t, err)
 	require.Nil(t, got, "by frame pointers")
 
-	frames, outcome, _ := run.Frames(nil, 5)
+	frames, outcome, _ := run.Frames(nil, 5, withFiles)
 	require.Equal(t, []profile.Frame{{Name: "hash_orders", Type: "cpython"}, {Name: "work", Type: "cpython"}}, frames)
 	require.Equal(t, stack.OK, outcome)
-	frames, outcome, _ = run.Frames(nil, 0)
+	frames, outcome, _ = run.Frames(nil, 0, withFiles)
 	require.Empty(t, frames)
 	require.Equal(t, stack.Empty, outcome)
-	_, outcome, _ = run.Frames(nil, 6)
+	_, outcome, _ = run.Frames(nil, 6, withFiles)
 	require.Equal(t, stack.Lost, outcome)
 }
 

@@ -41,7 +41,7 @@ func newRows(keepTracing bool) rows {
 }
 
 // framesOf appends the frames of a stack. s is nil if the stack was lost.
-func (r *rows) framesOf(dst []profile.Frame, s *wire.Stack) (frames []profile.Frame, outcome stack.Outcome, pending bool) {
+func (r *rows) framesOf(dst []profile.Frame, s *wire.Stack, form fieldmap.FileForm) (frames []profile.Frame, outcome stack.Outcome, pending bool) {
 	if s == nil {
 		return dst, stack.Lost, false
 	}
@@ -49,7 +49,7 @@ func (r *rows) framesOf(dst []profile.Frame, s *wire.Stack) (frames []profile.Fr
 	dst = r.inKernel(dst, s.Frames[:kernel])
 	for i, f := range s.Frames[kernel:] {
 		var more bool
-		dst, more = r.frame(dst, f, i > 0 && kernel+i+1 < len(s.Frames))
+		dst, more = r.frame(dst, f, i > 0 && kernel+i+1 < len(s.Frames), form)
 		pending = pending || more
 	}
 	if s.Abort != 0 {
@@ -89,7 +89,7 @@ func byAddress(f *wire.Frame) bool {
 // frame appends a user frame, and then the functions that it was inlined into. If pending is true, the name can become known
 // later. A wrapper that Go generates for a method is omitted if it is between two other user frames. The innermost frame stays,
 // because in its first and last instructions, the next frame is not its caller.
-func (r *rows) frame(dst []profile.Frame, f *wire.Frame, between bool) (frames []profile.Frame, pending bool) {
+func (r *rows) frame(dst []profile.Frame, f *wire.Frame, between bool, form fieldmap.FileForm) (frames []profile.Frame, pending bool) {
 	out := profile.Frame{
 		Name: f.Function, File: f.File, Line: int64(min(f.Line, 1<<31)), Type: profile.FrameType(f.Type.String()), Address: f.Address,
 	}
@@ -111,9 +111,15 @@ func (r *rows) frame(dst []profile.Frame, f *wire.Frame, between bool) (frames [
 			return dst, pending
 		}
 	}
-	out.Mapping = profile.Mapping{
-		File: cmp.Or(m.File.Path, m.File.Name), GNUBuildID: m.File.GNUBuildID, GoBuildID: m.File.GoBuildID, HTLHash: m.File.HashText(),
-		Symbolized: out.Name != "",
+	if path := cmp.Or(m.File.Path, m.File.Name); form.Files {
+		out.Mapping = profile.Mapping{
+			File: path, GNUBuildID: m.File.GNUBuildID, GoBuildID: m.File.GoBuildID, HTLHash: m.File.HashText(), Symbolized: out.Name != "",
+		}
+		if form.Offsets && m.Start <= f.Address && f.Address < m.End {
+			out.Address = f.Address - m.Start + m.Offset
+		}
+	} else {
+		out.Address, out.Name = 0, cmp.Or(out.Name, stack.CutName(profile.FileName(path)))
 	}
 	return fieldmap.AppendInlined(dst, out, &symbol), pending
 }

@@ -12,6 +12,7 @@ import (
 	"github.com/inspektor-gadget/inspektor-gadget/pkg/logger"
 	"github.com/inspektor-gadget/inspektor-gadget/pkg/operators"
 
+	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/fieldmap"
 	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/names"
 	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/profile"
 	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/stack"
@@ -361,7 +362,7 @@ func (s *Stacks) Symbol(f *wire.Frame) (name string, pending bool) {
 }
 
 // Frames implements fieldmap.Stacks.
-func (s *Stacks) Frames(dst []profile.Frame, id uint64) (frames []profile.Frame, outcome stack.Outcome, pending bool) {
+func (s *Stacks) Frames(dst []profile.Frame, id uint64, form fieldmap.FileForm) (frames []profile.Frame, outcome stack.Outcome, pending bool) {
 	switch {
 	case id == stackNone:
 		return dst, stack.Empty, false
@@ -370,7 +371,7 @@ func (s *Stacks) Frames(dst []profile.Frame, id uint64) (frames []profile.Frame,
 	case id < stackReserved:
 		return dst, stack.Lost, false
 	}
-	return s.rows.framesOf(dst, s.rows.stacks[id-stackReserved])
+	return s.rows.framesOf(dst, s.rows.stacks[id-stackReserved], form)
 }
 
 // format writes a stack's text into a row.

@@ -214,7 +214,7 @@ func TestWholeStacks(t *testing.T) {
 	s.Show(whole)
 	require.Equal(t, "hash_orders; ", g.emit(t, map[string]any{"unwound_id": RowID(whole)}, "user_stack_raw.symbols"))
 	require.Empty(t, g.emit(t, map[string]any{"unwound_id": RowID(nil)}, "user_stack_raw.symbols"))
-	frames, outcome, _ := s.Frames(nil, RowID(whole))
+	frames, outcome, _ := s.Frames(nil, RowID(whole), withFiles)
 	require.Equal(t, stack.OK, outcome)
 	require.Equal(t, []string{"vfs_read", "hash_orders"}, []string{frames[0].Name, frames[1].Name})
 	s.Hide()
@@ -320,7 +320,7 @@ func TestOtelRun(t *testing.T) {
 	g.emit(t, row, "kern_stack")
 	require.Len(t, whole, 3)
 	require.Equal(t, []uint64{0, 0}, whole[1:], "another process, and no event")
-	frames, outcome, _ := run.Frames(nil, whole[0])
+	frames, outcome, _ := run.Frames(nil, whole[0], withFiles)
 	require.Equal(t, stack.OK, outcome)
 	require.Equal(t, profile.Frame{Name: "hash_orders", Type: "cpython"}, frames[1])
 

@@ -50,7 +50,7 @@ func Compile(ds datasource.DataSource, o Options) (*Plan, error) {
 	p := &Plan{seed: maphash.MakeSeed(), k1: rand.Uint64(), k2: rand.Uint64(), k3: rand.Uint64()}
 	p.stackReader = p
 	e := &c.o.Exporter
-	p.settings.namer, p.settings.files, p.settings.offsets, p.settings.raw = c.o.Names, e.ProcMappings, e.OffsetAddresses, e.RawAddresses
+	p.settings.namer, p.settings.FileForm, p.settings.raw = c.o.Names, FileForm{e.ProcMappings, e.OffsetAddresses}, e.RawAddresses
 	c.plan = p
 	if err := c.stack(); err != nil {
 		return nil, err

@@ -29,13 +29,21 @@ const TablesVar = "profiles.tables"
 type Stacks interface {
 	// Frames appends the frames of a stack, leaf first, and returns the outcome. pending reports that more can become known
 	// later. Frames is called while a row with the ID is being delivered, in the same goroutine.
-	Frames(dst []profile.Frame, id uint64) (frames []profile.Frame, outcome stack.Outcome, pending bool)
+	Frames(dst []profile.Frame, id uint64, form FileForm) (frames []profile.Frame, outcome stack.Outcome, pending bool)
+}
+
+// FileForm is the exported form of the files of user frames.
+type FileForm struct {
+	// Files is the setting mappings_from_proc. Without it, frames have neither a file nor an address.
+	Files bool
+	// Offsets is the setting file_addresses: offset. Addresses are then offsets in files.
+	Offsets bool
 }
 
 // handedStack treats a field as the ID of a stack whose frames an operator provides. Without that operator, for example in
 // other programs, the gadget has no such stacks, and the IDs are 0.
 func (c *compiler) handedStack(acc datasource.FieldAccessor) (stackField, error) {
-	f := stackField{name: acc.FullName(), id: newReader(c.ds, acc), handed: c.o.Stacks}
+	f := stackField{name: acc.FullName(), id: newReader(c.ds, acc), handed: c.o.Stacks, form: c.plan.settings.FileForm}
 	if acc.Type() != api.Kind_Uint64 {
 		return f, fmt.Errorf("data source %q: the stack %q is not an unsigned 64-bit number", c.ds.Name(), acc.FullName())
 	}
@@ -49,7 +57,7 @@ func (c *compiler) handedStack(acc datasource.FieldAccessor) (stackField, error)
 type noStacks struct{}
 
 // Frames implements Stacks.
-func (noStacks) Frames(dst []profile.Frame, id uint64) (frames []profile.Frame, outcome stack.Outcome, pending bool) {
+func (noStacks) Frames(dst []profile.Frame, id uint64, _ FileForm) (frames []profile.Frame, outcome stack.Outcome, pending bool) {
 	if id == 0 {
 		return dst, stack.Empty, false
 	}

@@ -14,9 +14,12 @@ import (
 // handed is a Stacks that only knows stack 17.
 type handed struct{}
 
-func (handed) Frames(dst []profile.Frame, id uint64) (frames []profile.Frame, outcome stack.Outcome, pending bool) {
+func (handed) Frames(dst []profile.Frame, id uint64, form FileForm) (frames []profile.Frame, outcome stack.Outcome, pending bool) {
 	if id != 17 {
 		return dst, stack.Partial, false
+	}
+	if form == (FileForm{Offsets: true}) {
+		return append(dst, profile.Frame{Name: "offsets without files"}), stack.OK, false
 	}
 	return append(dst, profile.Frame{Name: "vfs_read"}, profile.Frame{Name: "hash_orders", Type: "cpython"}), stack.OK, false
 }
@@ -35,6 +38,23 @@ func TestHandedStack(t *testing.T) {
 		sm, _ := compile(t, s, o).Sample(s.row(with(map[string]any{"unwound_id": id})))
 		require.Equal(t, want, frameNames(sm), id)
 	}
+}
+
+// TestHandedForm checks that the exporter's settings apply to stacks from an operator.
+func TestHandedForm(t *testing.T) {
+	o := testOptions()
+	o.Stacks, o.Exporter.ProcMappings, o.Exporter.OffsetAddresses = handed{}, false, true
+	s := profileCPU(t, "annotations: {profiles.stack-fields: 'unwound_id', profiles.value-field: samples}")
+	_, err := s.AddField("unwound_id", api.Kind_Uint64, datasource.WithTags(StackTag))
+	require.NoError(t, err)
+	sm, _ := compile(t, s, o).Sample(s.row(with(map[string]any{"unwound_id": uint64(17)})))
+	require.Equal(t, []string{"offsets without files"}, frameNames(sm))
+
+	s = profileCPU(t, "annotations: {profiles.stack-fields: 'user_stack_raw.symbols', profiles.value-field: samples}")
+	_, err = s.GetField("user_stack_raw").AddSubField(WholeStack, api.Kind_Uint64)
+	require.NoError(t, err)
+	sm, _ = compile(t, s, o).Sample(s.row(with(map[string]any{"user_stack_raw.whole": uint64(17)})))
+	require.Equal(t, []string{"offsets without files"}, frameNames(sm))
 }
 
 // TestWholeStack checks that an operator's stack replaces the user stack, and that no other names are looked up for it.

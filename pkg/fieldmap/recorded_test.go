@@ -31,14 +31,14 @@ func TestRecordedBuildIDs(t *testing.T) {
 		}
 		return all
 	}
-	s := &frameSettings{files: true}
+	s := &frameSettings{FileForm: FileForm{Files: true}}
 	require.Equal(t, []uint64{0x1020}, addresses(s, read[1:2], known[1:2]), "no file with that build ID was seen yet")
 	require.Equal(t, []uint64{0x401010, 0x40101f, 0x8fff, 0x101f}, addresses(s, read, known), "of a caller one byte less")
-	require.Equal(t, []uint64{0x1010, 0x101f, 0x8fff, 0x101f}, addresses(&frameSettings{files: true, offsets: true}, read, known))
+	require.Equal(t, []uint64{0x1010, 0x101f, 0x8fff, 0x101f}, addresses(&frameSettings{FileForm: FileForm{Files: true, Offsets: true}}, read, known))
 	require.Equal(t, []uint64{0x1010, 0x1020, 0x9000, 0x1020}, addresses(&frameSettings{}, read, known), "files are not wanted")
 	// A process that reports another file changes nothing.
 	known[0].File = &procmap.File{Path: "/bin/other", Info: buildid.Info{GNU: other, HTLHash: "other"}}
-	s = &frameSettings{files: true}
+	s = &frameSettings{FileForm: FileForm{Files: true}}
 	s.append(nil, read, known)
 	require.Equal(t, []uint64{0x1020}, addresses(s, read[1:2], known[1:2]))
 	for i := range 2 * maxRecorded {
@@ -54,7 +54,7 @@ func TestFileOfFrame(t *testing.T) {
 	file := &procmap.File{Path: "/bin/shop", Info: buildid.Info{GNU: "gnu", Go: "go", HTLHash: "htl"}}
 	read := []profile.Frame{{Name: "[/bin/shop]"}, {Name: "main.f"}}
 	known := []names.Frame{{State: names.Outside, File: file, Address: 1, Offset: 2}, {State: names.Outside, File: file, Address: 3, Offset: 4}}
-	frames, _ := (&frameSettings{files: true}).append(nil, read, known)
+	frames, _ := (&frameSettings{FileForm: FileForm{Files: true}}).append(nil, read, known)
 	mapping := profile.Mapping{File: "/bin/shop", GNUBuildID: "gnu", GoBuildID: "go", HTLHash: "htl"}
 	named := mapping
 	named.Symbolized = true

@@ -54,6 +54,8 @@ type stackField struct {
 
 	// handed provides the frames of a stack that an operator hands over. It is nil in all other forms.
 	handed Stacks
+	// form is for the stacks of handed and wholes.
+	form FileForm
 	// whole is the ID of the user stack in wholes, or 0.
 	whole  reader
 	wholes Stacks
@@ -233,7 +235,7 @@ func (c *compiler) kernel() *stack.Kernel {
 }
 
 func (c *compiler) userStack(raw datasource.FieldAccessor) (stackField, error) {
-	f := stackField{name: raw.FullName(), user: stack.NewUser(stack.UserOptions{}), namer: c.o.Names}
+	f := stackField{name: raw.FullName(), user: stack.NewUser(stack.UserOptions{}), namer: c.o.Names, form: c.plan.settings.FileForm}
 	c.members(raw, f.processMembers())
 	c.members(raw, map[string]*reader{"symbols": &f.text, "addresses": &f.addresses, "buildid": &f.buildIDs})
 	if f.wholes = c.o.Stacks; f.wholes != nil {
@@ -277,7 +279,7 @@ func (s stackFields) read(st *Stack, d datasource.Data) {
 		from := len(st.frames)
 		o, more, whole := stack.Empty, false, false
 		if id := s[i].whole.number(d); id != 0 {
-			st.frames, o, more = s[i].wholes.Frames(st.frames, id)
+			st.frames, o, more = s[i].wholes.Frames(st.frames, id, s[i].form)
 			whole = len(st.frames) > from
 		}
 		if !whole {
@@ -335,7 +337,7 @@ func (f *stackField) append(dst []profile.Frame, d datasource.Data) (out []profi
 		return f.appendByID(dst, d)
 	}
 	if f.handed != nil {
-		return f.handed.Frames(dst, f.id.number(d))
+		return f.handed.Frames(dst, f.id.number(d), f.form)
 	}
 	// The frames must not point into the row's memory. They are used before the next row overwrites names.
 	text := f.text.guarded(d)

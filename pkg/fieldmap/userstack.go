@@ -57,11 +57,10 @@ func (f *stackField) userFrames(st *Stack, field, from int, d datasource.Data) {
 
 // frameSettings are the settings for the export of user frames.
 type frameSettings struct {
-	namer   Namer
-	files   bool // mappings_from_proc
-	offsets bool // file_addresses: offset
-	raw     bool // raw_addresses
-	counts  frameCounts
+	FileForm
+	namer  Namer
+	raw    bool // raw_addresses
+	counts frameCounts
 
 	recorded recordedIDs
 }
@@ -107,11 +106,11 @@ func (s *frameSettings) frame(dst []profile.Frame, read *profile.Frame, known *n
 		f.Name = ""
 	}
 	switch {
-	case s.files && file != nil && file.Info.HTLHash != "":
+	case s.Files && file != nil && file.Info.HTLHash != "":
 		f.Mapping = profile.Mapping{
 			File: file.Path, GNUBuildID: file.Info.GNU, GoBuildID: file.Info.Go, HTLHash: file.Info.HTLHash, Symbolized: f.Name != "",
 		}
-		if f.Address = known.Address; s.offsets {
+		if f.Address = known.Address; s.Offsets {
 			f.Address = known.Offset
 		}
 		if id := read.Mapping.GNUBuildID; id != "" && id == file.Info.GNU {
@@ -120,10 +119,10 @@ func (s *frameSettings) frame(dst []profile.Frame, read *profile.Frame, known *n
 	case read.Mapping != (profile.Mapping{}):
 		f.Mapping, f.Address = read.Mapping, read.Address
 		f.Mapping.Symbolized = f.Name != ""
-		if s.files && caller && f.Address > 0 {
+		if s.Files && caller && f.Address > 0 {
 			f.Address-- // as for addresses in known files
 		}
-		if s.files && !s.offsets {
+		if s.Files && !s.Offsets {
 			if addr, ok := s.recorded.virtual(f.Mapping.GNUBuildID, f.Address); ok {
 				f.Address = addr
 			}

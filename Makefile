@@ -123,9 +123,10 @@ release: build gadgets $(BIN)/nfpm $(BIN)/cyclonedx-gomod ## Build a release's f
 	@cmd/ig/package/release.sh $(BUILD) $(GADGET_TAG) $(PACKAGE_VERSION) "$(LDFLAGS)"
 
 .PHONY: demo-collector
-demo-collector: build gadgets collector ## Profile a Collector under load and show what a setting changes (root)
-	@$(STEP) "building $(BIN)/demo-collector" go build -buildvcs=false -o $(BIN)/demo-collector ./cmd/demo-collector
-	@$(BIN)/demo-collector -ig $(BIN)/ig -gadget profile_cpu:$(GADGET_TAG) -collector $(BIN)/collector -dir $(BUILD)/demo-collector
+demo-collector: build gadgets collector $(BIN)/profile ## Profile a Collector under load and show what a setting changes (root)
+	@for compression in gzip none; do \
+		$(E2E) ./test/scale -nodes 500 -duration 20s -compression $$compression -profile $(CURDIR)/$(BUILD)/demo-collector/$$compression || exit 1; done
+	@$(BIN)/profile diff $(BUILD)/demo-collector/gzip $(BUILD)/demo-collector/none
 
 .PHONY: image
 image: $(BIN)/imagebuild ## Build the image of the daemon for both architectures into build/image, without a container daemon

@@ -188,10 +188,13 @@ func (c *Collector) Size() int64 {
 	return info.Size()
 }
 
+// PID returns the ID of the running Collector's process.
+func (c *Collector) PID() int { return c.cmd.Process.Pid }
+
 // Usage returns the CPU time that the running Collector has used, and its current and peak resident memory in bytes.
 func (c *Collector) Usage() (cpu time.Duration, rss, peak int64) {
 	c.t.Helper()
-	pid := c.cmd.Process.Pid
+	pid := c.PID()
 	var used unix.Timespec
 	require.NoError(c.t, unix.ClockGettime(int32(^pid<<3|2), &used)) // the process's clock: see clock_getcpuclockid(3)
 	status, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", pid))

@@ -1,5 +1,4 @@
-// Package igrun runs the built ig command, for the demo and for the tests that
-// go through the real kernel.
+// Package igrun runs the built ig command, for the command profile and for the tests that go through the real kernel.
 package igrun
 
 import (

@@ -11,6 +11,7 @@ import (
 	"io"
 	"math/rand/v2"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"sync"
 	"testing"
@@ -21,6 +22,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/ig-otel-profiles/ig-otel-profiles/internal/collectortest"
+	"github.com/ig-otel-profiles/ig-otel-profiles/internal/igtest"
 	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/config"
 	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/export"
 	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/profile"
@@ -34,6 +36,9 @@ var (
 	hertz    = flag.Int("frequency", 49, "samples a second of a busy CPU")
 	lines    = flag.Bool("lines", false, "frames with files and lines, as whole stacks and those of Go have them")
 	out      = flag.String("out", "", "write the table to this file")
+
+	compression = flag.String("compression", "gzip", "the nodes' compression: gzip, zstd or none")
+	profiled    = flag.String("profile", "", "profile the Collector for the duration, into this folder (root)")
 )
 
 // A node has 40 containers and, by default, 16 half-busy CPUs, which are sampled 49 times a second. An interval of 10 s has
@@ -102,7 +107,7 @@ func TestThousandNodes(t *testing.T) {
 	c := collectortest.New(t, "{nop: {}}")
 	c.Start()
 	file := viper.New()
-	file.Set("operator.otel-profiles.exporters.x", map[string]any{"exporter": "otlp-grpc", "endpoint": c.GRPC, "insecure": true})
+	file.Set("operator.otel-profiles.exporters.x", map[string]any{"exporter": "otlp-grpc", "endpoint": c.GRPC, "insecure": true, "compression": *compression})
 	cfg, err := config.Load(config.Sources{File: file}).Exporter("x")
 	require.NoError(t, err)
 	quiet := logrus.New()
@@ -139,7 +144,11 @@ func TestThousandNodes(t *testing.T) {
 			}
 		})
 	}
-	time.Sleep(*duration)
+	if *profiled == "" {
+		time.Sleep(*duration)
+	} else {
+		profileCollector(t, c.PID())
+	}
 	close(stop)
 	wg.Wait()
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
@@ -163,10 +172,10 @@ func TestThousandNodes(t *testing.T) {
 
 	cores := (cpu - cpu0).Seconds() / elapsed
 	perRequest := (cpu - cpu0).Seconds() / float64(requests)
-	text := fmt.Sprintf("%d nodes for %.0f s: %d rows delivered of %d, %.0f requests/s, %.2f MB/s uncompressed (%.1f kB a request, %.1f kB with gzip), Collector: %.2f cores (%.2f ms a request), %d MB resident before, %d MB at most\n\n",
-		*nodes, elapsed, rows.Delivered, rows.Enqueued, float64(requests)/elapsed, float64(bytes)/elapsed/1e6, float64(bytes)/float64(requests)/1e3, float64(wire)/float64(requests)/1e3,
+	text := fmt.Sprintf("%d nodes for %.0f s: %d rows delivered of %d, %.0f requests/s, %.2f MB/s uncompressed (%.1f kB a request, %.1f kB with compression %s), Collector: %.2f cores (%.2f ms a request), %d MB resident before, %d MB at most\n\n",
+		*nodes, elapsed, rows.Delivered, rows.Enqueued, float64(requests)/elapsed, float64(bytes)/elapsed/1e6, float64(bytes)/float64(requests)/1e3, float64(wire)/float64(requests)/1e3, *compression,
 		cores, perRequest*1e3, rss0>>20, peak>>20)
-	text += "| nodes | requests/s | MB/s, uncompressed | MB/s, gzip | GB a day, gzip | Collector, cores |\n|---|---|---|---|---|---|\n"
+	text += fmt.Sprintf("| nodes | requests/s | MB/s, uncompressed | MB/s, compression %[1]s | GB a day, compression %[1]s | Collector, cores |\n|---|---|---|---|---|---|\n", *compression)
 	for _, n := range []int{100, 200, 1000, 10_000} {
 		rps := float64(n) / interval.Seconds()
 		text += fmt.Sprintf("| %d | %.0f | %.1f | %.2f | %.0f | %.2f |\n", n, rps, rps*float64(bytes)/float64(requests)/1e6,
@@ -177,4 +186,12 @@ func TestThousandNodes(t *testing.T) {
 		require.NoError(t, os.MkdirAll(filepath.Dir(*out), 0o755))
 		require.NoError(t, os.WriteFile(*out, []byte(text), 0o644))
 	}
+}
+
+// profileCollector prints a table of the Collector's functions, and writes the result of the command profile. The frequency is
+// above the default, for a result after seconds. It is odd, so sampling is not synchronous with the nodes.
+func profileCollector(t *testing.T, pid int) {
+	cmd := exec.CommandContext(t.Context(), igtest.Built(t, igtest.Bin, "profile"), fmt.Sprintf("--pid=%d", pid), "--frequency=499", "--seconds="+duration.String(), "--output="+*profiled)
+	cmd.Stdout, cmd.Stderr = os.Stdout, os.Stderr
+	require.NoError(t, cmd.Run())
 }

@@ -9,6 +9,7 @@ import (
 
 	"github.com/ig-otel-profiles/ig-otel-profiles/internal/receiver"
 	"github.com/ig-otel-profiles/ig-otel-profiles/internal/report"
+	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/procfs"
 )
 
 // remarkable is the smallest share of the samples that is worth a remark.
@@ -40,7 +41,7 @@ func (r *result) ruled() bool {
 // interpreter returns the program of --pid if it is an interpreter, or "".
 func (r *result) interpreter() string {
 	for _, pid := range r.opts.target.list {
-		if program := programOf(pid); report.IsInterpreter(program) {
+		if program := procfs.Executable(uint32(pid)); report.IsInterpreter(program) {
 			return program
 		}
 	}

@@ -247,15 +247,6 @@ func commOf(pid int) string {
 	return strings.TrimSuffix(string(name), "\n")
 }
 
-// programOf returns the name of a process's executable, or "" if it cannot be read.
-func programOf(pid int) string {
-	file, err := os.Readlink(fmt.Sprintf("/proc/%d/exe", pid))
-	if err != nil {
-		return ""
-	}
-	return strings.TrimSuffix(filepath.Base(file), " (deleted)")
-}
-
 // named returns the number of threads with the given name on this machine.
 func named(comm string) int {
 	files, err := filepath.Glob("/proc/[0-9]*/task/[0-9]*/comm")

@@ -20,6 +20,7 @@ import (
 	"go.opentelemetry.io/ebpf-profiler/tracer"
 	"golang.org/x/sys/unix"
 
+	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/procfs"
 	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/unwinder/wire"
 )
 
@@ -166,7 +167,7 @@ func (a avoided) is(pid uint32) bool {
 		return false
 	}
 	now, _, err := readProc(pid)
-	if errors.Is(err, os.ErrNotExist) || err == nil && !sameStart(now, start) {
+	if errors.Is(err, os.ErrNotExist) || err == nil && !procfs.SameStart(now, start) {
 		delete(a, pid)
 		return false
 	}

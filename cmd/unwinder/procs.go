@@ -1,9 +1,6 @@
 package main
 
 import (
-	"fmt"
-	"os"
-	"path/filepath"
 	"strings"
 	"time"
 
@@ -12,6 +9,9 @@ import (
 	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/procfs"
 	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/unwinder/wire"
 )
+
+// maxName limits the name of an executable, in bytes.
+const maxName = 128
 
 // maxProcs is the number of processes that are remembered.
 const maxProcs = 8192
@@ -118,7 +118,7 @@ func (p *procs) settled(k known, last exit, now uint64) bool {
 // remember records which process has a PID, at least until alive. It returns the same proc as long as nothing changes. running is
 // false for an exited process, which is not in /proc.
 func (p *procs) remember(pid uint32, old known, start, mntns, alive uint64, running bool) *proc {
-	same := old.proc != nil && sameStart(old.Start, start) && old.MntNS == mntns
+	same := old.proc != nil && procfs.SameStart(old.Start, start) && old.MntNS == mntns
 	if same {
 		start = old.Start
 	}
@@ -130,7 +130,8 @@ func (p *procs) remember(pid uint32, old known, start, mntns, alive uint64, runn
 		k.looked = time.Now()
 		exe := ""
 		if running {
-			exe = executable(pid)
+			exe = procfs.Executable(pid)
+			exe = exe[:min(len(exe), maxName)]
 		}
 		if exe == "" && same {
 			exe = old.Exe
@@ -146,13 +147,7 @@ func (p *procs) remember(pid uint32, old known, start, mntns, alive uint64, runn
 	return k.proc
 }
 
-// sameStart compares two start times. Start times from /proc are rounded down to tick.
-func sameStart(a, b uint64) bool { return a/tick == b/tick }
-
-// tick is the unit of start times in /proc, in nanoseconds.
-const tick uint64 = procfs.Tick
-
-// readProc reads a process's start time, in nanoseconds since boot and rounded down to tick, and its mount namespace. Both belong
+// readProc reads a process's start time, in nanoseconds since boot and rounded down to procfs.Tick, and its mount namespace. Both belong
 // to the same process, even if the PID is reused during the call.
 func readProc(pid uint32) (start, mntns uint64, err error) {
 	dir, err := procfs.Open("/proc", pid)
@@ -166,16 +161,6 @@ func readProc(pid uint32) (start, mntns uint64, err error) {
 	}
 	start, err = dir.Began("/proc", pid)
 	return start, ns.Ino, err
-}
-
-// executable returns the name of a process's executable.
-func executable(pid uint32) string {
-	exe, err := os.Readlink(fmt.Sprintf("/proc/%d/exe", pid))
-	if err != nil {
-		return ""
-	}
-	name := filepath.Base(strings.TrimSuffix(exe, " (deleted)"))
-	return name[:min(len(name), 128)]
 }
 
 // languageOf derives an interpreter's language from the executable's name.

@@ -22,6 +22,7 @@ import (
 	"go.opentelemetry.io/ebpf-profiler/support"
 	"golang.org/x/sys/unix"
 
+	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/procfs"
 	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/unwinder"
 	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/unwinder/wire"
 )
@@ -309,7 +310,7 @@ func TestAvoided(t *testing.T) {
 	for _, c := range []struct {
 		start uint64
 		want  bool
-	}{{start, true}, {start - tick, false}} {
+	}{{start, true}, {start - procfs.Tick, false}} {
 		a, err := parseAvoided(fmt.Sprintf(",%d:%d,1:2", pid, c.start))
 		if err != nil {
 			t.Fatal(err)
@@ -355,14 +356,14 @@ func TestProcessThatHasEnded(t *testing.T) {
 		t.Fatal(err)
 	}
 	got := p.get(pid, during)
-	if !sameStart(got.Start, start) || got.MntNS != mntns || mntns == 0 {
+	if !procfs.SameStart(got.Start, start) || got.MntNS != mntns || mntns == 0 {
 		t.Errorf("%+v, not %d %d", got.Proc, start, mntns)
 	}
 	if again := p.get(pid, during); again != got {
 		t.Error("the same process is another")
 	}
 	// Samples after its recorded exit must also belong to it.
-	if later := p.get(pid, clock(unix.CLOCK_MONOTONIC)); !sameStart(later.Start, start) {
+	if later := p.get(pid, clock(unix.CLOCK_MONOTONIC)); !procfs.SameStart(later.Start, start) {
 		t.Errorf("after its end it is %+v", later.Proc)
 	}
 	self := p.get(uint32(os.Getpid()), clock(unix.CLOCK_MONOTONIC))

@@ -6,9 +6,6 @@ import (
 	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/procfs"
 )
 
-// tick is the unit of start times in /proc, in nanoseconds.
-const tick uint64 = procfs.Tick
-
 // checkPriority makes the check run after Inspektor Gadget's enrichment (0) and before all row consumers.
 const checkPriority = 50
 
@@ -63,7 +60,7 @@ func (c *containers) right(pid, first uint32) bool {
 	alive, ok := c.checked[pid]
 	if !ok {
 		now, err := procfs.Began("/proc", pid)
-		alive = err == nil && now/tick == start/tick
+		alive = err == nil && procfs.SameStart(now, start)
 		c.checked[pid] = alive
 	}
 	if alive {
@@ -72,5 +69,5 @@ func (c *containers) right(pid, first uint32) bool {
 	if now, err := procfs.Began("/proc", first); err == nil {
 		c.first[first] = now
 	}
-	return start+tick >= c.first[first]
+	return start+procfs.Tick >= c.first[first]
 }

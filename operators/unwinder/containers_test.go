@@ -22,7 +22,7 @@ func TestContainerOfTheRow(t *testing.T) {
 	c := containers{}
 	of, err := procfs.Began("/proc", first)
 	require.NoError(t, err)
-	c.begin(map[uint32]uint64{self: began, 1 << 30: 1, 1<<30 + 1: math.MaxInt64, 1<<30 + 2: of - tick, 1<<30 + 3: of - tick - 1})
+	c.begin(map[uint32]uint64{self: began, 1 << 30: 1, 1<<30 + 1: math.MaxInt64, 1<<30 + 2: of - procfs.Tick, 1<<30 + 3: of - procfs.Tick - 1})
 	assert.True(t, c.right(self, first), "it is there")
 	assert.True(t, c.right(1<<30+1, first), "it began later")
 	assert.False(t, c.right(1<<30, first), "it began before, and has ended")

@@ -4,7 +4,9 @@ import (
 	"bytes"
 	"fmt"
 	"os"
+	"path/filepath"
 	"strconv"
+	"strings"
 
 	"golang.org/x/sys/unix"
 )
@@ -29,6 +31,18 @@ func began(stat []byte) (uint64, error) {
 		return 0, fmt.Errorf("/proc/PID/stat has no start time: %w", os.ErrNotExist)
 	}
 	return ticks * Tick, nil
+}
+
+// SameStart compares two start times in nanoseconds, which may be rounded down to ticks.
+func SameStart(a, b uint64) bool { return a/Tick == b/Tick }
+
+// Executable returns the name of the executable of a process in /proc, or "" if it cannot be read.
+func Executable(pid uint32) string {
+	path, err := os.Readlink(fmt.Sprintf("/proc/%d/exe", pid))
+	if err != nil {
+		return ""
+	}
+	return filepath.Base(strings.TrimSuffix(path, " (deleted)"))
 }
 
 // Parent returns the PID of a process's parent in proc, or 0 if there is none.

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"strings"
 	"time"
 	"unsafe"
 
@@ -253,7 +252,7 @@ func (b *Broker) await(ctx context.Context, sub *Subscription, kinds []wire.Chai
 				return err
 			}
 		case <-over:
-			return fmt.Errorf("the unwinder did not load its programs for %s within %v", names(kinds), b.chainTime)
+			return fmt.Errorf("the unwinder did not load its programs for %s within %v", wire.JoinChains(kinds, ", "), b.chainTime)
 		case <-ctx.Done():
 			return ctx.Err()
 		}
@@ -281,14 +280,6 @@ func (g *gadgets) loaded(kinds []wire.ChainKind, settings Settings) (bool, error
 
 func refusal(kind wire.ChainKind, why string) error {
 	return fmt.Errorf("the kernel refused the unwinder's programs for %s: %s", kind, why)
-}
-
-func names(kinds []wire.ChainKind) string {
-	var names []string
-	for _, kind := range kinds {
-		names = append(names, kind.String())
-	}
-	return strings.Join(names, ", ")
 }
 
 // serve receives a run's entry programs and makes gadgets call them until the run ends or kill is called. The error means that

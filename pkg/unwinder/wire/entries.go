@@ -50,6 +50,15 @@ func ParseChains(list string) ([]ChainKind, error) {
 	return kinds, nil
 }
 
+// JoinChains returns the names of kinds, separated by sep.
+func JoinChains(kinds []ChainKind, sep string) string {
+	names := make([]string, len(kinds))
+	for i, k := range kinds {
+		names[i] = k.String()
+	}
+	return strings.Join(names, sep)
+}
+
 // These are the results of a sampled event: enum unwind_result in gadgets/include/unwind_slot.h.
 const (
 	ResultNoChain = iota
@@ -111,11 +120,7 @@ type Entries struct {
 
 // AskChains requests further kinds of chains over a SOCK_SEQPACKET socket.
 func AskChains(socket int, kinds []ChainKind) error {
-	var names []string
-	for _, k := range kinds {
-		names = append(names, k.String())
-	}
-	return unix.Sendmsg(socket, []byte(askedHead+strings.Join(names, ",")), nil, nil, unix.MSG_NOSIGNAL|unix.MSG_DONTWAIT)
+	return unix.Sendmsg(socket, []byte(askedHead+JoinChains(kinds, ",")), nil, nil, unix.MSG_NOSIGNAL|unix.MSG_DONTWAIT)
 }
 
 // ReceiveAsked waits for a message of AskChains. The error is io.EOF if the sender has exited.

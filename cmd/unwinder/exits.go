@@ -23,9 +23,9 @@ type exits struct {
 
 // exit describes an exited process. It is a value in exits.m.
 type exit struct {
-	start uint64 // time since boot
-	ended uint64 // exit time, on the clock of samples
-	mntns uint64
+	Start uint64 // time since boot
+	Ended uint64 // exit time, on the clock of samples
+	MntNS uint64
 }
 
 // watchExits starts the recording. It generates a small eBPF program from the kernel's type information.
@@ -187,12 +187,9 @@ func (o *offsets) program(m *ebpf.Map) asm.Instructions {
 }
 
 // get returns the record for the most recently exited process with a PID.
-func (e *exits) get(pid uint32) (exit, bool) {
-	var v [3]uint64
-	if e.m.Lookup(pid, &v) != nil {
-		return exit{}, false
-	}
-	return exit{start: v[0], ended: v[1], mntns: v[2]}, true
+func (e *exits) get(pid uint32) (last exit, ok bool) {
+	err := e.m.Lookup(pid, &last)
+	return last, err == nil
 }
 
 func (e *exits) close() {

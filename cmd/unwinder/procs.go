@@ -86,8 +86,8 @@ func (p *procs) get(pid uint32, ktime uint64) *proc {
 	// The sample belongs to a process that started before the sample and exited after it.
 	if p.exits != nil {
 		e, ended := p.exits.get(pid)
-		if ended && e.start <= at && p.bootTime(e.ended) >= at {
-			return p.remember(pid, old, e.start, e.mntns, p.bootTime(e.ended), false)
+		if ended && e.Start <= at && p.bootTime(e.Ended) >= at {
+			return p.remember(pid, old, e.Start, e.MntNS, p.bootTime(e.Ended), false)
 		}
 		if there && p.settled(old, e, now) && old.Start <= at {
 			old.alive = now
@@ -102,8 +102,8 @@ func (p *procs) get(pid uint32, ktime uint64) *proc {
 	// The process can have exited or called execve since the first check. Samples after the recorded exit still belong to this
 	// process. A later process with the PID would be in /proc, or would have replaced the record.
 	if p.exits != nil {
-		if e, ok := p.exits.get(pid); ok && e.start <= at {
-			return p.remember(pid, old, e.start, e.mntns, max(at, p.bootTime(e.ended)), false)
+		if e, ok := p.exits.get(pid); ok && e.Start <= at {
+			return p.remember(pid, old, e.Start, e.MntNS, max(at, p.bootTime(e.Ended)), false)
 		}
 	}
 	return &proc{Proc: wire.Proc{PID: pid}}
@@ -112,7 +112,7 @@ func (p *procs) get(pid uint32, ktime uint64) *proc {
 // settled uses the recorded exits to decide whether a PID still belongs to the known process. Reading /proc for every sample
 // would cost too much. A young process is read each time, because it can still enter a container.
 func (p *procs) settled(k known, last exit, now uint64) bool {
-	return k.Start != 0 && now-min(now, k.Start) > settleTime && now-min(now, k.checked) < checkInterval && p.bootTime(last.ended) < k.checked
+	return k.Start != 0 && now-min(now, k.Start) > settleTime && now-min(now, k.checked) < checkInterval && p.bootTime(last.Ended) < k.checked
 }
 
 // remember records which process has a PID, at least until alive. It returns the same proc as long as nothing changes. running is

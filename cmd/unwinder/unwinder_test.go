@@ -415,7 +415,7 @@ func TestSettled(t *testing.T) {
 		want bool
 	}{
 		"settled": {old, exit{}, true}, "young": {young, exit{}, false}, "long ago": {late, exit{}, false}, "nothing known": {known{proc: &proc{}}, exit{}, false},
-		"ended before": {old, exit{ended: uint64(time.Second)}, true}, "ended since": {old, exit{ended: now}, false},
+		"ended before": {old, exit{Ended: uint64(time.Second)}, true}, "ended since": {old, exit{Ended: now}, false},
 	} {
 		if got := p.settled(c.k, c.last, now); got != c.want {
 			t.Errorf("%s: %v", name, got)

@@ -56,18 +56,15 @@ func (r *reporter) report(now unwinder.Totals) {
 			c.Add(ctx, int64(now-was), metric.WithAttributes(attrs...))
 		}
 	}
+	reason := func(text string) attribute.KeyValue { return attribute.String("reason", text) }
 	add(m.taken, now.Taken, was.Taken)
-	for _, d := range []struct {
-		reason   string
-		now, was uint64
-	}{
-		{"full", now.Full, was.Full}, {"failed", now.Failed, was.Failed}, {"empty", now.Idle, was.Idle},
-		{"kernel", now.KernelLost, was.KernelLost}, {"crash", now.Crashed, was.Crashed},
-	} {
-		add(m.dropped, d.now, d.was, attribute.String("reason", d.reason))
-	}
-	for reason, n := range now.Aborts {
-		add(m.incomplete, n, was.Aborts[reason], attribute.String("reason", unwinder.Reason(reason)))
+	add(m.dropped, now.Full, was.Full, reason("full"))
+	add(m.dropped, now.Failed, was.Failed, reason("failed"))
+	add(m.dropped, now.Idle, was.Idle, reason("empty"))
+	add(m.dropped, now.KernelLost, was.KernelLost, reason("kernel"))
+	add(m.dropped, now.Crashed, was.Crashed, reason("crash"))
+	for code, n := range now.Aborts {
+		add(m.incomplete, n, was.Aborts[code], reason(unwinder.Reason(code)))
 	}
 	for t := range now.Languages {
 		if name := wire.FrameType(t).String(); name != "" {

@@ -69,9 +69,7 @@ func (n *namers) acquire() *namer {
 }
 
 // release ends the namer when it is no longer used.
-func (n *namers) release() {
-	n.current.Release(func(u *namer) { u.Close() })
-}
+func (n *namers) release() { n.current.Release((*namer).Close) }
 
 // newContexts returns a resolver of process contexts.
 func newContexts() *proccontext.Resolver {

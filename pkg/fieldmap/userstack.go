@@ -250,11 +250,8 @@ type laterFrames struct {
 
 func newLater(s *frameSettings, u *userFrames, read []profile.Frame) *laterFrames {
 	l := &laterFrames{settings: s, process: u.process, seen: u.seen, addrs: slices.Clone(u.addrs)}
-	for i := range read {
-		if read[i].Name != "" || read[i].Mapping != (profile.Mapping{}) {
-			l.read = slices.Clone(read)
-			break
-		}
+	if slices.ContainsFunc(read, func(f profile.Frame) bool { return f.Name != "" || f.Mapping != (profile.Mapping{}) }) {
+		l.read = slices.Clone(read)
 	}
 	for i := range l.read {
 		l.read[i].Name = strings.Clone(l.read[i].Name) // the names point into the row's text

@@ -94,18 +94,13 @@ const maxZstdWindow = 8 << 20
 func (d *dwarfReader) content(s *section, limit int64) ([]byte, error) {
 	size, in := s.size, d.stream(s)
 	if s.flags&elf.SHF_COMPRESSED != 0 {
-		width := uint64(4)
-		if d.class == elf.ELFCLASS64 {
-			width = 8
-		}
+		width := d.width()
 		head := make([]byte, 3*width)
 		if _, err := io.ReadFull(in, head); err != nil {
 			return nil, fmt.Errorf("reading %s: %w", s.name, err)
 		}
 		kind := elf.CompressionType(d.order.Uint32(head))
-		if size = uint64(d.order.Uint32(head[width:])); width == 8 {
-			size = d.order.Uint64(head[width:])
-		}
+		size = number(d.order, head[width:], width)
 		unpacked, err := d.unpack(kind, in)
 		if err != nil {
 			return nil, fmt.Errorf("%w: %s: %w", symtab.ErrMalformed, s.name, err)

@@ -36,26 +36,18 @@ func (f *elfFile) dynamic() (map[elf.DynTag]uint64, error) {
 		if s.kind != elf.PT_DYNAMIC {
 			continue
 		}
-		width := uint64(16)
-		if f.class == elf.ELFCLASS32 {
-			width = 8
-		}
-		b := make([]byte, min(s.fileSize, maxEntries*width)/width*width)
+		width := f.width()
+		b := make([]byte, min(s.fileSize/(2*width), maxEntries)*2*width)
 		if err := f.at(b, s.offset); err != nil {
 			return nil, err
 		}
-		for ; len(b) > 0; b = b[width:] {
-			var tag, value uint64
-			if width == 16 {
-				tag, value = f.order.Uint64(b), f.order.Uint64(b[8:])
-			} else {
-				tag, value = uint64(f.order.Uint32(b)), uint64(f.order.Uint32(b[4:]))
-			}
-			if elf.DynTag(tag) == elf.DT_NULL {
+		for ; len(b) > 0; b = b[2*width:] {
+			tag := elf.DynTag(number(f.order, b, width))
+			if tag == elf.DT_NULL {
 				break
 			}
-			if _, ok := tags[elf.DynTag(tag)]; !ok {
-				tags[elf.DynTag(tag)] = value
+			if _, ok := tags[tag]; !ok {
+				tags[tag] = number(f.order, b[width:], width)
 			}
 		}
 		break
@@ -110,10 +102,7 @@ func (f *elfFile) dynamicSymbols() (table, strings *section, err error) {
 	if err != nil {
 		return nil, nil, err
 	}
-	width := uint64(24)
-	if f.class == elf.ELFCLASS32 {
-		width = 16
-	}
+	width := f.symbolSize()
 	off, size, ok := f.fileRange(tags[elf.DT_SYMTAB])
 	text, textSize, okText := f.fileRange(tags[elf.DT_STRTAB])
 	if !ok || !okText || tags[elf.DT_SYMTAB] == 0 || tags[elf.DT_STRTAB] == 0 {
@@ -145,11 +134,7 @@ func (f *elfFile) hashed(tags map[elf.DynTag]uint64) (uint64, error) {
 		return 0, err
 	}
 	buckets, first, bloom := uint64(f.order.Uint32(head)), uint64(f.order.Uint32(head[4:])), uint64(f.order.Uint32(head[8:]))
-	word := uint64(8)
-	if f.class == elf.ELFCLASS32 {
-		word = 4
-	}
-	at := 16 + bloom*word
+	at := 16 + bloom*f.width()
 	last := uint64(0)
 	for i := range buckets {
 		b, err := w.bytes(at+4*i, 4)

@@ -162,15 +162,27 @@ func (f *elfFile) read(v any, off uint64) error {
 	return err
 }
 
-func (f *elfFile) readSegments(off uint64, count, entry uint16) error {
-	want := uint16(56)
-	if f.class == elf.ELFCLASS32 {
-		want = 32
+// width returns the number of bytes of an address in the file.
+func (f *elfFile) width() uint64 {
+	if f.class == elf.ELFCLASS64 {
+		return 8
 	}
+	return 4
+}
+
+// number decodes a number of width bytes, which is 4 or 8.
+func number(order binary.ByteOrder, b []byte, width uint64) uint64 {
+	if width == 8 {
+		return order.Uint64(b)
+	}
+	return uint64(order.Uint32(b))
+}
+
+func (f *elfFile) readSegments(off uint64, count, entry uint16) error {
 	if count == 0 {
 		return nil
 	}
-	if entry != want || count > symtab.MaxSegments {
+	if uint64(entry) != 8+6*f.width() || count > symtab.MaxSegments {
 		return fmt.Errorf("%w: %d program headers of %d bytes", symtab.ErrMalformed, count, entry)
 	}
 	b := make([]byte, int(count)*int(entry))
@@ -196,14 +208,10 @@ func (f *elfFile) readSegments(off uint64, count, entry uint16) error {
 }
 
 func (f *elfFile) readSections(off uint64, count16, entry, names uint16) error {
-	want := uint16(64)
-	if f.class == elf.ELFCLASS32 {
-		want = 40
-	}
 	if off == 0 {
 		return nil
 	}
-	if entry != want {
+	if uint64(entry) != 16+6*f.width() {
 		return fmt.Errorf("%w: section headers of %d bytes", symtab.ErrMalformed, entry)
 	}
 	first := make([]byte, entry)
@@ -245,16 +253,11 @@ func (f *elfFile) readSections(off uint64, count16, entry, names uint16) error {
 }
 
 func (f *elfFile) section(b []byte) section {
-	o := f.order
-	if f.class == elf.ELFCLASS64 {
-		return section{
-			kind: elf.SectionType(o.Uint32(b[4:])), flags: elf.SectionFlag(o.Uint64(b[8:])), addr: o.Uint64(b[16:]), offset: o.Uint64(b[24:]),
-			size: o.Uint64(b[32:]), link: o.Uint32(b[40:]), info: o.Uint32(b[44:]), align: o.Uint64(b[48:]), entry: o.Uint64(b[56:]),
-		}
-	}
+	w := f.width()
+	word := func(at uint64) uint64 { return number(f.order, b[at:], w) }
 	return section{
-		kind: elf.SectionType(o.Uint32(b[4:])), flags: elf.SectionFlag(o.Uint32(b[8:])), addr: uint64(o.Uint32(b[12:])), offset: uint64(o.Uint32(b[16:])),
-		size: uint64(o.Uint32(b[20:])), link: o.Uint32(b[24:]), info: o.Uint32(b[28:]), align: uint64(o.Uint32(b[32:])), entry: uint64(o.Uint32(b[36:])),
+		kind: elf.SectionType(f.order.Uint32(b[4:])), flags: elf.SectionFlag(word(8)), addr: word(8 + w), offset: word(8 + 2*w), size: word(8 + 3*w),
+		link: f.order.Uint32(b[8+4*w:]), info: f.order.Uint32(b[12+4*w:]), align: word(16 + 4*w), entry: word(16 + 5*w),
 	}
 }
 

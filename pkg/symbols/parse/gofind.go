@@ -75,14 +75,6 @@ type goModule struct {
 	data uint64 // the address of go:func.*, the base of the inlining trees' offsets
 }
 
-// inlined returns the file offset of the inlining trees, and their maximum size.
-func (m goModule) inlined(f *elfFile) (offset, size uint64, ok bool) {
-	if m.data == 0 {
-		return 0, 0, false
-	}
-	return f.fileRange(m.data)
-}
-
 // fileRange returns the file offset of an address, and the number of bytes after it in the same segment.
 func (f *elfFile) fileRange(addr uint64) (offset, size uint64, ok bool) {
 	for _, s := range f.loads() {
@@ -156,11 +148,7 @@ func (f *elfFile) findModule(table uint64, h symtab.GoHeader) (goModule, error) 
 				}
 				words := make([]uint64, moduleWords)
 				for j := range words {
-					if p := b[i+j*int(h.Pointer):]; h.Pointer == 8 {
-						words[j] = h.Endian.Uint64(p)
-					} else {
-						words[j] = uint64(h.Endian.Uint32(p))
-					}
+					words[j] = number(h.Endian, b[i+j*int(h.Pointer):], h.Pointer)
 				}
 				if m, ok := f.module(words, table, h); ok {
 					return m, nil

@@ -85,14 +85,9 @@ func (r *goReader) assembly() (uint32, error) {
 
 // leaf reads just enough of the i-th function to decide whether the function is a leaf.
 func (r *goReader) leaf(i uint64) (leaf GoLeaf, ok bool, err error) {
-	table := r.End - r.Offset
-	b, err := r.some(r.Program, table, (2*i+1)*4, 4)
-	if err != nil || len(b) < 4 {
-		return leaf, false, err
-	}
-	at := uint64(r.Endian.Uint32(b))
 	const fields = 4 * 9
-	if b, err = r.some(r.Program, table, at, fields); err != nil || len(b) < fields {
+	b, at, err := r.record(i, fields, fields)
+	if err != nil {
 		return leaf, false, err
 	}
 	depths, files := r.Endian.Uint32(b[4*4:]), r.Endian.Uint32(b[4*5:])

@@ -2,6 +2,7 @@ package parse
 
 import (
 	"bytes"
+	"cmp"
 	"errors"
 	"fmt"
 	"io"
@@ -115,17 +116,21 @@ func (r *goReader) values(off uint32) (symtab.GoPairs, error) {
 	return symtab.GoPairs{}, errGoFunc
 }
 
+// record reads up to n bytes of the i-th function's description, but at least the given number. at is its offset in the part
+// of the table that begins with Program.
+func (r *goReader) record(i uint64, least, n int) (b []byte, at uint64, err error) {
+	table, width := r.End-r.Offset, width(&r.GoHeader)
+	if b, err = r.some(r.Program, table, (2*i+1)*width, int(width)); err == nil && uint64(len(b)) == width {
+		at = word(&r.GoHeader, b)
+		if b, err = r.some(r.Program, table, at, n); err == nil && len(b) >= least {
+			return b, at, nil
+		}
+	}
+	return nil, 0, cmp.Or(err, errGoFunc)
+}
+
 // function reads the i-th function, which has size bytes of code.
 func (r *goReader) function(i, size uint32) (*symtab.GoFunc, error) {
-	table := r.End - r.Offset
-	width := width(&r.GoHeader)
-	b, err := r.some(r.Program, table, (2*uint64(i)+1)*width, int(width))
-	switch {
-	case err != nil:
-		return nil, err
-	case uint64(len(b)) < width:
-		return nil, errGoFunc
-	}
 	entry, fixed := 4, 44
 	switch r.Version {
 	case symtab.Go116:
@@ -133,12 +138,9 @@ func (r *goReader) function(i, size uint32) (*symtab.GoFunc, error) {
 	case symtab.Go118:
 		fixed = 40
 	}
-	at := word(&r.GoHeader, b)
-	switch b, err = r.some(r.Program, table, at, 256); {
-	case err != nil:
+	b, at, err := r.record(uint64(i), fixed, 256)
+	if err != nil {
 		return nil, err
-	case len(b) < fixed:
-		return nil, errGoFunc
 	}
 	field := func(i int) uint32 { return r.Endian.Uint32(b[entry+4*i:]) }
 	name, fileTable, lineTable, unit := field(0), field(4), field(5), field(7)
@@ -147,7 +149,7 @@ func (r *goReader) function(i, size uint32) (*symtab.GoFunc, error) {
 	const inlinedTree = 3
 	if values, data := int(field(6)), int(b[fixed-1]); values > inlined && values < 1<<10 {
 		if all := fixed + 4*(values+data); all > len(b) {
-			if b, err = r.some(r.Program, table, at, all); err != nil {
+			if b, err = r.some(r.Program, r.End-r.Offset, at, all); err != nil {
 				return nil, err
 			}
 		}

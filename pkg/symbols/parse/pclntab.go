@@ -40,11 +40,7 @@ func parseGoHeader(b []byte) (h symtab.GoHeader, ok bool) {
 		}
 		var w [8]uint64
 		for i := range words {
-			if p := b[8+i*int(h.Pointer):]; h.Pointer == 8 {
-				w[i] = order.Uint64(p)
-			} else {
-				w[i] = uint64(order.Uint32(p))
-			}
+			w[i] = number(order, b[8+i*int(h.Pointer):], h.Pointer)
 		}
 		h.Functions = w[0]
 		rest := w[2:]
@@ -88,8 +84,8 @@ func (f *elfFile) readGo(limits symtab.Limits) (*symtab.GoTable, error) {
 		return nil, err
 	}
 	t.GoPlace.Text = module.text
-	if offset, size, ok := module.inlined(f); ok {
-		t.Calls, t.CallsSize = offset, size
+	if module.data != 0 {
+		t.Calls, t.CallsSize, _ = f.fileRange(module.data)
 	}
 	if err := readStarts(t, f); err != nil || len(t.Start) == 0 {
 		return nil, err
@@ -105,12 +101,7 @@ func width(h *symtab.GoHeader) uint64 {
 	return 4
 }
 
-func word(h *symtab.GoHeader, b []byte) uint64 {
-	if width(h) == 8 {
-		return h.Endian.Uint64(b)
-	}
-	return uint64(h.Endian.Uint32(b))
-}
+func word(h *symtab.GoHeader, b []byte) uint64 { return number(h.Endian, b, width(h)) }
 
 // readStarts reads the start addresses of all functions.
 func readStarts(t *symtab.GoTable, f *elfFile) error {

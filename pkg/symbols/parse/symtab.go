@@ -30,10 +30,7 @@ const (
 // It returns functions, and untyped symbols with a size, in sections with code. In .symtab, a function without a size, as in
 // assembly, extends to the next symbol of its section. In .dynsym, it does not, because .dynsym lacks some symbols.
 func (f *elfFile) readSymbols(table *section, limits symtab.Limits) ([]symbol, error) {
-	size := uint64(24)
-	if f.class == elf.ELFCLASS32 {
-		size = 16
-	}
+	size := f.symbolSize()
 	if table.entry != size {
 		return nil, fmt.Errorf("%w: symbols of %d bytes", symtab.ErrMalformed, table.entry)
 	}
@@ -102,6 +99,9 @@ func (f *elfFile) readSymbols(table *section, limits symtab.Limits) ([]symbol, e
 	}
 	return found, nil
 }
+
+// symbolSize returns the number of bytes of an entry.
+func (f *elfFile) symbolSize() uint64 { return 8 + 2*f.width() }
 
 // symbol decodes an entry.
 func (f *elfFile) symbol(b []byte) (s symbol, index elf.SectionIndex, info uint8) {

@@ -43,7 +43,7 @@ func (i *instance) add(pid uint32) {
 		}
 		return
 	}
-	p := &process{pid: pid, since: now, next: now, files: map[symtab.FileID]*probes{}}
+	p := &process{pid: pid, since: now, next: now, files: map[symtab.FileID][]probe{}}
 	i.processes[pid] = p
 	i.enter(p)
 	i.control.Know(pid)
@@ -145,14 +145,11 @@ func (i *instance) update(p *process, seen found) {
 
 // leaveUnmapped removes a process's probes from files that the process no longer maps after an execve or a dlclose.
 func (i *instance) leaveUnmapped(p *process, mapped []symtab.FileID) {
-	for id, probes := range p.files {
-		if slices.Contains(mapped, id) {
-			continue
-		}
-		delete(p.files, id)
-		if probes != nil {
-			i.probes -= len(probes.links)
-			closeProbes(probes.links, byProgram{})
+	for id, links := range p.files {
+		if !slices.Contains(mapped, id) {
+			delete(p.files, id)
+			i.probes -= len(links)
+			closeProbes(links, byProgram{})
 		}
 	}
 }
@@ -190,7 +187,7 @@ func (i *instance) attach(p *process, id symtab.FileID) {
 	if len(f.functions) == 0 { // its file system did not respond
 		return
 	}
-	var attached *probes
+	var attached []probe
 	var each time.Duration
 	var failed error
 	loaded, thread := i.loaded, p.thread
@@ -200,7 +197,7 @@ func (i *instance) attach(p *process, id symtab.FileID) {
 		}
 	}, func() {
 		if failed == nil {
-			closeProbes(attached.links, byProgram{})
+			closeProbes(attached, byProgram{})
 		}
 	})
 	if err != nil { // the other variables must not be used any longer
@@ -219,10 +216,10 @@ func (i *instance) attach(p *process, id symtab.FileID) {
 		i.warn(fmt.Errorf("allocations by C++'s operator new in process %d are not recorded: its return instructions were not found, and a return probe would crash the program at an exception", p.pid))
 	}
 	p.files[id] = attached
-	i.probes += len(attached.links)
+	i.probes += len(attached)
 	i.pacer.each = max(i.pacer.each, colder(each))
 	if i.probed++; i.probed == 1 {
-		i.log.Infof("%s: the first probes are attached: %d probes in an allocator of process %d", Name, len(attached.links), p.pid)
+		i.log.Infof("%s: the first probes are attached: %d probes in an allocator of process %d", Name, len(attached), p.pid)
 	}
 }
 
@@ -240,8 +237,8 @@ func (i *instance) attachAll() {
 
 // attachTo attaches probes to a process's files that have none yet.
 func (i *instance) attachTo(p *process) {
-	for id, probes := range p.files {
-		if probes == nil {
+	for id, links := range p.files {
+		if links == nil {
 			i.attach(p, id)
 		}
 	}
@@ -269,12 +266,9 @@ func (i *instance) detachFrom(p *process) { closeProbes(i.take(p), byProgram{}) 
 
 // take removes the probes from a process's records and returns them.
 func (i *instance) take(p *process) (links []probe) {
-	for id, probes := range p.files {
-		if probes != nil {
-			links = append(links, probes.links...)
-			probes.links = nil
-			p.files[id] = nil
-		}
+	for id, attached := range p.files {
+		links = append(links, attached...)
+		p.files[id] = nil
 	}
 	i.probes -= len(links)
 	return links

@@ -1,6 +1,7 @@
 package allocator
 
 import (
+	"context"
 	"fmt"
 	"os"
 	"runtime"
@@ -10,8 +11,8 @@ import (
 	"github.com/cilium/ebpf/link"
 
 	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/allocators"
-	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/buildid"
 	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/patience"
+	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/symbols"
 )
 
 // emulated and stepped are called to measure a probe's cost. The kernel emulates the first instruction of emulated. It
@@ -41,13 +42,13 @@ type costs struct{ emulated, stepped time.Duration }
 var costsUnknown = costs{time.Microsecond, 2 * time.Microsecond}
 
 // costs measures the costs in this process, on its current CPU.
-func (l *loaded) costs(identify func(*os.File) (buildid.Info, error)) (costs, error) {
+func (l *loaded) costs(store *symbols.Store) (costs, error) {
 	self, err := os.Open("/proc/self/exe")
 	if err != nil {
 		return costsUnknown, err
 	}
 	defer self.Close()
-	info, err := identify(self)
+	info, _, err := store.Info(context.Background(), self)
 	if err != nil {
 		return costsUnknown, err
 	}

@@ -102,7 +102,7 @@ func TestAttachDeaf(t *testing.T) {
 	i.finder.attaches = patience.New(100*time.Millisecond, maxStuck)
 	id := symtab.FileID{Inode: 1}
 	i.finder.files[id], i.finder.open = &known, 1
-	p := &process{pid: pid, thread: pid, files: map[symtab.FileID]*probes{id: nil}}
+	p := &process{pid: pid, thread: pid, files: map[symtab.FileID][]probe{id: nil}}
 	// Drop the file from the page cache.
 	require.NoError(t, unix.Fadvise(int(open.Fd()), 0, 0, unix.FADV_DONTNEED))
 	_, err = elf.NewFile(open)

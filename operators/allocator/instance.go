@@ -5,7 +5,6 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
-	"os"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -17,7 +16,6 @@ import (
 
 	"github.com/ig-otel-profiles/ig-otel-profiles/operators/captures"
 	"github.com/ig-otel-profiles/ig-otel-profiles/operators/unwinder"
-	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/buildid"
 	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/patience"
 	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/procfs"
 	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/symbols"
@@ -133,7 +131,7 @@ func (i *instance) begin(gadgetCtx operators.GadgetContext) error {
 	}
 	tables := unwinder.TablesOf(gadgetCtx)
 	i.store, i.release = tables.Acquire(), tables.Release
-	if i.costs, err = i.loaded.costs(i.identify); err != nil {
+	if i.costs, err = i.loaded.costs(i.store); err != nil {
 		i.log.Warnf("%s: the cost of a probe cannot be measured, so %v to %v are assumed: %v", Name, i.costs.emulated, i.costs.stepped, err)
 	}
 	i.log.Infof("%s: a probe makes a call %v to %v slower on this machine", Name, i.costs.emulated, i.costs.stepped)
@@ -148,12 +146,6 @@ func (i *instance) begin(gadgetCtx operators.GadgetContext) error {
 	go i.read()
 	go i.run(func(err error) { tune.End(gadgetCtx, Name, err) }, ctx.Done())
 	return nil
-}
-
-// identify returns a file's build ID and other details. The reader process extracts them.
-func (i *instance) identify(f *os.File) (buildid.Info, error) {
-	info, _, err := i.store.Info(context.Background(), f)
-	return info, err
 }
 
 // PreStop removes all probes. The operator captures then reads the last captures.

@@ -150,28 +150,26 @@ func TestUpdate(t *testing.T) {
 	i.update(p, seen)
 	first := p.files[seen.files[0]]
 	require.NotNil(t, first)
-	require.Len(t, first.links, i.probes)
+	require.Len(t, first, i.probes)
 	i.update(p, seen)
-	require.Same(t, first, p.files[seen.files[0]], "attached once")
+	require.Same(t, &first[0], &p.files[seen.files[0]][0], "attached once")
 	n := i.probes
 	seen.thread = uint32(os.Getpid()) // any existing thread
 	i.update(p, seen)
-	require.NotSame(t, first, p.files[seen.files[0]], "the thread that they belonged to has ended")
-	require.Empty(t, first.links)
+	require.NotSame(t, &first[0], &p.files[seen.files[0]][0], "the thread that they belonged to has ended")
 	require.Equal(t, n, i.probes)
 	first = p.files[seen.files[0]]
 	require.NotNil(t, first)
 	seen.start++
 	i.update(p, seen)
-	require.NotSame(t, first, p.files[seen.files[0]])
-	require.Empty(t, first.links)
+	require.NotSame(t, &first[0], &p.files[seen.files[0]][0])
 	require.Equal(t, n, i.probes)
 
 	// Probes in files that are no longer mapped must be removed.
 	i.detachFrom(p)
 	clear(p.files)
 	for n := range uint64(mostOfOne) {
-		p.files[symtab.FileID{Inode: n, MtimeNS: -1}] = &probes{}
+		p.files[symtab.FileID{Inode: n, MtimeNS: -1}] = []probe{}
 	}
 	i.update(p, seen)
 	require.NotNil(t, p.files[seen.files[0]])

@@ -35,9 +35,6 @@ func (l *loaded) close() {
 	}
 }
 
-// probes holds a process's probes in one file. The most frequently called comes first.
-type probes struct{ links []probe }
-
 // probe is a probe at a function or at its return.
 type probe struct {
 	link.Link
@@ -49,16 +46,16 @@ type probe struct {
 // exits instead, or no probes if their exits are unknown. The kernel can delay each attachment, so the most frequently called
 // function comes last. Functions that free memory come first. If a probe missed a free, the block would count as in use
 // forever.
-func (l *loaded) attach(f *file, thread uint32, live bool) (*probes, error) {
+func (l *loaded) attach(f *file, thread uint32, live bool) ([]probe, error) {
 	executable, err := link.OpenExecutable(fmt.Sprintf("/proc/self/fd/%d", f.open.Fd()))
 	if err != nil {
 		return nil, err
 	}
-	p := &probes{}
+	links := []probe{} // not nil, see process.files
 	put := func(program allocators.Program, offset uint64, attach func(string, *ebpf.Program, *link.UprobeOptions) (link.Link, error)) error {
 		one, err := attach("", l[program], &link.UprobeOptions{Address: offset, PID: int(thread)})
 		if err == nil {
-			p.links = append(p.links, probe{one, program})
+			links = append(links, probe{one, program})
 		}
 		return err
 	}
@@ -78,12 +75,12 @@ func (l *loaded) attach(f *file, thread uint32, live bool) (*probes, error) {
 			err = put(fn.At(), fn.Offset, executable.Uprobe)
 		}
 		if err != nil {
-			closeProbes(p.links, byProgram{})
+			closeProbes(links, byProgram{})
 			return nil, err
 		}
 	}
-	slices.Reverse(p.links)
-	return p, nil
+	slices.Reverse(links)
+	return links, nil
 }
 
 // closers is how many probes are closed concurrently, because each close waits in the kernel.

@@ -51,7 +51,7 @@ type process struct {
 	looked  int // number of inspections
 	pending int // number of consecutive inspections with unknown files
 	next    time.Time
-	files   map[symtab.FileID]*probes // nil: no probes are attached now
+	files   map[symtab.FileID][]probe // the most frequently called comes first; nil: none are attached now
 	share
 }
 

@@ -213,23 +213,16 @@ func (s *Store) Lookup(id symtab.FileID, addr uint64) (symtab.Symbol, symtab.Sta
 	if t == nil {
 		return symtab.Symbol{}, state
 	}
-	symbol, found := s.lookup(id, t, addr, more)
-	if found == symtab.Named && state == symtab.Unknown {
+	symbol, found := t.Lookup(addr)
+	switch {
+	case found == symtab.Pending:
+		found = s.want(id, addr)
+	case found == symtab.Named && state == symtab.Unknown:
 		found = symtab.Unknown
+	case found != symtab.Named && more:
+		found = symtab.Pending
 	}
 	return symbol, found
-}
-
-// lookup does the work of Lookup for a file with a table.
-func (s *Store) lookup(id symtab.FileID, t *symtab.Table, addr uint64, more bool) (symtab.Symbol, symtab.State) {
-	symbol, state := t.Lookup(addr)
-	switch {
-	case state == symtab.Pending:
-		state = s.want(id, addr)
-	case more && state != symtab.Named:
-		state = symtab.Pending
-	}
-	return symbol, state
 }
 
 // want records an address whose function was not read. It returns Unknown if the caller has to request the file.

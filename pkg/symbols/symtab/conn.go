@@ -154,7 +154,7 @@ func (c *Coder) request(t *Task) {
 	c.bool(&t.Inlined)
 	debug := t.Debug != nil
 	if c.bool(&debug); debug && c.reads() {
-		t.Debug = noDebugFiles{}
+		t.Debug = Asked{} // serve adds the Conn
 	}
 	items(c, &t.Functions, MaxWanted, 8)
 	for i := range t.Functions {
@@ -366,11 +366,6 @@ func (a Asked) Candidate(by DebugKey, n int) (*os.File, int64, bool) {
 	}
 	return f, int64(binary.LittleEndian.Uint64(b)), len(b) > 8
 }
-
-// noDebugFiles is a placeholder for Asked in a received Task.
-type noDebugFiles struct{}
-
-func (noDebugFiles) Candidate(DebugKey, int) (*os.File, int64, bool) { return nil, 0, true }
 
 // Perform performs a task in this process.
 type Perform func(ctx context.Context, t *Task) (*Table, error)

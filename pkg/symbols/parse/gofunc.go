@@ -105,12 +105,8 @@ func (r *goReader) values(off uint32) (symtab.GoPairs, error) {
 		if err != nil {
 			return symtab.GoPairs{}, err
 		}
-		used, ok := symtab.GoValues(b, uint32(r.Quantum), symtab.GoStart, func(symtab.GoResume) bool { return true })
-		if ok {
-			return newGoPairs(b[:used], uint32(r.Quantum)), nil
-		}
-		if len(b) < n {
-			return newGoPairs(b, uint32(r.Quantum)), nil // the table is truncated
+		if p, whole := newGoPairs(b, uint32(r.Quantum)); whole || len(b) < n { // otherwise, it is longer than b
+			return p, nil
 		}
 	}
 	return symtab.GoPairs{}, errGoFunc

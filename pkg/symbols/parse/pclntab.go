@@ -140,18 +140,20 @@ func readStarts(t *symtab.GoTable, f *elfFile) error {
 	return nil
 }
 
-// newGoPairs returns a table with its resume points.
-func newGoPairs(b []byte, quantum uint32) symtab.GoPairs {
-	p := symtab.GoPairs{B: bytes.Clone(b)}
+// newGoPairs returns the table at the start of b with its resume points. whole reports whether b contains its end.
+func newGoPairs(b []byte, quantum uint32) (p symtab.GoPairs, whole bool) {
 	steps := 0
-	symtab.GoValues(p.B, quantum, symtab.GoStart, func(now symtab.GoResume) bool {
+	used, whole := symtab.GoValues(b, quantum, symtab.GoStart, func(now symtab.GoResume) bool {
 		if steps++; steps%symtab.ResumeSteps == 0 {
 			p.Resume = append(p.Resume, now)
 		}
 		return true
 	})
-	p.Resume = slices.Clip(p.Resume)
-	return p
+	if !whole {
+		used = len(b)
+	}
+	p.B, p.Resume = bytes.Clone(b[:used]), slices.Clip(p.Resume)
+	return p, whole
 }
 
 // coversAll reports whether all code of a file belongs to its Go functions. A section can contain padding after the last

@@ -216,7 +216,8 @@ func TestGoPairs(t *testing.T) {
 	}
 	b = append(b, 0)
 	table := &symtab.GoTable{GoPlace: symtab.GoPlace{GoHeader: symtab.GoHeader{Quantum: quantum}}}
-	p := newGoPairs(b, quantum)
+	p, whole := newGoPairs(b, quantum)
+	require.True(t, whole)
 	require.LessOrEqual(t, len(p.Resume), n/symtab.ResumeSteps)
 	start := uint32(0)
 	for _, want := range truth {
@@ -240,7 +241,7 @@ func TestGoPairs(t *testing.T) {
 	for range n {
 		b = append(b, 2, 0)
 	}
-	p = newGoPairs(append(b, 0), quantum)
+	p, _ = newGoPairs(append(b, 0), quantum)
 	steps := 0
 	symtab.GoValues(p.B, quantum, p.From(1), func(symtab.GoResume) bool { steps++; return true })
 	require.LessOrEqual(t, steps, symtab.ResumeSteps)

@@ -137,9 +137,7 @@ func (e *encoder) endResource() {
 		e.soleOwner = 0
 	}
 	e.resourcesWritten++
-	if e.cfg.SchemaURL != "" {
-		sp = appendString(sp, 3, e.cfg.SchemaURL)
-	}
+	sp = appendString(sp, 3, e.cfg.SchemaURL)
 	var res []byte
 	for _, a := range r.attrs {
 		kv := appendString(e.tmp[:0], 1, a.Key)
@@ -149,17 +147,11 @@ func (e *encoder) endResource() {
 		res = appendMessage(res, 1, kv)
 	}
 	res = appendUint(res, 2, uint64(r.dropped))
-	schema := 0
-	if e.cfg.SchemaURL != "" {
-		schema = sizeField(len(e.cfg.SchemaURL))
-	}
 	e.bRes = append(e.bRes, tag(1, protowire.BytesType))
-	e.bRes = binary.AppendUvarint(e.bRes, uint64(sizeField(len(res))+sizeField(len(sp))+schema))
+	e.bRes = binary.AppendUvarint(e.bRes, uint64(sizeField(len(res))+sizeField(len(sp))+sizeField(len(e.cfg.SchemaURL))))
 	e.bRes = appendMessage(e.bRes, 1, res)
 	e.bRes = appendMessage(e.bRes, 2, sp)
-	if e.cfg.SchemaURL != "" {
-		e.bRes = appendString(e.bRes, 3, e.cfg.SchemaURL)
-	}
+	e.bRes = appendString(e.bRes, 3, e.cfg.SchemaURL)
 }
 
 // profileEnds returns the fields of a profile before and after its samples.

@@ -55,14 +55,7 @@ func newEventLog(to logrus.FieldLogger, prefix string, secrets func() []string) 
 func (l *eventLog) run() {
 	defer close(l.done)
 	for line := range l.lines {
-		switch line.level {
-		case logrus.ErrorLevel:
-			l.to.Error(line.text)
-		case logrus.WarnLevel:
-			l.to.Warn(line.text)
-		default:
-			l.to.Info(line.text)
-		}
+		l.to.WithFields(nil).Log(line.level, line.text)
 	}
 }
 

@@ -44,19 +44,11 @@ type rawCodec struct{}
 func (rawCodec) Name() string { return "proto" }
 
 func (rawCodec) Marshal(v any) (mem.BufferSlice, error) {
-	body, ok := v.([]byte)
-	if !ok {
-		return nil, fmt.Errorf("raw codec: got %T, want []byte", v)
-	}
-	return mem.BufferSlice{mem.SliceBuffer(body)}, nil
+	return mem.BufferSlice{mem.SliceBuffer(v.([]byte))}, nil
 }
 
 func (rawCodec) Unmarshal(data mem.BufferSlice, v any) error {
-	out, ok := v.(*[]byte)
-	if !ok {
-		return fmt.Errorf("raw codec: got %T, want *[]byte", v)
-	}
-	*out = data.Materialize()
+	*v.(*[]byte) = data.Materialize()
 	return nil
 }
 
@@ -171,7 +163,7 @@ func (s *GRPC) Send(ctx context.Context, m wire.Message) (out attempt.Outcome) {
 	if err != nil {
 		out = grpcOutcome(status.Convert(err), len(body), s.diagnosis)
 	} else {
-		out = responseOutcome(resp)
+		out = responseOutcome(resp, proto.Unmarshal)
 	}
 	s.auth.observe(req, status.Code(err) == codes.Unauthenticated, &out)
 	return out
@@ -288,18 +280,14 @@ func responseTooLarge(msg string, bodyLen int) bool {
 		strings.Contains(msg, fmt.Sprintf("max size of %d", maxResponse))
 }
 
-// responseOutcome converts the response to an accepted request, in protobuf's wire format, into an outcome.
-func responseOutcome(resp []byte) attempt.Outcome {
+// responseOutcome converts the response to an accepted request into an outcome. If no profiles were rejected, the message of a
+// partial success is a warning (https://opentelemetry.io/docs/specs/otlp/#partial-success).
+func responseOutcome(resp []byte, unmarshal func([]byte, proto.Message) error) attempt.Outcome {
 	var msg colprofiles.ExportProfilesServiceResponse
-	if err := proto.Unmarshal(resp, &msg); err != nil {
+	if err := unmarshal(resp, &msg); err != nil {
 		return attempt.Outcome{Verdict: attempt.Accepted, What: "a response that is not an ExportProfilesServiceResponse", Hint: "check that the endpoint is an OTLP receiver"}
 	}
-	return partialOutcome(msg.GetPartialSuccess())
-}
-
-// partialOutcome converts a partial success (https://opentelemetry.io/docs/specs/otlp/#partial-success). If no profiles were
-// rejected, the message is a warning.
-func partialOutcome(p *colprofiles.ExportProfilesPartialSuccess) attempt.Outcome {
+	p := msg.GetPartialSuccess()
 	out := attempt.Outcome{Verdict: attempt.Accepted, Words: p.GetErrorMessage(), RejectedProfiles: p.GetRejectedProfiles()}
 	switch {
 	case p.GetRejectedProfiles() > 0:

@@ -17,7 +17,6 @@ import (
 	"sync"
 	"time"
 
-	colprofiles "go.opentelemetry.io/proto/otlp/collector/profiles/v1development"
 	rpcstatus "google.golang.org/genproto/googleapis/rpc/status"
 	"google.golang.org/protobuf/encoding/protojson"
 	"google.golang.org/protobuf/proto"
@@ -221,17 +220,13 @@ func (s *HTTP) outcome(resp *http.Response, answer []byte, readErr error) attemp
 
 // httpResponse converts the body of a response to an accepted request into an outcome.
 func httpResponse(media string, answer []byte) attempt.Outcome {
-	if media != mediaJSON {
-		if len(answer) > 0 && media != mediaProto && media != "application/protobuf" {
-			return attempt.Outcome{Verdict: attempt.Accepted}
-		}
-		return responseOutcome(answer)
+	switch {
+	case media == mediaJSON:
+		return responseOutcome(answer, protojson.UnmarshalOptions{DiscardUnknown: true}.Unmarshal)
+	case len(answer) > 0 && media != mediaProto && media != "application/protobuf":
+		return attempt.Outcome{Verdict: attempt.Accepted}
 	}
-	var msg colprofiles.ExportProfilesServiceResponse
-	if err := (protojson.UnmarshalOptions{DiscardUnknown: true}).Unmarshal(answer, &msg); err != nil {
-		return attempt.Outcome{Verdict: attempt.Accepted, What: "a response that is not an ExportProfilesServiceResponse", Hint: "check that the endpoint is an OTLP receiver"}
-	}
-	return partialOutcome(msg.GetPartialSuccess())
+	return responseOutcome(answer, proto.Unmarshal)
 }
 
 // statusWords returns the message in the body of an error response. The specification requires a google.rpc.Status, but the body

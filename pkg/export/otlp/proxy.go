@@ -3,7 +3,6 @@ package otlp
 import (
 	"bufio"
 	"context"
-	"encoding/base64"
 	"fmt"
 	"io"
 	"net"
@@ -57,7 +56,7 @@ func connectTo(ctx context.Context, conn net.Conn, user *url.Userinfo, addr stri
 	req := &http.Request{Method: http.MethodConnect, URL: &url.URL{Opaque: addr}, Host: addr, Header: http.Header{}}
 	if user != nil {
 		password, _ := user.Password()
-		req.Header.Set("Proxy-Authorization", "Basic "+base64.StdEncoding.EncodeToString([]byte(user.Username()+":"+password)))
+		req.Header.Set("Proxy-Authorization", "Basic "+basic(user.Username(), password))
 	}
 	if err := req.Write(conn); err != nil {
 		return nil, err

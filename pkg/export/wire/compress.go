@@ -102,10 +102,5 @@ func (p pooledEncoder) Close() error {
 }
 
 func (*grpcZstd) Decompress(r io.Reader) (io.Reader, error) {
-	dec, err := zstd.NewReader(r, zstd.WithDecoderConcurrency(1), zstd.WithDecoderLowmem(true),
-		zstd.WithDecoderMaxWindow(8<<20))
-	if err != nil {
-		return nil, err
-	}
-	return dec, nil
+	return zstd.NewReader(r, zstd.WithDecoderConcurrency(1), zstd.WithDecoderLowmem(true), zstd.WithDecoderMaxWindow(8<<20))
 }

@@ -39,25 +39,22 @@ type shared struct {
 
 // acquire returns the running exporter with these settings, or starts one. The caller must release it. An exporter with the
 // same name but other settings continues to run for its users. acquire does no I/O, see shared.Opened.
-func (e *exporters) acquire(cfg config.Exporter) (*shared, error) {
+func (e *exporters) acquire(cfg config.Exporter) *shared {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	for _, s := range e.running {
 		if reflect.DeepEqual(s.cfg, cfg) {
 			s.users++
-			return s, nil
+			return s
 		}
 	}
-	exp, err := export.New(cfg, export.Options{Logger: log.WithField("operator", Name), Observer: observer{cfg.Name}, Patient: true})
-	if err != nil {
-		return nil, fmt.Errorf("starting exporter %q: %w", cfg.Name, err)
-	}
+	exp := export.New(cfg, export.Options{Logger: log.WithField("operator", Name), Observer: observer{cfg.Name}})
 	s := &shared{Exporter: exp, cfg: cfg, users: 1}
 	e.running = append(e.running, s)
 	if e.stop == nil {
 		e.stop = startReporting(e.list)
 	}
-	return s, nil
+	return s
 }
 
 // These constants limit the time for opening an exporter's files and folders. ig run must show errors to the user. A daemon

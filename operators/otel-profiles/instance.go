@@ -218,10 +218,7 @@ func (i *instance) acquire(cfg config.Exporter) (*shared, error) {
 			return exp, nil
 		}
 	}
-	exp, err := i.op.exporters.acquire(cfg)
-	if err != nil {
-		return nil, err
-	}
+	exp := i.op.exporters.acquire(cfg)
 	i.exporters = append(i.exporters, exp)
 	return exp, i.open(exp)
 }

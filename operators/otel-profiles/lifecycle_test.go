@@ -93,7 +93,7 @@ func hang(t *testing.T, path string) {
 	})
 }
 
-// A file that hangs must delay only the exporter that needs it. TestPatientExporter tests the end of the process.
+// A file that hangs must delay only the exporter that needs it. TestExporterWaitsForFiles tests the end of the process.
 func TestAFileThatHangs(t *testing.T) {
 	r := startReceiver(t)
 	token := filepath.Join(t.TempDir(), "token")

@@ -161,12 +161,7 @@ func (o *Operator) startStored() {
 		if err != nil || cfg.Queue.Storage == "" {
 			continue // Init has logged the mistake
 		}
-		s, err := o.exporters.acquire(cfg)
-		if err != nil {
-			log.Errorf("%s: %v", Name, err)
-			continue
-		}
-		o.exporters.release(s)
+		o.exporters.release(o.exporters.acquire(cfg))
 	}
 }
 

@@ -31,9 +31,6 @@ type Options struct {
 	Logger   logrus.FieldLogger // nil: logrus' standard logger
 	Observer Observer
 	Now      func() time.Time // the clock for the age of data; nil: time.Now
-	// Patient makes New return at once. The exporter then keeps trying to open its files (certificates, secrets, the storage
-	// folder). Until then, it holds messages in memory. See Opened.
-	Patient bool
 }
 
 // Observer is notified of every attempt to send. Its methods are called from several goroutines.

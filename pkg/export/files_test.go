@@ -113,7 +113,7 @@ func TestNamedFiles(t *testing.T) {
 		"output in nothing": {toFile(in("none/p")), `path: ` + in("none/p") + ` cannot be created: the folder ` + in("none") + `: no such file or directory`},
 	} {
 		t.Run(name, func(t *testing.T) {
-			e, err := New(test.e, Options{})
+			e, err := opened(test.e, Options{})
 			if test.want == "" {
 				require.NoError(t, err)
 				stop(t, e)
@@ -151,8 +151,8 @@ func TestExportersShareAStorageFolder(t *testing.T) {
 	require.Empty(t, storedFiles(t, filepath.Join(cfg.Queue.Storage, "2")))
 }
 
-// A patient exporter takes messages before it can open its files, and delivers them afterwards.
-func TestPatientExporter(t *testing.T) {
+// An exporter takes messages before it can open its files, and delivers them afterwards.
+func TestExporterWaitsForFiles(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		cfg := withStorage(t, "")
 		e := startWith(t, cfg, &outageSender{down: true})
@@ -163,13 +163,13 @@ func TestPatientExporter(t *testing.T) {
 
 		cfg.Auth.BearerTokenFile = filepath.Join(t.TempDir(), "token")
 		logs := &capture{}
-		patient := func(to sender) *Exporter {
+		waiting := func(to sender) *Exporter {
 			e := prepare(cfg, Options{Logger: logs.logger()})
-			go e.run(func() (sender, error) { return to, nil }, true)
+			go e.run(func() (sender, error) { return to, nil })
 			require.ErrorContains(t, e.Opened(t.Context()), "auth.bearer_token_file: "+cfg.Auth.BearerTokenFile+" does not exist")
 			return e
 		}
-		e = patient(&outageSender{})
+		e = waiting(&outageSender{})
 		for range 3 {
 			e.Enqueue(message(t, "new", 0))
 		}
@@ -186,7 +186,7 @@ func TestPatientExporter(t *testing.T) {
 
 		// An exporter that can never open its files must still stop.
 		cfg.Auth.BearerTokenFile += ".none"
-		e = patient(&outageSender{})
+		e = waiting(&outageSender{})
 		e.Enqueue(message(t, "lost", 0))
 		ctx, cancel := context.WithTimeout(t.Context(), 10*time.Millisecond)
 		defer cancel()
@@ -196,7 +196,7 @@ func TestPatientExporter(t *testing.T) {
 		// An exporter must not block its callers for long if its file system hangs.
 		answers := make(chan struct{})
 		e = prepare(cfg, Options{Logger: logs.logger()})
-		go e.run(func() (sender, error) { <-answers; return &outageSender{}, nil }, true)
+		go e.run(func() (sender, error) { <-answers; return &outageSender{}, nil })
 		ctx, cancel = context.WithTimeout(t.Context(), time.Second)
 		defer cancel()
 		require.ErrorIs(t, e.Opened(ctx), errOpenHangs)

@@ -28,7 +28,7 @@ func TestHistory(t *testing.T) {
 	drainAll(t, e)
 	delivered := balanced(t, e).Rows.Delivered
 	require.Equal(t, int64(30), delivered)
-	_, err := New(cfg, Options{})
+	_, err := opened(cfg, Options{})
 	require.ErrorContains(t, err, "path: folder "+cfg.Path+" is in use")
 
 	list, err := history.List(cfg.Path)

@@ -255,7 +255,7 @@ func startWithOptions(t testing.TB, cfg config.Exporter, to sender, opts Options
 		opts.Logger = (&capture{}).logger()
 	}
 	e := prepare(cfg, opts)
-	go e.run(func() (sender, error) { return to, nil }, false)
+	go e.run(func() (sender, error) { return to, nil })
 	require.NoError(t, e.Opened(t.Context()))
 	return e
 }

@@ -54,10 +54,22 @@ func (c *capture) logger() *logrus.Logger {
 func open(t testing.TB, cfg config.Exporter) (*Exporter, *capture) {
 	t.Helper()
 	logs := &capture{}
-	e, err := New(cfg, Options{Logger: logs.logger()})
+	e, err := opened(cfg, Options{Logger: logs.logger()})
 	require.NoError(t, err)
 	t.Cleanup(func() { stop(t, e) })
 	return e, logs
+}
+
+// opened starts an exporter and waits for its files. If they cannot be opened, it ends the exporter.
+func opened(cfg config.Exporter, opts Options) (*Exporter, error) {
+	e := New(cfg, opts)
+	err := e.Opened(context.Background())
+	if err != nil {
+		ctx, cancel := context.WithCancel(context.Background())
+		cancel()
+		_ = e.Shutdown(ctx)
+	}
+	return e, err
 }
 
 // stop shuts e down at once, so e drops its messages. It then checks that all rows are accounted for.

@@ -86,7 +86,7 @@ type Stats struct {
 	QueueMessages int64 // held now, including those in flight
 	// Oldest is the time of the oldest held data. It is zero if nothing is held or the time is unknown.
 	Oldest time.Time
-	// Waiting reports that the exporter is not ready yet, see Options.Patient.
+	// Waiting reports that the exporter is not ready yet, see New.
 	Waiting bool
 	// NotStored reports that the last write to the storage folder failed. A restart would lose the data in memory.
 	NotStored bool

@@ -348,7 +348,7 @@ func TestOAuth2SecretFileIsMissing(t *testing.T) {
 	ca := recvtest.NewCA(t)
 	_, cfg := startGuarded(t, config.TransportHTTP, ca, startTokenServer(t, ca))
 	cfg.OAuth2.ClientSecret, cfg.OAuth2.ClientSecretFile = "", filepath.Join(t.TempDir(), "gone")
-	_, err := New(cfg, Options{})
+	_, err := opened(cfg, Options{})
 	require.ErrorContains(t, err, "oauth2.client_secret_file: "+cfg.OAuth2.ClientSecretFile+" does not exist")
 	require.ErrorContains(t, err, "or write the content as oauth2.client_secret")
 }

@@ -18,38 +18,22 @@ import (
 	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/patience"
 )
 
-const (
-	// openTimeout limits how long New waits for the files and folders in the settings, because their file system can hang.
-	openTimeout = 10 * time.Second
-	// The wait between attempts to open an exporter doubles from openFirstWait to openLongestWait.
-	openFirstWait, openLongestWait = time.Second, 30 * time.Second
-)
+// The wait between attempts to open an exporter doubles from openFirstWait to openLongestWait.
+const openFirstWait, openLongestWait = time.Second, 30 * time.Second
 
 var errStopped = errors.New("the exporter was stopped")
 
-var errOpenHangs = fmt.Errorf("a file or folder that the settings name has not responded for %s: check its file system", openTimeout)
+var errOpenHangs = errors.New("a file or folder that the settings name has not responded for 10s: check its file system")
 
 // New starts an exporter. Package config has checked the settings. New does not connect to the receiver. The caller stops the
 // exporter with Shutdown.
 //
-// New waits at most openTimeout until certificates, secret files and the storage folder are open, and returns their errors. An
-// error names the setting, not the exporter. With Options.Patient, New returns at once and without an error. The exporter then
-// holds messages in memory and retries until these files are open.
-func New(cfg config.Exporter, opts Options) (*Exporter, error) {
+// New returns at once, because the file system of a certificate, of a secret file or of the storage folder can hang. Until these
+// files are open, the exporter holds messages in memory and keeps trying. See Opened.
+func New(cfg config.Exporter, opts Options) *Exporter {
 	e := prepare(cfg, opts)
-	go e.run(e.newSender, opts.Patient)
-	if opts.Patient {
-		return e, nil
-	}
-	ctx, cancel := context.WithTimeout(context.Background(), openTimeout)
-	defer cancel()
-	if err := e.Opened(ctx); err != nil {
-		stop, cancel := context.WithCancel(context.Background())
-		cancel() // do not wait, because it holds no messages yet
-		_ = e.Shutdown(stop)
-		return nil, err
-	}
-	return e, nil
+	go e.run(e.newSender)
+	return e
 }
 
 // prepare returns an exporter that takes messages. Only run sends them.
@@ -79,8 +63,8 @@ func prepare(cfg config.Exporter, opts Options) *Exporter {
 	return e
 }
 
-// Opened waits for the first attempt to open the exporter's files and folders. It returns the error of the latest attempt. A
-// patient exporter keeps retrying. If ctx ends first, the error says that a file system hangs.
+// Opened waits for the first attempt to open the exporter's files and folders. It returns the error of the latest attempt, which
+// names the setting, not the exporter. If ctx ends first, the error says that a file system hangs.
 func (e *Exporter) Opened(ctx context.Context) error {
 	select {
 	case <-e.tried:
@@ -92,9 +76,8 @@ func (e *Exporter) Opened(ctx context.Context) error {
 	return e.openErr
 }
 
-// run opens the exporter and then sends until it is stopped. If opening fails, run retries if patient is set, and otherwise
-// returns.
-func (e *Exporter) run(connect func() (sender, error), patient bool) {
+// run opens the exporter and then sends until it is stopped.
+func (e *Exporter) run(connect func() (sender, error)) {
 	defer close(e.done)
 	wait := openFirstWait
 	for first := true; ; first = false {
@@ -111,7 +94,7 @@ func (e *Exporter) run(connect func() (sender, error), patient bool) {
 			}
 			break
 		}
-		if !patient || errors.Is(err, errStopped) {
+		if errors.Is(err, errStopped) {
 			return
 		}
 		e.log.errorf("open", "not ready, retrying (up to %s of data are held in memory until then): %v", humanize.IBytes(uint64(e.cfg.Queue.Size)), err)

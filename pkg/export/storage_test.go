@@ -35,7 +35,7 @@ func storeUntilKilled(dir string) {
 	cfg := settings(config.TransportGRPC, "127.0.0.1:1")
 	cfg.Queue.Storage, cfg.Queue.StorageSize = dir, 1<<30
 	cfg.Retry.InitialInterval, cfg.Retry.MaxInterval = time.Hour, time.Hour
-	e, err := New(cfg, Options{})
+	e, err := opened(cfg, Options{})
 	if err != nil {
 		fmt.Println("error:", err)
 		os.Exit(1)
@@ -130,7 +130,7 @@ func TestStorageFolder(t *testing.T) {
 			cfg := withStorage(t, "127.0.0.1:1")
 			require.NoError(t, os.Mkdir(cfg.Queue.Storage, mode))
 			writeFile(t, filepath.Join(cfg.Queue.Storage, "theirs"), []byte("x"))
-			_, err := New(cfg, Options{})
+			_, err := opened(cfg, Options{})
 			require.ErrorContains(t, err, "chmod 700")
 		}
 	})
@@ -141,14 +141,14 @@ func TestStorageFolder(t *testing.T) {
 			t.Skip("giving a folder away needs root")
 		}
 		require.NoError(t, os.Chown(cfg.Queue.Storage, 65534, 65534))
-		_, err := New(cfg, Options{})
+		_, err := opened(cfg, Options{})
 		require.ErrorContains(t, err, "belongs to user 65534")
 		require.ErrorContains(t, err, "name a folder that belongs to user 0")
 	})
 	t.Run("a file is refused", func(t *testing.T) {
 		cfg := withStorage(t, "127.0.0.1:1")
 		writeFile(t, cfg.Queue.Storage, []byte("x"))
-		_, err := New(cfg, Options{})
+		_, err := opened(cfg, Options{})
 		require.ErrorContains(t, err, "sending_queue.storage")
 	})
 	t.Run("links are not followed", func(t *testing.T) {
@@ -403,7 +403,7 @@ func TestDrainBeforeTheFolderIsOpen(t *testing.T) {
 		defer e.mu.Unlock()
 		return len(e.drains) == 1
 	}, 20*time.Second, time.Millisecond)
-	go e.run(func() (sender, error) { return s, nil }, false)
+	go e.run(func() (sender, error) { return s, nil })
 	for _, size := range []int{10, 10, 20} {
 		require.Equal(t, size, <-s.sending)
 		require.Empty(t, drained)
@@ -429,7 +429,7 @@ func TestDrainEndsWhenStored(t *testing.T) {
 		defer e.mu.Unlock()
 		return len(e.drains) == 1
 	}, 20*time.Second, time.Millisecond)
-	go e.run(func() (sender, error) { return &outageSender{down: true}, nil }, false)
+	go e.run(func() (sender, error) { return &outageSender{down: true}, nil })
 	require.NoError(t, <-drained)
 	require.Equal(t, int64(1), balanced(t, e).Rows.Held)
 	require.Len(t, storedFiles(t, cfg.Queue.Storage), 1)

@@ -169,7 +169,7 @@ func TestObserver(t *testing.T) {
 	r := recvtest.StartGRPC(t, recvtest.GRPCConfig{Answer: firstThenOK(withRetryInfo(t, 14, 0))})
 	o := &observer{}
 	cfg := settings(config.TransportGRPC, r.Addr)
-	e, err := New(cfg, Options{Logger: (&capture{}).logger(), Observer: o})
+	e, err := opened(cfg, Options{Logger: (&capture{}).logger(), Observer: o})
 	require.NoError(t, err)
 	m := message(t, "app", 0)
 	size := len(m.Body)

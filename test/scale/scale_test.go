@@ -125,8 +125,8 @@ func TestThousandNodes(t *testing.T) {
 	exporters := make([]*export.Exporter, *nodes)
 	stop := make(chan struct{})
 	for n := range exporters {
-		e, err := export.New(cfg, export.Options{Logger: quiet})
-		require.NoError(t, err)
+		e := export.New(cfg, export.Options{Logger: quiet})
+		require.NoError(t, e.Opened(t.Context()))
 		exporters[n] = e
 		wg.Go(func() {
 			// Each node waits for a random part of the first interval. After that, it sends once per interval.

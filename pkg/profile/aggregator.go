@@ -1,7 +1,6 @@
 package profile
 
 import (
-	"crypto/rand"
 	"errors"
 	"slices"
 	"strings"
@@ -87,12 +86,6 @@ func New(cfg Config) (*Aggregator, error) {
 	}
 	if cfg.MaxBytes <= 0 {
 		cfg.MaxBytes = defaultMaxBytes
-	}
-	if cfg.NewID == nil {
-		cfg.NewID = func() (id [16]byte) {
-			rand.Read(id[:]) // never fails
-			return id
-		}
 	}
 	a := &Aggregator{cfg: cfg, stride: 1 + len(cfg.Types), epoch: 1, gen: newGeneration(&cfg), win: &window{}, spare: &window{}}
 	a.enc.cfg = &a.cfg

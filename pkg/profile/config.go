@@ -68,8 +68,6 @@ type Config struct {
 	// Demangle turns a symbol into a readable name. Flush calls it once per symbol and generation. nil keeps symbols as they
 	// are.
 	Demangle func(symbol string) string
-	// NewID returns a profile_id. nil means 16 random bytes.
-	NewID func() [16]byte
 }
 
 // Limits limit one message.

@@ -278,15 +278,15 @@ func TestDoubleFunctions(t *testing.T) {
 
 // TestLayoutPinned pins the layout of OTLP 1.10 and 1.11. Package export converts it to other layouts.
 func TestLayoutPinned(t *testing.T) {
-	cfg := config()
-	cfg.NewID = func() [16]byte { return [16]byte([]byte("\xaaabcdefghijklmno")) }
-	a := newAggregator(t, cfg)
+	a := newAggregator(t, config())
 	put(t, a, 1, 1, profile.Sample{
 		Stack: []profile.Frame{{Name: "f"}}, Attributes: []profile.Attribute{{Key: "k", Value: profile.Int(1)}},
 	}, 0, 7)
-	body := a.Flush(start, end, profile.Limits{}).Messages[0].Body
+	f := a.Flush(start, end, profile.Limits{})
+	body, id := f.Messages[0].Body, decode(t, f)[0].ResourceProfiles[0].ScopeProfiles[0].Profiles[0].ProfileId
+	require.Len(t, id, 16)
 	// The first sequence is a sample. The second is a period, followed by an ID.
-	for _, want := range []string{"1208" + "0801" + "120101" + "220107", "30" + "e3cedd09" + "3a10" + hex.EncodeToString([]byte("\xaaabcdefghijklmno"))} {
+	for _, want := range []string{"1208" + "0801" + "120101" + "220107", "30" + "e3cedd09" + "3a10" + hex.EncodeToString(id)} {
 		b, err := hex.DecodeString(want)
 		require.NoError(t, err)
 		require.True(t, bytes.Contains(body, b), "%s in %x", want, body)

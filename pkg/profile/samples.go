@@ -1,6 +1,7 @@
 package profile
 
 import (
+	"crypto/rand"
 	"encoding/binary"
 	"slices"
 
@@ -171,7 +172,8 @@ func (e *encoder) profileEnds(t int) (head, tail []byte) {
 	if e.cfg.NameLabel == "" {
 		tail = appendUint(tail, 6, uint64(max(period, 1)))
 	}
-	id := e.cfg.NewID()
+	var id [16]byte
+	rand.Read(id[:]) // never fails
 	tail = appendString(tail, 7, string(id[:]))
 	return head, appendUint(tail, 8, uint64(e.nDropped[t]))
 }

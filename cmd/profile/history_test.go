@@ -33,11 +33,10 @@ func recordedExcept(t *testing.T, now, from, to time.Time) (dir string) {
 	dir = filepath.Join(t.TempDir(), "history")
 	w, err := history.New(dir, config.Retention{MaxBytes: 1 << 30}, func(err error) { t.Error(err) })
 	require.NoError(t, err)
-	agg, err := otlp.New(otlp.Config{
+	agg := otlp.New(otlp.Config{
 		Scope: otlp.Scope{Name: "registry.example/profile_cpu", Version: "v1"}, Types: []otlp.ValueType{{Type: "samples", Unit: "count"}},
 		PeriodType: otlp.ValueType{Type: "cpu", Unit: "nanoseconds"}, Period: 10_000_000,
 	})
-	require.NoError(t, err)
 	put := func(service, function string, n int64) {
 		res, key := uint64(len(service)), uint64(len(service)*1000+len(function))
 		agg.SetResource(res, otlp.Resource{Attributes: []otlp.Attribute{{Key: "service.name", Value: otlp.String(service)}}})

@@ -28,8 +28,7 @@ func (n node) encode(t *testing.T, cfg profile.Config, windows int) [][]byte {
 	cfg.SchemaURL = "https://opentelemetry.io/schemas/1.37.0"
 	cfg.Types = []profile.ValueType{{Type: "samples", Unit: "count"}}
 	cfg.PeriodType, cfg.Period = profile.ValueType{Type: "cpu", Unit: "nanoseconds"}, 10_000_000
-	a, err := profile.New(cfg)
-	require.NoError(t, err)
+	a := profile.New(cfg)
 	stack := []profile.Frame{
 		{Name: "vfs_read", Type: profile.FrameKernel},
 		{Name: "main.work", Type: profile.FrameGo, Address: 0x1234, Mapping: n.mapping},

@@ -26,11 +26,10 @@ type Workload struct {
 
 // New returns a gadget's workload for some services. The result is always the same.
 func New(t testing.TB, gadget string, services ...string) *Workload {
-	agg, err := profile.New(profile.Config{
+	agg := profile.New(profile.Config{
 		Scope: profile.Scope{Name: gadget}, SchemaURL: "https://opentelemetry.io/schemas/1.41.0", Types: []profile.ValueType{{Type: "samples", Unit: "count"}},
 		PeriodType: profile.ValueType{Type: "cpu", Unit: "nanoseconds"}, Period: 20_408_163,
 	})
-	require.NoError(t, err)
 	return &Workload{t, agg, rand.New(rand.NewPCG(1, 2)), services}
 }
 

@@ -47,8 +47,7 @@ func TestWindowWaitsForNames(t *testing.T) {
 		{"a short interval", 1 << 30, time.Second, 250*time.Millisecond + namePollInterval},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
-			agg, err := profile.New(profile.Config{Types: []profile.ValueType{{Type: "samples", Unit: "count"}}})
-			require.NoError(t, err)
+			agg := profile.New(profile.Config{Types: []profile.ValueType{{Type: "samples", Unit: "count"}}})
 			p := &pipeline{agg: agg, interval: tc.interval, next: due, since: due.Add(-tc.interval)}
 			agg.SetResource(1, profile.Resource{})
 			s := profile.Sample{Stack: []profile.Frame{{Name: "[unknown]"}}, Later: &late{tc.missing}, LaterTo: 1}
@@ -81,8 +80,7 @@ func TestEndWaitsForNames(t *testing.T) {
 // A window that fills up must be flushed before its interval ends, but not more than once a second.
 func TestFullWindowIsDueEarly(t *testing.T) {
 	now := time.Now()
-	agg, err := profile.New(profile.Config{Types: []profile.ValueType{{Type: "samples", Unit: "count"}}, MaxBytes: 64 << 10})
-	require.NoError(t, err)
+	agg := profile.New(profile.Config{Types: []profile.ValueType{{Type: "samples", Unit: "count"}}, MaxBytes: 64 << 10})
 	p := &pipeline{agg: agg, since: now, next: now.Add(time.Hour)}
 	require.Equal(t, p.next, p.due())
 	agg.SetResource(1, profile.Resource{})

@@ -125,15 +125,11 @@ func newPipeline(inst *instance, ds datasource.DataSource, plan *fieldmap.Plan, 
 	}
 	c := aggregatorConfig(cfg, d, ds.Type())
 	c.MaxBytes = maxSourceBytes / int64(shares)
-	agg, err := profile.New(c)
-	if err != nil {
-		return nil, err
-	}
 	if cfg.Preset == "elastic" && !onCPU(d) {
 		inst.log.Warnf("%s: data source %q: exporter %q is for Elastic, which only accepts on-CPU samples (type samples, unit count, period in cpu nanoseconds). It rejects the samples of this gadget: choose another exporter", Name, ds.Name(), cfg.Name)
 	}
 	p := &pipeline{
-		inst: inst, ds: ds, plan: plan, agg: agg, exp: exp,
+		inst: inst, ds: ds, plan: plan, agg: profile.New(c), exp: exp,
 		interval: cfg.Batch.Interval, limits: profile.Limits{MaxBytes: int(cfg.Batch.MaxRequestSize)},
 		sampling: uint64(max(cfg.Sampling, 1)), timed: c.Shape != profile.ShapeSum, since: time.Now(),
 		cap:  fieldmap.NewValueCap(cfg.MaxValuesPerAttribute),

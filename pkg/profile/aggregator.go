@@ -1,7 +1,6 @@
 package profile
 
 import (
-	"errors"
 	"slices"
 	"strings"
 	"sync"
@@ -80,16 +79,13 @@ type event struct {
 }
 
 // New returns an empty Aggregator.
-func New(cfg Config) (*Aggregator, error) {
-	if len(cfg.Types) == 0 {
-		return nil, errors.New("creating an aggregator: no value type")
-	}
+func New(cfg Config) *Aggregator {
 	if cfg.MaxBytes <= 0 {
 		cfg.MaxBytes = defaultMaxBytes
 	}
 	a := &Aggregator{cfg: cfg, stride: 1 + len(cfg.Types), epoch: 1, gen: newGeneration(&cfg), win: &window{}, spare: &window{}}
 	a.enc.cfg = &a.cfg
-	return a, nil
+	return a
 }
 
 // Add adds values, one per type, to the sample of a row with this key. time is in Unix nanoseconds. Only shapes with timestamps

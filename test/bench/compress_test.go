@@ -16,8 +16,7 @@ import (
 
 // message is one window of 2,000 distinct stacks of 28 frames in 30 containers.
 func message(tb testing.TB) []byte {
-	a, err := profile.New(profile.Config{Scope: profile.Scope{Name: "profile_cpu"}, Types: []profile.ValueType{{Type: "samples", Unit: "count"}}})
-	require.NoError(tb, err)
+	a := profile.New(profile.Config{Scope: profile.Scope{Name: "profile_cpu"}, Types: []profile.ValueType{{Type: "samples", Unit: "count"}}})
 	for c := range uint64(30) {
 		a.SetResource(c, profile.Resource{Attributes: []profile.Attribute{
 			{Key: "service.name", Value: profile.String(fmt.Sprintf("service-%d", c))},

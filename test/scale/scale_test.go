@@ -51,11 +51,10 @@ const (
 
 // window returns a node's encoded data of one interval.
 func window(t *testing.T, node int) profile.Message {
-	a, err := profile.New(profile.Config{
+	a := profile.New(profile.Config{
 		Scope: profile.Scope{Name: "profile_cpu"}, Types: []profile.ValueType{{Type: "samples", Unit: "count"}},
 		PeriodType: profile.ValueType{Type: "cpu", Unit: "nanoseconds"}, Period: 20408163,
 	})
-	require.NoError(t, err)
 	for c := range uint64(containers) {
 		a.SetResource(c, profile.Resource{Attributes: attributes(node, int(c))})
 	}

@@ -42,17 +42,23 @@ const stock = `package otelprofiles
 
 import (
 	"context"
+	"time"
 
+	instancemanager "github.com/inspektor-gadget/inspektor-gadget/pkg/gadget-service/instance-manager"
+	"github.com/inspektor-gadget/inspektor-gadget/pkg/gadget-service/store"
 	_ "github.com/inspektor-gadget/inspektor-gadget/pkg/operators/otel-profiles"
+	"github.com/inspektor-gadget/inspektor-gadget/pkg/runtime"
 )
 
 func Registered() error { return nil }
 
-func SendStored() {}
-
 func Failed() error { return nil }
 
-func Shutdown(context.Context) error { return nil }
+func Serve(_ context.Context, _ time.Duration, run func() error) error { return run() }
+
+func NewInstanceManager(r runtime.Runtime) (*instancemanager.Manager, error) { return instancemanager.New(r) }
+
+func NewStore(s store.Store, _ *instancemanager.Manager) store.Store { return s }
 `
 
 // buildStock builds our ig, but replaces the operator's package.

@@ -121,7 +121,7 @@ func Shutdown(ctx context.Context) error { return registered.Shutdown(ctx) }
 // requests from an earlier process. At the end, it stops the gadgets that export. It then waits at most drain until their last
 // profiles are delivered. Keep the clients' connections open until Serve returns.
 func Serve(ctx context.Context, drain time.Duration, run func() error) (failure error) {
-	SendStored()
+	registered.SendStored()
 	failed := make(chan error, 1)
 	go func() { failed <- run() }()
 	select {
@@ -139,10 +139,7 @@ func Serve(ctx context.Context, drain time.Duration, run func() error) (failure 
 }
 
 // SendStored is for daemons. It starts all exporters with a storage folder, even without a gadget, now or at the next Init.
-// Requests from before a restart are then sent.
-func SendStored() { registered.SendStored() }
-
-// SendStored does the same as the function SendStored, but for this Operator.
+// Requests from before a restart are then sent. Serve calls it.
 func (o *Operator) SendStored() {
 	o.mu.Lock()
 	o.sendStored = true

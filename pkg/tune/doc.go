@@ -16,6 +16,7 @@
 package tune
 
 import (
+	"cmp"
 	"slices"
 	"strings"
 
@@ -43,11 +44,11 @@ func (p parameters) entry(variable, member string) string {
 	return p.metadata.GetString("params.ebpf." + variable + "." + member)
 }
 
-func (p parameters) key(variable string) string {
-	if key := p.entry(variable, "key"); key != "" {
-		return key
-	}
-	return variable
+func (p parameters) key(variable string) string { return cmp.Or(p.entry(variable, "key"), variable) }
+
+// value returns the user's value, or else the image's default.
+func (p parameters) value(variable string) string {
+	return cmp.Or(p.values[p.key(variable)], p.entry(variable, "defaultvalue"))
 }
 
 // isDefault reports whether a parameter has the image's default. It is false for a parameter without an entry in the metadata,
@@ -66,10 +67,7 @@ func Value(gadgetCtx operators.GadgetContext, variable string) (string, bool) {
 	if !ok {
 		return "", false
 	}
-	if v := p.values[p.key(variable)]; v != "" {
-		return v, true
-	}
-	v := p.entry(variable, "defaultvalue")
+	v := p.value(variable)
 	return v, v != ""
 }
 

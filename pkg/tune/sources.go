@@ -1,8 +1,6 @@
 package tune
 
 import (
-	"cmp"
-
 	"github.com/inspektor-gadget/inspektor-gadget/pkg/datasource"
 )
 
@@ -11,7 +9,7 @@ import (
 func (p parameters) chooseSources(sources map[string]datasource.DataSource) {
 	for variable := range p.metadata.GetStringMap("params.ebpf") {
 		choice := p.metadata.GetStringMapString("params.ebpf." + variable + ".datasource")
-		chosen := choice[cmp.Or(p.values[p.key(variable)], p.entry(variable, "defaultvalue"))]
+		chosen := choice[p.value(variable)]
 		for _, name := range choice {
 			if ds := sources[name]; ds != nil && chosen != "" && name != chosen {
 				ds.Unreference()

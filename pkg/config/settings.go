@@ -201,7 +201,7 @@ var table = []setting{
 	integer("max_sample_attributes", "32", "6", "The maximum number of attributes per sample. Attributes beyond it are dropped.", 0, 1000,
 		func(e *Exporter) *int { return &e.MaxSampleAttributes }),
 	integer("max_values_per_attribute", "1000", "200", "The maximum number of distinct values per attribute. Beyond this limit, samples are sent without the attribute, and the log reports their number. The operator forgets the values at least every 60 intervals. `0` means no limit.", 0, math.MaxInt32,
-		func(e *Exporter) *int { return &e.MaxValuesPerAttribute }),
+		func(e *Exporter) *int { return &e.MaxValuesPerAttribute }).taking("a whole number of at least 0"),
 	list("pod_labels", `[app, tier]`, "The pod labels to send as `k8s.pod.label.<key>`.",
 		func(e *Exporter) *[]string { return &e.PodLabels }),
 	text("service_name", "", "checkout", "The `service.name` of all profiles.",
@@ -338,9 +338,6 @@ func size[O any](key, def, example, doc string, low, high int64, field func(*O) 
 
 func integer(key, def, example, doc string, low, high int, field func(*Exporter) *int) setting {
 	s := setting{Key: key, Type: "integer", Default: def, Example: example, Doc: doc, takes: fmt.Sprintf("a whole number from %d to %d", low, high)}
-	if high == math.MaxInt32 {
-		s.takes = fmt.Sprintf("a whole number of at least %d", low)
-	}
 	return binding(s, field, func(raw any) (int, error) { return parseNumber(raw, strconv.Atoi, low, high) })
 }
 

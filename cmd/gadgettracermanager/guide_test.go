@@ -1,6 +1,7 @@
 package main
 
 import (
+	"bytes"
 	"errors"
 	"io"
 	"os"
@@ -108,6 +109,38 @@ func TestGuideManifestsParse(t *testing.T) {
 		}
 		require.Positive(t, documents)
 	}
+}
+
+// TestSwitchedConfig merges the config for a cluster that runs Inspektor Gadget into the defaults of "kubectl gadget deploy", as the
+// command does. The result has the exporter, and the default key.
+func TestSwitchedConfig(t *testing.T) {
+	page, err := os.ReadFile("../../docs/quickstart/from-inspektor-gadget.md")
+	require.NoError(t, err)
+	block := regexp.MustCompile("(?s)```yaml\n# daemon-config.yaml\n(.*?)```").FindSubmatch(page)
+	require.NotNil(t, block)
+	v := viper.New()
+	v.SetConfigType("yaml")
+	decoder := yaml.NewDecoder(strings.NewReader(resources.GadgetDeployment))
+	for {
+		var object struct {
+			Kind string
+			Data map[string]string
+		}
+		err := decoder.Decode(&object)
+		if errors.Is(err, io.EOF) {
+			break
+		}
+		require.NoError(t, err)
+		if object.Kind == "ConfigMap" {
+			require.NoError(t, v.ReadConfig(strings.NewReader(object.Data["config.yaml"])))
+		}
+	}
+	require.NoError(t, v.MergeConfig(bytes.NewReader(block[1])))
+	require.True(t, v.GetBool("operator.oci.verify-image"))
+	require.Len(t, v.GetStringSlice("operator.oci.public-keys"), 1)
+	set := config.Load(config.Sources{File: v, FileName: "config.yaml", Daemon: true})
+	require.Empty(t, set.Problems())
+	require.Equal(t, []string{"collector"}, set.Names())
 }
 
 func readGuide(t *testing.T) string {

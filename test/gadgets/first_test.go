@@ -46,7 +46,7 @@ func TestFirstGadget(t *testing.T) {
 	}
 	commands := strings.Split(strings.TrimSpace(block(t, page, "commands")), "\n")
 	require.Len(t, commands, 4)
-	script := strings.ReplaceAll(strings.Join(commands[:2], "\n"), "sudo build/bin/ig", ig)
+	script := strings.ReplaceAll(strings.Join(commands[:2], "\n"), "build/bin/ig", ig)
 	igtest.Output(t, "sh", "-ec", "cd "+top+"\n"+script)
 
 	start(t, compile(t, "opens"))
@@ -83,8 +83,7 @@ func checkFromPage(t *testing.T, page []byte, top string) {
 	igtest.Output(t, "go", "build", "-o", filepath.Join(bin, "profile"), "../../cmd/profile")
 	require.NoError(t, os.CopyFS(filepath.Join(top, "test/gadgets/testdata"), os.DirFS("testdata")))
 
-	script := strings.ReplaceAll(block(t, page, "check"), "sudo ", "")
-	command := append(igrun.Prefix(), "bash", "-ec", "cd "+top+"\n"+script+"\nkill %1")
+	command := append(igrun.Prefix(), "bash", "-ec", "cd "+top+"\n"+block(t, page, "check")+"\nkill %1")
 	printed := igtest.Output(t, command[0], command[1:]...)
 	for _, function := range []string{"open_missing", "open_present"} {
 		require.Regexp(t, `- +(49|50|51)\.\d% +- +opens +`+function, printed)

@@ -56,22 +56,35 @@ func TestBackends(t *testing.T) {
 	}
 }
 
-// TestPyroscopeGateway sends to a Pyroscope that needs a tenant and a password, through a Collector with the page's configuration.
+// TestPyroscopeGateway sends to a Pyroscope that needs a tenant, through a Collector with the page's configuration. The second
+// Pyroscope needs no password, so the configuration has no header for it.
 func TestPyroscopeGateway(t *testing.T) {
-	backend := recvtest.StartGRPC(t, recvtest.GRPCConfig{})
-	c := collectortest.NewWithConfig(t, collectortest.Documented(t, "pyroscope-gateway"),
-		"BACKEND="+backend.Addr, "BACKEND_INSECURE=true", "PYROSCOPE_AUTHORIZATION=Basic dXNlcjpwYXNzd29yZA==")
-	c.Start()
-	send(t, to(t, backends.Pyroscope, "http://"+c.GRPC), rows())
-	c.Stop()
+	const header = `, authorization: "${env:PYROSCOPE_AUTHORIZATION}"`
+	config := collectortest.Documented(t, "pyroscope-gateway")
+	require.Equal(t, 1, strings.Count(config, header))
+	for name, of := range map[string]struct {
+		config, variable string
+		authorization    []string
+	}{
+		"with a password":    {config, "PYROSCOPE_AUTHORIZATION=Basic dXNlcjpwYXNzd29yZA==", []string{"Basic dXNlcjpwYXNzd29yZA=="}},
+		"without a password": {strings.Replace(config, header, "", 1), "", nil},
+	} {
+		t.Run(name, func(t *testing.T) {
+			backend := recvtest.StartGRPC(t, recvtest.GRPCConfig{})
+			c := collectortest.NewWithConfig(t, of.config, "BACKEND="+backend.Addr, "BACKEND_INSECURE=true", of.variable)
+			c.Start()
+			send(t, to(t, backends.Pyroscope, "http://"+c.GRPC), rows())
+			c.Stop()
 
-	var messages []*collectorpb.ExportProfilesServiceRequest
-	for _, r := range backend.Requests() {
-		require.Equal(t, []string{"Basic dXNlcjpwYXNzd29yZA=="}, r.Metadata.Get("authorization"))
-		require.Equal(t, []string{"tenant-1"}, r.Metadata.Get("x-scope-orgid"))
-		messages = append(messages, r.Profiles)
+			var messages []*collectorpb.ExportProfilesServiceRequest
+			for _, r := range backend.Requests() {
+				require.Equal(t, of.authorization, r.Metadata.Get("authorization"))
+				require.Equal(t, []string{"tenant-1"}, r.Metadata.Get("x-scope-orgid"))
+				messages = append(messages, r.Profiles)
+			}
+			accepted(t, backends.Pyroscope, messages)
+		})
 	}
-	accepted(t, backends.Pyroscope, messages)
 }
 
 // shown checks the names that the page promises.

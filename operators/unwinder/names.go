@@ -61,5 +61,6 @@ func (r *rows) lookup(f *wire.File, proc *wire.Proc, address uint64) (symbol sym
 			return symtab.Symbol{}, pending
 		}
 	}
-	return r.names.Function(file, address)
+	symbol, state := r.names.Lookup(file, address)
+	return symbol, !state.Final()
 }

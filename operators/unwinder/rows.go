@@ -121,7 +121,7 @@ func (r *rows) frame(dst []profile.Frame, f *wire.Frame, between bool, form fiel
 	} else {
 		out.Address, out.Name = 0, cmp.Or(out.Name, stack.CutName(profile.FileName(path)))
 	}
-	return fieldmap.AppendInlined(dst, out, &symbol), pending
+	return fieldmap.AppendInlined(dst, &out, &symbol), pending
 }
 
 // want requests a stack's files. So the names are ready when the stack's rows are passed on. It reports whether some files are

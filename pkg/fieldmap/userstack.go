@@ -143,16 +143,16 @@ func (s *frameSettings) frame(dst []profile.Frame, read *profile.Frame, known *n
 			f.Name = stack.Unknown
 		}
 	}
-	return AppendInlined(dst, f, &known.Symbol)
+	return AppendInlined(dst, &f, &known.Symbol)
 }
 
-// AppendInlined appends the frame f of the function s, then the functions that it is inlined into.
-func AppendInlined(dst []profile.Frame, f profile.Frame, s *symtab.Symbol) []profile.Frame {
-	dst = append(dst, f)
+// AppendInlined appends the frame f of the function s, then the functions that it is inlined into. It changes f.
+func AppendInlined(dst []profile.Frame, f *profile.Frame, s *symtab.Symbol) []profile.Frame {
+	dst = append(dst, *f)
 	for i := range s.Callers {
 		if c := &s.Callers[i]; !c.Wrapper() {
-			SetSymbol(&f, c)
-			dst = append(dst, f)
+			SetSymbol(f, c)
+			dst = append(dst, *f)
 		}
 	}
 	return dst

@@ -174,7 +174,7 @@ func (n *Namer) frame(p *procmap.Place, seen uint64, caller bool) (f Frame, grow
 		if p.File == nil {
 			return f, false
 		}
-		s, state := n.lookup(p.File, p.Address)
+		s, state := n.Lookup(p.File, p.Address)
 		if state == symtab.Outside { // the perf map may have grown since it was read
 			state = n.request(p.File, p.Address)
 		}
@@ -193,11 +193,11 @@ func (n *Namer) frame(p *procmap.Place, seen uint64, caller bool) (f Frame, grow
 		return f, false
 	}
 	var state symtab.State
-	f.Symbol, state = n.lookup(p.File, p.Address)
+	f.Symbol, state = n.Lookup(p.File, p.Address)
 	if caller && state == symtab.Outside {
 		// A signal handler returns to the first byte of a function that nobody has called, so one byte less is outside of it.
 		// Only these functions are accepted: any other would follow a nameless function that ends in a call.
-		if s, st := n.lookup(p.File, p.Address+1); st == symtab.Named && slices.Contains(restorers, s.Name) {
+		if s, st := n.Lookup(p.File, p.Address+1); st == symtab.Named && slices.Contains(restorers, s.Name) {
 			f.Symbol, state = s, st
 			f.Address++
 			f.Offset++
@@ -228,22 +228,16 @@ func (n *Namer) File(t procmap.ReportedFile, mapped ...procmap.Mapping) (file *p
 	return n.processes.File(t, mapped...)
 }
 
-// Function returns the function at an address in a file's symbol tables. If pending is true, a later call can find it.
-func (n *Namer) Function(file *procmap.File, addr uint64) (function symtab.Symbol, pending bool) {
-	function, state := n.lookup(file, addr)
-	return function, !state.Final()
-}
-
-// lookup finds a function, and requests the file if nobody has.
-func (n *Namer) lookup(file *procmap.File, addr uint64) (symtab.Symbol, symtab.State) {
-	s, state := n.store.Lookup(file.ID, addr)
+// Lookup returns the function at an address in a file's symbol tables. It requests the file if nobody has.
+func (n *Namer) Lookup(file *procmap.File, addr uint64) (function symtab.Symbol, state symtab.State) {
+	function, state = n.store.Lookup(file.ID, addr)
 	if state == symtab.Unknown {
 		state = n.request(file, addr)
-		if state == symtab.Named && s.Name == "" { // another goroutine was faster
+		if state == symtab.Named && function.Name == "" { // another goroutine was faster
 			return n.store.Lookup(file.ID, addr)
 		}
 	}
-	return s, state
+	return function, state
 }
 
 func (n *Namer) request(file *procmap.File, addr uint64) symtab.State {

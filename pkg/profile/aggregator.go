@@ -127,14 +127,10 @@ func (a *Aggregator) SetResource(key uint64, r Resource) {
 	if e.epoch == a.epoch {
 		return
 	}
-	old := e.attrs
-	e.attrs, e.dropped = a.clean(r.Attributes), r.Dropped
-	e.host, e.group = r.Host, r.Group
-	a.gen.bytes -= attrBytes(e.rest)
-	e.rest = a.clean(r.Rest)
-	a.gen.bytes += attrBytes(e.rest)
-	e.epoch = a.epoch
-	a.gen.bytes += attrBytes(e.attrs) - attrBytes(old)
+	a.gen.bytes -= attrBytes(e.attrs) + attrBytes(e.rest)
+	e.attrs, e.rest, e.dropped = a.clean(r.Attributes), a.clean(r.Rest), r.Dropped
+	e.host, e.group, e.epoch = r.Host, r.Group, a.epoch
+	a.gen.bytes += attrBytes(e.attrs) + attrBytes(e.rest)
 }
 
 // clean copies attributes with clean text. It converts values to text if the configuration requires it.
@@ -315,11 +311,9 @@ func (a *Aggregator) add(key uint32, values []int64, time uint64) Status {
 	w.acc = grow(w.acc, (int(id)+1)*a.stride)
 	acc := w.acc[int(id)*a.stride : (int(id)+1)*a.stride]
 	keepsEvents := a.cfg.Shape != ShapeSum
-	if keepsEvents && (a.cfg.Shape != ShapeSingle || acc[0] == 0) {
-		if a.used() >= a.cfg.MaxBytes {
-			a.nearFull.Store(true)
-			return Full
-		}
+	if keepsEvents && (a.cfg.Shape != ShapeSingle || acc[0] == 0) && a.used() >= a.cfg.MaxBytes {
+		a.nearFull.Store(true)
+		return Full
 	}
 	if acc[0] == 0 {
 		w.touched = append(w.touched, id)

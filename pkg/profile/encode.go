@@ -167,10 +167,7 @@ type encoder struct {
 }
 
 // forget drops an ended generation's data.
-func (e *encoder) forget() {
-	cfg := e.cfg
-	*e = encoder{cfg: cfg}
-}
+func (e *encoder) forget() { *e = encoder{cfg: e.cfg} }
 
 const (
 	overheadMessage  = 256 // the zero entries, and the lengths of dictionary and message
@@ -180,9 +177,7 @@ const (
 )
 
 func (e *encoder) encode(v *view, w *window, stride int, start, end uint64, lim Limits) Flushed {
-	var out Flushed
-	out.Vanished = w.carried
-	out.Fates = w.fates
+	out := Flushed{Vanished: w.carried, Fates: w.fates}
 	if len(w.touched) == 0 {
 		return out
 	}
@@ -204,7 +199,6 @@ func (e *encoder) encode(v *view, w *window, stride int, start, end uint64, lim 
 	}
 
 	e.begin()
-	vanished := int64(0)
 	carried := w.carried
 	emit := func() {
 		e.endResource()
@@ -220,7 +214,7 @@ func (e *encoder) encode(v *view, w *window, stride int, start, end uint64, lim 
 				out.Messages = append(out.Messages, m)
 			}
 		} else {
-			vanished += e.rows
+			out.Vanished += e.rows
 		}
 		e.begin()
 	}
@@ -256,7 +250,6 @@ func (e *encoder) encode(v *view, w *window, stride int, start, end uint64, lim 
 		e.addSample(s, int(v.dropped[id]), acc, w, head)
 	}
 	emit()
-	out.Vanished += vanished
 	out.ClippedEvents = e.clipped
 	e.v = nil
 	return out
@@ -329,7 +322,5 @@ func (e *encoder) finish() Message {
 		b = append(b, tag(t.field, protowire.BytesType), 0)
 		b = append(b, t.body...)
 	}
-	m := Message{Body: b, Rows: e.rows, Samples: e.samples, Profiles: e.profiles}
-	m.Resource = e.soleOwner
-	return m
+	return Message{Body: b, Rows: e.rows, Samples: e.samples, Profiles: e.profiles, Resource: e.soleOwner}
 }

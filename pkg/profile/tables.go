@@ -1,6 +1,7 @@
 package profile
 
 import (
+	"cmp"
 	"encoding/hex"
 	"math"
 	"slices"
@@ -278,10 +279,7 @@ func (g *generation) kept(s, interned string) string {
 
 // frameType interns a frame type as an attribute of locations. It returns 0 for no type.
 func (g *generation) frameType(t FrameType) uint32 {
-	if t == "" {
-		t = g.defaultType
-	}
-	if t == "" {
+	if t = cmp.Or(t, g.defaultType); t == "" {
 		return 0
 	}
 	return g.attribute(keyFrameType, Value{kind: KindString, str: string(t)})

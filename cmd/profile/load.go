@@ -83,15 +83,8 @@ func load(name string) (runInfo, []receiver.Sample, error) {
 		return info, nil, fmt.Errorf("%s has no samples", name)
 	}
 	if info.Seconds <= 0 {
-		start, end := samples[0].Start, samples[0].End
-		for _, s := range samples {
-			if s.Start.Before(start) {
-				start = s.Start
-			}
-			if s.End.After(end) {
-				end = s.End
-			}
-		}
+		start := slices.MinFunc(samples, func(a, b receiver.Sample) int { return a.Start.Compare(b.Start) }).Start
+		end := slices.MaxFunc(samples, func(a, b receiver.Sample) int { return a.End.Compare(b.End) }).End
 		info.Seconds, info.Started = end.Sub(start).Seconds(), start
 		if len(requests) == 0 {
 			info.Seconds = covered(spans).Seconds()

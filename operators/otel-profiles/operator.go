@@ -10,6 +10,7 @@
 package otelprofiles
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -210,11 +211,7 @@ func (o *Operator) Init(*params.Params) error {
 // nameSettings reads the settings for function names. It logs each mistake once.
 func (o *Operator) nameSettings() config.Names {
 	o.mu.Lock()
-	file := o.file
-	if file == nil {
-		file = igconfig.Config
-	}
-	src := config.Sources{File: file, FileName: o.fileName, Environ: o.environ}
+	src := config.Sources{File: cmp.Or(o.file, igconfig.Config), FileName: o.fileName, Environ: o.environ}
 	if src.Environ == nil {
 		src.Environ = os.Environ()
 	}

@@ -12,24 +12,8 @@ import (
 // burnCommand is the argument that makes this program the busy Go program.
 const burnCommand = "burn"
 
-// job is a function that takes a fixed share of the busy program's CPU time.
-type job struct {
-	// function is the name in profiles.
-	function string
-	// percent is the share of the CPU time.
-	percent int
-	run     func()
-}
-
-func jobs() []job {
-	return []job{
-		{"main.hashOrders", 50, hashOrders},
-		{"main.sortOrders", 30, sortOrders},
-		{"main.renderInvoices", 20, renderInvoices},
-	}
-}
-
-// burn keeps one CPU busy until stdin is closed, for example because the parent process exits.
+// burn keeps one CPU busy until stdin is closed, for example because the parent process exits. Its functions take busyShares of
+// the CPU time.
 func burn(stdin io.Reader) error {
 	ended := make(chan error, 1)
 	go func() {
@@ -41,10 +25,10 @@ func burn(stdin io.Reader) error {
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
 	for {
-		for _, j := range jobs() {
-			until := threadTime() + time.Duration(j.percent)*time.Millisecond
+		for i, job := range []func(){hashOrders, sortOrders, renderInvoices} {
+			until := threadTime() + time.Duration(busyShares[i])*time.Millisecond
 			for threadTime() < until {
-				j.run()
+				job()
 			}
 		}
 		select {

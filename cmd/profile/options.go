@@ -177,10 +177,8 @@ func parseProfile(args []string) (options, error) {
 			return options{}, err
 		}
 	}
-	if *children {
-		if len(o.target.list) == 0 {
-			return options{}, errors.New("--children adds the child processes of --pid: set --pid")
-		}
+	if *children && len(o.target.list) == 0 {
+		return options{}, errors.New("--children adds the child processes of --pid: set --pid")
 	}
 	if o.gadget, err = gadgetName(o.gadget); err != nil {
 		return options{}, err

@@ -5,6 +5,7 @@
 package receiver
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -31,14 +32,15 @@ const (
 	DefaultMaxBytes       = 256 << 20
 	DefaultMaxMessageSize = 4 << 20
 
+	anyPort      = "127.0.0.1:0"
 	maxFindings  = 1000
 	closeTimeout = 5 * time.Second
 )
 
 // Options configures a Receiver. The zero value listens on free loopback ports and keeps 256 MiB.
 type Options struct {
-	// GRPCAddr and HTTPAddr are the addresses to listen on, 127.0.0.1:0 by default. They must be loopback addresses.
-	GRPCAddr, HTTPAddr string
+	// GRPCAddr is the address of the gRPC server, 127.0.0.1:0 by default. It must be a loopback address.
+	GRPCAddr string
 	// MaxBytes limits the total uncompressed size of the stored requests, in bytes. Beyond it, the oldest requests are dropped and
 	// counted.
 	MaxBytes int64
@@ -90,25 +92,14 @@ type keptRequest struct {
 
 // Start starts a receiver. The caller must close it.
 func Start(opts Options) (*Receiver, error) {
-	if opts.GRPCAddr == "" {
-		opts.GRPCAddr = "127.0.0.1:0"
-	}
-	if opts.HTTPAddr == "" {
-		opts.HTTPAddr = "127.0.0.1:0"
-	}
-	if opts.MaxBytes <= 0 {
-		opts.MaxBytes = DefaultMaxBytes
-	}
-	if opts.MaxMessageSize <= 0 {
-		opts.MaxMessageSize = DefaultMaxMessageSize
-	}
+	opts.MaxBytes, opts.MaxMessageSize = cmp.Or(opts.MaxBytes, DefaultMaxBytes), cmp.Or(opts.MaxMessageSize, DefaultMaxMessageSize)
 	r := &Receiver{opts: opts, serveErr: make(chan error, 2), changed: make(chan struct{})}
 
-	grpcListener, err := listenLoopback(opts.GRPCAddr)
+	grpcListener, err := listenLoopback(cmp.Or(opts.GRPCAddr, anyPort))
 	if err != nil {
 		return nil, fmt.Errorf("starting the receiver's gRPC server: %w", err)
 	}
-	httpListener, err := listenLoopback(opts.HTTPAddr)
+	httpListener, err := listenLoopback(anyPort)
 	if err != nil {
 		return nil, errors.Join(fmt.Errorf("starting the receiver's HTTP server: %w", err), grpcListener.Close())
 	}

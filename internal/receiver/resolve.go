@@ -1,6 +1,7 @@
 package receiver
 
 import (
+	"cmp"
 	"encoding/hex"
 	"strconv"
 	"strings"
@@ -36,18 +37,12 @@ func (f Frame) Label() string {
 	case f.Address == 0:
 		return f.File
 	}
-	where := f.Mapping
-	if where == "" {
-		where = f.BuildID
-	}
+	where := cmp.Or(f.Mapping, f.BuildID)
 	address := "0x" + strconv.FormatUint(f.Address, 16)
 	if where == "" {
 		return address
 	}
-	if i := strings.LastIndexByte(where, '/'); i >= 0 {
-		where = where[i+1:]
-	}
-	return where + "+" + address
+	return where[strings.LastIndexByte(where, '/')+1:] + "+" + address
 }
 
 // Sample is a sample with all data that it refers to.
@@ -227,10 +222,8 @@ func frames(d dictionary.Dictionary, l *profilespb.Location) []Frame {
 	for _, line := range l.GetLines() {
 		f := dictionary.At(d.GetFunctionTable(), line.GetFunctionIndex())
 		frame := base
-		frame.Name, frame.SystemName = d.Str(f.GetNameStrindex()), d.Str(f.GetSystemNameStrindex())
-		if frame.Name == "" {
-			frame.Name = frame.SystemName
-		}
+		frame.SystemName = d.Str(f.GetSystemNameStrindex())
+		frame.Name = cmp.Or(d.Str(f.GetNameStrindex()), frame.SystemName)
 		frame.File, frame.Line = d.Str(f.GetFilenameStrindex()), line.GetLine()
 		list = append(list, frame)
 	}

@@ -144,7 +144,7 @@ func runCheck(args []string, out io.Writer) (err error) {
 			runs[i] = report.Fold(runs[i])
 		}
 	}
-	runs = renamed(runs, first)
+	runs = oneRoot(runs, first)
 	totals := slices.ContainsFunc(c.rules, func(r rule) bool { return r.measure == report.Total })
 	c.verdict = report.Judge(runs[:first], runs[first:], totals, report.Options{Own: byOwn(kind), Group: report.Program})
 	if err := c.apply(); err != nil {
@@ -188,15 +188,4 @@ func (c *checked) apply() error {
 		}
 	}
 	return nil
-}
-
-// renamed gives a renamed program the same name on both sides.
-func renamed(runs [][]receiver.Sample, first int) [][]receiver.Sample {
-	joined := oneRoot([2]report.Side{{Samples: slices.Concat(runs[:first]...)}, {Samples: slices.Concat(runs[first:]...)}})
-	all := slices.Concat(joined[0].Samples, joined[1].Samples)
-	for i := range runs {
-		n := len(runs[i])
-		runs[i], all = all[:n], all[n:]
-	}
-	return runs
 }

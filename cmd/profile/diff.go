@@ -104,10 +104,9 @@ func runDiff(args []string, out io.Writer) error {
 	case "":
 		*page = beside(flags.Arg(0), flags.Arg(1))
 	}
-	sides = oneRoot(sides)
 	drawn := flamepage.Page{Title: "Changes: " + title(kind) + " of " + infos[1].Target, Subtitle: strings.Join(lines, "; "), Unit: symbol + " " + strings.Replace(each, "for each", "per", 1), Own: opts.Own, Interpreters: interpreters}
-	for _, side := range sides {
-		drawn.Sides = append(drawn.Sides, flamepage.Side{Samples: side.Samples, Scale: side.Scale})
+	for i, samples := range oneRoot(runs, 1) {
+		drawn.Sides = append(drawn.Sides, flamepage.Side{Samples: samples, Scale: sides[i].Scale})
 	}
 	if err := writePage(*page, drawn); err != nil {
 		return fmt.Errorf("%w: name another file with -o, or use -o none", err)
@@ -160,21 +159,25 @@ func workHint(kind receiver.Type, sides [2]report.Side, given bool) string {
 	return "the sums differ: if the amounts of work differ, too, set them with --work BEFORE,AFTER, for example as served requests"
 }
 
-// oneRoot gives both sides the same program name if exactly one program was renamed, for example from shop-1.2 to shop-1.3.
-func oneRoot(sides [2]report.Side) [2]report.Side {
+// oneRoot gives all runs the same program name if exactly one program was renamed, for example from shop-1.2 to shop-1.3. The
+// runs before the index first are the earlier side.
+func oneRoot(runs [][]receiver.Sample, first int) [][]receiver.Sample {
 	type names struct{ service, program string }
 	var of [2]names
-	for i, side := range sides {
-		for j, s := range side.Samples {
-			n := names{s.Service, report.Program(s)}
-			if j > 0 && n != of[i] {
-				return sides
+	var known [2]bool
+	for side, set := range [2][][]receiver.Sample{runs[:first], runs[first:]} {
+		for _, run := range set {
+			for _, s := range run {
+				n := names{s.Service, report.Program(s)}
+				if known[side] && n != of[side] {
+					return runs
+				}
+				of[side], known[side] = n, true
 			}
-			of[i] = n
 		}
 	}
-	if of[0] == of[1] || len(sides[0].Samples) == 0 || len(sides[1].Samples) == 0 {
-		return sides
+	if of[0] == of[1] || !known[0] || !known[1] {
+		return runs
 	}
 	joined := func(before, after string) string {
 		if before == after {
@@ -183,9 +186,11 @@ func oneRoot(sides [2]report.Side) [2]report.Side {
 		return before + " → " + after
 	}
 	service, program := joined(of[0].service, of[1].service), joined(of[0].program, of[1].program)
-	for i := range sides {
-		sides[i].Samples = slices.Clone(sides[i].Samples)
-		for j, s := range sides[i].Samples {
+	runs = slices.Clone(runs)
+	for i, run := range runs {
+		runs[i] = slices.Clone(run)
+		for j, s := range run {
+			was := report.Program(s)
 			s.Service, s.Attributes = service, maps.Clone(s.Attributes)
 			if s.Attributes == nil {
 				s.Attributes = map[string]string{}
@@ -193,14 +198,14 @@ func oneRoot(sides [2]report.Side) [2]report.Side {
 			s.Attributes["process.executable.name"] = program
 			s.Stack = slices.Clone(s.Stack)
 			for k, f := range s.Stack { // frames without a name show the file's name
-				if filepath.Base(f.Mapping) == of[i].program {
+				if filepath.Base(f.Mapping) == was {
 					s.Stack[k].Mapping = program
 				}
 			}
-			sides[i].Samples[j] = s
+			runs[i][j] = s
 		}
 	}
-	return sides
+	return runs
 }
 
 // sameKind reports whether two types are the same except for their periods.

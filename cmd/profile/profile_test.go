@@ -459,26 +459,24 @@ func TestDiff(t *testing.T) {
 
 // TestDiffOfRenamedProgram requires a single root in the flame graph for a program that was renamed between two builds.
 func TestDiffOfRenamedProgram(t *testing.T) {
-	side := func(program string, names ...string) report.Side {
-		var samples []receiver.Sample
+	side := func(program string, names ...string) (samples []receiver.Sample) {
 		for _, name := range names {
 			s := timed(1, receiver.Frame{Name: name, Type: "native", Mapping: "/srv/" + program}, receiver.Frame{Type: "native", Mapping: "/srv/" + program, Address: 5})
 			s.Service, s.Attributes = "host", map[string]string{"thread.name": name}
 			s.Resource = map[string]string{"process.executable.name": program}
 			samples = append(samples, s)
 		}
-		return report.Side{Samples: samples, Scale: 1}
+		return samples
 	}
 	before := side("shop-1.2", "work", "idle")
-	sides := oneRoot([2]report.Side{before, side("shop-1.3", "work")})
-	for _, s := range slices.Concat(sides[0].Samples, sides[1].Samples) {
+	for _, s := range slices.Concat(oneRoot([][]receiver.Sample{before, before, side("shop-1.3", "work")}, 2)...) {
 		require.Equal(t, "shop-1.2 → shop-1.3", report.Program(s))
 		require.Equal(t, "host", s.Service)
 		require.Equal(t, "shop-1.2 → shop-1.3+0x5", s.Stack[1].Label())
 	}
-	require.Equal(t, "shop-1.2", report.Program(before.Samples[0]), "what is given stays as it is")
-	several := report.Side{Samples: append(side("a", "x").Samples, side("b", "x").Samples...)}
-	require.Equal(t, "a", report.Program(oneRoot([2]report.Side{several, side("c", "x")})[0].Samples[0]))
+	require.Equal(t, "shop-1.2", report.Program(before[0]), "what is given stays as it is")
+	several := append(side("a", "x"), side("b", "x")...)
+	require.Equal(t, "a", report.Program(oneRoot([][]receiver.Sample{several, side("c", "x")}, 1)[0][0]))
 }
 
 // TestInputs requires that diff and open accept all formats of profiles.

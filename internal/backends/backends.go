@@ -9,7 +9,6 @@ import (
 	"fmt"
 	"maps"
 	"slices"
-	"strings"
 
 	"github.com/ig-otel-profiles/ig-otel-profiles/internal/otlpcheck"
 	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/dictionary"
@@ -35,21 +34,13 @@ var backends = map[string]func(c *checker){
 // Backends returns the names of the receivers, sorted.
 func Backends() []string { return slices.Sorted(maps.Keys(backends)) }
 
-// rules holds every rule that the function rule has created. Each ID begins with the name of its receiver.
+// rules holds every rule that the function rule has created, so a test can break each. Each ID begins with the name of its receiver.
 var rules []otlpcheck.Rule
 
 func rule(id, text, source string) otlpcheck.Rule {
 	r := otlpcheck.Rule{ID: id, Text: text, Source: source}
 	rules = append(rules, r)
 	return r
-}
-
-// Rules returns the rules of a receiver. For an unknown receiver, it returns none.
-func Rules(name string) []otlpcheck.Rule {
-	if name == Collector {
-		return collectorRules
-	}
-	return slices.DeleteFunc(slices.Clone(rules), func(r otlpcheck.Rule) bool { return !strings.HasPrefix(r.ID, name+"-") })
 }
 
 // Check returns at most 200 places whose data a receiver would reject or not show, each as an *otlpcheck.Violation. An unknown

@@ -2,7 +2,7 @@
 // its own requests.
 //
 // The protocol's rules come from the comments in profiles.proto, including every SHOULD that can be checked. The package adds
-// limits of common receivers. Each rule names its source: see Rules. The checker is for tests and the demo's receiver. It is not
+// limits of common receivers. Each rule names its source: see Rule. The checker is for tests and the demo's receiver. It is not
 // for hot paths, because it keeps several copies of the request in memory.
 package otlpcheck
 

@@ -420,7 +420,7 @@ func TestEachRule(t *testing.T) {
 		})
 	}
 	seen := map[string]bool{}
-	for _, r := range Rules() {
+	for _, r := range rules {
 		require.True(t, tested[r.ID], "no test breaks rule %s", r.ID)
 		require.False(t, seen[r.ID], "rule %s is duplicated", r.ID)
 		require.NotEmpty(t, r.Source)

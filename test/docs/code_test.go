@@ -78,15 +78,6 @@ func TestMistakeTexts(t *testing.T) {
 	require.Greater(t, found, 20)
 }
 
-// TestSamplingLines requires that the page for authors quotes the lines of profile_pagefault that sample.
-func TestSamplingLines(t *testing.T) {
-	quoted := regexp.MustCompile("(?s)<!-- begin sampling -->\n\n```c\n(.*?)```\n").FindStringSubmatch(texts(t)["docs/develop/first-gadget.md"])
-	require.NotNil(t, quoted)
-	program, err := os.ReadFile(filepath.Join(top, "gadgets/profile_pagefault/program.bpf.c"))
-	require.NoError(t, err)
-	require.Contains(t, string(program), quoted[1])
-}
-
 // TestMetricNames finds in the reference every metric that a page names. A test of pkg/config checks the reference against the
 // code.
 func TestMetricNames(t *testing.T) {

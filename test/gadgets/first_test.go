@@ -149,6 +149,56 @@ func TestFirstGadgetWhole(t *testing.T) {
 	inBoth("opens", "open_present", "open_missing")(t, r)
 }
 
+// TestFirstGadgetSampling adds the page's lines for sampling to its gadgets: with the unwinder, and without it. An event stands for
+// a few of the same time, so the two functions have equal sums only on average.
+func TestFirstGadgetSampling(t *testing.T) {
+	igtest.NeedRoot(t)
+	t.Parallel()
+	page, err := os.ReadFile("../../docs/develop/first-gadget.md")
+	require.NoError(t, err)
+	include := [2]string{"#include \"include/process.h\"\n", "#include \"include/draw.h\"\n#include \"include/process.h\"\n"}
+	_, replaced, ok := strings.Cut(block(t, page, "whole program.bpf.c"), "\tif (unwind_on ")
+	require.True(t, ok)
+	replaced, _, ok = strings.Cut("\tif (unwind_on "+replaced, "\tif (!add_event")
+	require.True(t, ok)
+	put := "\tkey.user_stack_key = put_user_stack("
+
+	start(t, compile(t, "opens"))
+	for _, tt := range []struct {
+		image, example, flag string
+		changes              [][2]string
+		more                 []string // parts of gadget.yaml
+	}{
+		{"count_opens_sampled_whole:dev", "whole program.bpf.c", "--unwind=whole",
+			[][2]string{include, {replaced, block(t, page, "sampling whole program.bpf.c")}},
+			[]string{"whole gadget.yaml", "sampling whole gadget.yaml"}},
+		{"count_opens_sampled:dev", "program.bpf.c", "--format-stacks=true",
+			[][2]string{include, {put, block(t, page, "sampling program.bpf.c") + put}, {"&row->opens, 1)", "&row->opens, drawn.events)"}}, nil},
+	} {
+		program, parts := block(t, page, tt.example), []string{block(t, page, "gadget.yaml")}
+		for _, change := range tt.changes {
+			require.Equal(t, 1, strings.Count(program, change[0]), change[0])
+			program = strings.Replace(program, change[0], change[1], 1)
+		}
+		for _, name := range tt.more {
+			parts = append(parts, block(t, page, name))
+		}
+		buildFromPage(t, tt.image, program, parts...)
+
+		sums := func(samples []receiver.Sample) (int64, int64) {
+			return igtest.Total(igtest.Through(samples, "open_present")), igtest.Total(igtest.Through(samples, "open_missing"))
+		}
+		r, err := export(t, options{image: tt.image, seconds: 2, flags: []string{"--comm=opens", tt.flag}, until: func(samples []receiver.Sample) bool {
+			return min(sums(samples)) > 500
+		}})
+		require.NoError(t, err)
+		r.requireSound(t)
+		present, missing := sums(r.of("opens"))
+		t.Logf("%s: %d in open_present, %d in open_missing", tt.image, present, missing)
+		require.InEpsilon(t, present, missing, 0.5)
+	}
+}
+
 // merge adds the keys of more to those of into.
 func merge(into, more map[string]any) {
 	for key, value := range more {

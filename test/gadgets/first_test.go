@@ -149,8 +149,8 @@ func TestFirstGadgetWhole(t *testing.T) {
 	inBoth("opens", "open_present", "open_missing")(t, r)
 }
 
-// TestFirstGadgetSampling adds the page's lines for sampling to its gadgets: with the unwinder, and without it. An event stands for
-// a few of the same time, so the two functions have equal sums only on average.
+// TestFirstGadgetSampling adds the page's lines for sampling to its gadgets: with the unwinder, and without it. A sampled event
+// represents several, so the sums of the two functions are equal only on average.
 func TestFirstGadgetSampling(t *testing.T) {
 	igtest.NeedRoot(t)
 	t.Parallel()
@@ -165,14 +165,15 @@ func TestFirstGadgetSampling(t *testing.T) {
 
 	start(t, compile(t, "opens"))
 	for _, tt := range []struct {
-		image, example, flag string
-		changes              [][2]string
-		more                 []string // parts of gadget.yaml
+		image, example string
+		flags          []string
+		changes        [][2]string
+		more           []string // parts of gadget.yaml
 	}{
-		{"count_opens_sampled_whole:dev", "whole program.bpf.c", "--unwind=whole",
+		{"count_opens_sampled_whole:dev", "whole program.bpf.c", []string{"--unwind=whole"},
 			[][2]string{include, {replaced, block(t, page, "sampling whole program.bpf.c")}},
 			[]string{"whole gadget.yaml", "sampling whole gadget.yaml"}},
-		{"count_opens_sampled:dev", "program.bpf.c", "--format-stacks=true",
+		{"count_opens_sampled:dev", "program.bpf.c", nil,
 			[][2]string{include, {put, block(t, page, "sampling program.bpf.c") + put}, {"&row->opens, 1)", "&row->opens, drawn.events)"}}, nil},
 	} {
 		program, parts := block(t, page, tt.example), []string{block(t, page, "gadget.yaml")}
@@ -188,7 +189,7 @@ func TestFirstGadgetSampling(t *testing.T) {
 		sums := func(samples []receiver.Sample) (int64, int64) {
 			return igtest.Total(igtest.Through(samples, "open_present")), igtest.Total(igtest.Through(samples, "open_missing"))
 		}
-		r, err := export(t, options{image: tt.image, seconds: 2, flags: []string{"--comm=opens", tt.flag}, until: func(samples []receiver.Sample) bool {
+		r, err := export(t, options{image: tt.image, seconds: 2, flags: append([]string{"--comm=opens"}, tt.flags...), until: func(samples []receiver.Sample) bool {
 			return min(sums(samples)) > 500
 		}})
 		require.NoError(t, err)

@@ -1,6 +1,7 @@
 package stack
 
 import (
+	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -65,12 +66,13 @@ func TestKernelFrame(t *testing.T) {
 	moduleMapping := func(symbolized bool) profile.Mapping {
 		return profile.Mapping{File: "[nft]", GNUBuildID: moduleID, Symbolized: symbolized}
 	}
+	functions := functionsOf(t, "ffffffffc0001020 t first\t[nft]\nffffffffc0001040 t second\t[nft]\nffffffffc0011000 t a\t[other]\n")
 	modules := []module{
-		{start: inModule, end: inModule + 0x1000, mapping: moduleMapping(false), functions: []function{{inModule + 0x20, "first"}, {inModule + 0x40, "second"}}},
-		{start: inNameles, end: inNameles + 0x1000, functions: []function{{inNameles, "a"}}},
+		{start: inModule, end: inModule + 0x1000, mapping: moduleMapping(false), functions: functions},
+		{start: inNameles, end: inNameles + 0x1000, functions: functions},
 	}
 	known := &Kernel{symbols: testSymbols(), modules: modules, knowsModules: true}
-	nameless := &Kernel{symbols: testSymbols(), modules: []module{{start: inNameles, end: inNameles + 0x1000}}, knowsModules: true}
+	nameless := &Kernel{symbols: testSymbols(), modules: []module{{start: inNameles, end: inNameles + 0x1000, functions: &functionTable{}}}, knowsModules: true}
 	unknown := &Kernel{symbols: testSymbols()}
 	hidden := &Kernel{symbols: &KernelSymbols{BuildID: testBuildID}}
 	raw := &Kernel{symbols: testSymbols(), modules: modules, knowsModules: true, opts: KernelOptions{RawAddresses: true}}
@@ -117,13 +119,20 @@ func TestKernelFrame(t *testing.T) {
 	}
 }
 
+func functionsOf(t *testing.T, kallsyms string) *functionTable {
+	t.Helper()
+	functions, err := readFunctionTable(strings.NewReader(kallsyms), (*kernelSymbol).ofModule)
+	require.NoError(t, err)
+	return functions
+}
+
 // TestKernelCallerAtTheEnd checks a function whose last instruction is a call that never returns. The return address is in the
 // next function.
 func TestKernelCallerAtTheEnd(t *testing.T) {
 	t.Parallel()
 	const start = 0xffffffffc0001000
 	k := &Kernel{symbols: testSymbols(), knowsModules: true, modules: []module{
-		{start: start, end: start + 0x1000, functions: []function{{start, "caller"}, {start + 0x40, "next"}}},
+		{start: start, end: start + 0x1000, functions: functionsOf(t, "ffffffffc0001000 t caller\t[nft]\nffffffffc0001040 t next\t[nft]\n")},
 	}}
 	var f profile.Frame
 	k.frame(&f, "", start+0x40, false, true)

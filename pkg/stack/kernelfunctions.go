@@ -10,8 +10,7 @@ import (
 	"strings"
 )
 
-// functionTable maps addresses to names of kernel functions. It is immutable and safe for concurrent use. moduleTable holds the
-// functions of modules.
+// functionTable maps addresses to names of kernel functions. It is immutable and safe for concurrent use.
 type functionTable struct {
 	// addrs are sorted. The name of addrs[i] is names[ends[i-1]:ends[i]]. Thus, one string holds about 100,000 names.
 	addrs []uint64
@@ -59,6 +58,8 @@ func (s *kernelSymbol) ofImage() bool    { return len(s.owner) == 0 }
 func (s *kernelSymbol) isGenerated() bool {
 	return slices.ContainsFunc(generatedOwners, func(prefix string) bool { return bytes.HasPrefix(s.owner, []byte(prefix)) })
 }
+
+func (s *kernelSymbol) ofModule() bool { return !s.ofImage() && !s.isGenerated() }
 
 // eachSymbol calls visit with each line of /proc/kallsyms until visit returns false. The texts are only valid during the call.
 func eachSymbol(r io.Reader, visit func(s kernelSymbol) bool) error {

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"os"
 	"slices"
+	"sort"
 	"sync"
 	"time"
 
@@ -44,10 +45,7 @@ func (t *programTable) name(addr uint64, now time.Time) (name string, known bool
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	t.look(now)
-	i, found := slices.BinarySearchFunc(t.code, addr, func(c programCode, a uint64) int { return cmp.Compare(c.start, a) })
-	if !found {
-		i--
-	}
+	i := sort.Search(len(t.code), func(i int) bool { return t.code[i].start > addr }) - 1
 	if i < 0 || addr >= t.code[i].end {
 		return "", !t.unknown
 	}

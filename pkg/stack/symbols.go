@@ -10,6 +10,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"sort"
 	"strconv"
 	"strings"
 	"sync"
@@ -138,26 +139,12 @@ type module struct {
 	start, end uint64
 	// mapping holds the module's build ID, and its name in brackets like perf.
 	mapping profile.Mapping
-	// functions are sorted by address.
-	functions []function
+	// functions holds the functions of all modules.
+	functions *functionTable
 }
 
-type function struct {
-	addr uint64
-	name string
-}
-
-// function returns the name of the function at an address, or "".
-func (m *module) function(addr uint64) string {
-	i, found := slices.BinarySearchFunc(m.functions, addr, func(f function, addr uint64) int { return cmp.Compare(f.addr, addr) })
-	if !found {
-		i--
-	}
-	if i < 0 {
-		return ""
-	}
-	return m.functions[i].name
-}
+// function returns the name of the module's function at an address, or "".
+func (m *module) function(addr uint64) string { return m.functions.name(addr, addr-m.start+1) }
 
 // moduleTable holds the kernel's modules. It is safe for concurrent use.
 type moduleTable struct {
@@ -205,8 +192,17 @@ func (t *moduleTable) load() (modules []module, ok bool) {
 	if slices.EqualFunc(modules, t.loaded, same) {
 		return t.loaded, true
 	}
+	var functions *functionTable
+	err = t.read("proc/kallsyms", func(r io.Reader) (err error) {
+		functions, err = readFunctionTable(r, (*kernelSymbol).ofModule)
+		return err
+	})
+	if err != nil {
+		return nil, false
+	}
 	for i := range modules {
 		m := &modules[i]
+		m.functions = functions
 		// Frames of a module without a build ID have no mapping.
 		_ = t.read(filepath.Join("sys/module", m.name, "notes/.note.gnu.build-id"), func(r io.Reader) error {
 			id, err := readBuildIDNote(r)
@@ -215,10 +211,6 @@ func (t *moduleTable) load() (modules []module, ok bool) {
 			}
 			return err
 		})
-	}
-	err = t.read("proc/kallsyms", func(r io.Reader) error { return readFunctions(r, modules) })
-	if err != nil {
-		return nil, false
 	}
 	if t.loaded != nil {
 		t.changed++
@@ -252,30 +244,9 @@ func readModules(r io.Reader) ([]module, error) {
 	return modules, scanner.Err()
 }
 
-// readFunctions sets the modules' functions from /proc/kallsyms, which is not sorted by address.
-func readFunctions(r io.Reader, modules []module) error {
-	byOwner := make(map[string]*module, len(modules))
-	for i := range modules {
-		byOwner["["+modules[i].name+"]"] = &modules[i]
-	}
-	err := eachSymbol(r, func(s kernelSymbol) bool {
-		if m := byOwner[string(s.owner)]; m != nil && s.isFunction() && s.addr >= m.start && s.addr < m.end {
-			m.functions = append(m.functions, function{s.addr, string(s.name)})
-		}
-		return len(modules) > 0
-	})
-	for i := range modules {
-		slices.SortStableFunc(modules[i].functions, func(a, b function) int { return cmp.Compare(a.addr, b.addr) })
-	}
-	return err
-}
-
 // findModule returns the module at an address, or nil.
 func findModule(modules []module, addr uint64) *module {
-	i, found := slices.BinarySearchFunc(modules, addr, func(m module, addr uint64) int { return cmp.Compare(m.start, addr) })
-	if !found {
-		i--
-	}
+	i := sort.Search(len(modules), func(i int) bool { return modules[i].start > addr }) - 1
 	if i < 0 || addr >= modules[i].end {
 		return nil
 	}

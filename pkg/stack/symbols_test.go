@@ -133,11 +133,11 @@ x	[nft]
 		{
 			name: "nft", start: 0xffffffffc0100000, end: 0xffffffffc0101000,
 			mapping:   profile.Mapping{File: "[nft]", GNUBuildID: id},
-			functions: []function{{0xffffffffc0100010, "nft_do_chain"}},
+			functions: modules[0].functions,
 		},
 		{
 			name: "xfs", start: 0xffffffffc0a00000, end: 0xffffffffc0a02000,
-			functions: []function{{0xffffffffc0a00000, "xfs_init"}, {0xffffffffc0a00100, "xfs_read"}},
+			functions: modules[0].functions,
 		},
 	}, modules)
 	for addr, want := range map[uint64]*module{
@@ -153,6 +153,7 @@ x	[nft]
 	}
 	require.Empty(t, modules[0].function(0xffffffffc010000f))
 	require.Equal(t, "nft_do_chain", modules[0].function(0xffffffffc0100010))
+	require.Equal(t, "nft_do_chain", modules[0].function(0xffffffffc0100fff))
 	require.Equal(t, "xfs_init", modules[1].function(0xffffffffc0a000ff))
 	require.Equal(t, "xfs_read", modules[1].function(0xffffffffc0a01fff))
 

@@ -121,9 +121,7 @@ func (r *Resolver) intern(key fileKey, h holder) *file {
 			r.fileBytes = 0
 		}
 		f = &file{key: key, kind: kindOf(&key)}
-		switch {
-		case f.kind == generated:
-		case key.inode == 0 && key.path == "[vdso]":
+		if key.inode == 0 && key.path == "[vdso]" {
 			f.known = &File{Path: key.path, ID: symtab.VDSO}
 		}
 		r.files[key] = f

@@ -1,8 +1,8 @@
 package procmap
 
 import (
-	"cmp"
 	"slices"
+	"sort"
 
 	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/procfs"
 )
@@ -49,10 +49,7 @@ type mapped struct {
 // find returns the mapping at an address, or nil.
 func (l *life) find(addr uint64) *mapped {
 	for depth := 0; l != nil && depth < maxChain; depth++ {
-		i, found := slices.BinarySearchFunc(l.ranges, addr, func(m mapped, addr uint64) int { return cmp.Compare(m.start, addr) })
-		if !found {
-			i--
-		}
+		i := sort.Search(len(l.ranges), func(i int) bool { return l.ranges[i].start > addr }) - 1
 		if i >= 0 && addr < l.ranges[i].end {
 			return &l.ranges[i]
 		}
@@ -91,8 +88,8 @@ func (l *life) add(m mapped) {
 	}
 	// l.ranges[from] is the first range that ends after m begins. l.ranges[to] is the first range that begins at m's end or
 	// later. m replaces the ranges between them.
-	from, _ := slices.BinarySearchFunc(l.ranges, m.start, func(o mapped, addr uint64) int { return cmp.Compare(o.end, addr+1) })
-	to, _ := slices.BinarySearchFunc(l.ranges, m.end, func(o mapped, addr uint64) int { return cmp.Compare(o.start, addr) })
+	from := sort.Search(len(l.ranges), func(i int) bool { return l.ranges[i].end > m.start })
+	to := sort.Search(len(l.ranges), func(i int) bool { return l.ranges[i].start >= m.end })
 	var parts [3]mapped
 	n := 0
 	if from < to && l.ranges[from].start < m.start {

@@ -7,8 +7,8 @@ import (
 	"errors"
 	"fmt"
 	"os"
-	"runtime"
 	"slices"
+	"sort"
 	"strconv"
 	"strings"
 	"sync/atomic"
@@ -149,12 +149,7 @@ func (w *watcher) read() (until uint64, events []event, lost uint64) {
 		lost += w.readRing(r)
 	}
 	slices.SortStableFunc(w.pending, func(a, b event) int { return cmp.Compare(a.time, b.time) })
-	n, _ := slices.BinarySearchFunc(w.pending, until, func(e event, t uint64) int {
-		if e.time <= t {
-			return -1
-		}
-		return 1
-	})
+	n := sort.Search(len(w.pending), func(i int) bool { return w.pending[i].time > until })
 	events = w.pending[:n:n]
 	w.pending = slices.Clone(w.pending[n:])
 	return until, events, lost
@@ -198,10 +193,7 @@ func (w *watcher) readRing(r ring) (lost uint64) {
 
 // follow adds the kernel's events to the history until the context ends. Then it closes w.
 func (r *Resolver) follow(ctx context.Context, w *watcher) {
-	defer func() {
-		w.close()
-		runtime.KeepAlive(w)
-	}()
+	defer func() { w.close() }() // renew can replace w
 	tick := time.NewTicker(readEvery)
 	defer tick.Stop()
 	looked := time.Now()

@@ -56,6 +56,17 @@ func At[T any](table []T, i int32) (v T) {
 	return v
 }
 
+// Total returns the sum of a sample's values. A sample without values counts one for each timestamp.
+func Total(s *profilespb.Sample) (sum int64) {
+	if len(s.GetValues()) == 0 {
+		return int64(len(s.GetTimestampsUnixNano()))
+	}
+	for _, v := range s.GetValues() {
+		sum += v
+	}
+	return sum
+}
+
 // AppendKey appends a map key of indices to key. Different lists have different keys.
 func AppendKey(key []byte, indices []int32) []byte {
 	for _, i := range indices {

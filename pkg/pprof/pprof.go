@@ -73,8 +73,9 @@ const buildIDKey = "process.executable.build_id.gnu"
 type builder struct {
 	out     *profile.Profile
 	types   map[profile.ValueType]int // index of the type's value in a sample
-	cpuTime map[profile.ValueType]int // by a type that counts samples: index of their CPU time in a sample
-	end     int64                     // end of the last profile, in nanoseconds since 1970
+	timed   bool                      // samples have a CPU time, which is their value at the index cpuTime
+	cpuTime int
+	end     int64 // end of the last profile, in nanoseconds since 1970
 
 	// uses counts the samples of each program's file. A file that only a dictionary names counts 0, because its frames were left
 	// out.
@@ -90,7 +91,7 @@ type builder struct {
 }
 
 func newBuilder() *builder {
-	return &builder{out: &profile.Profile{}, types: map[profile.ValueType]int{}, cpuTime: map[profile.ValueType]int{}, uses: map[string]int{}}
+	return &builder{out: &profile.Profile{}, types: map[profile.ValueType]int{}, uses: map[string]int{}}
 }
 
 func (b *builder) begin(dict dictionary.Dictionary) {
@@ -120,10 +121,7 @@ var shownFirst = []profile.ValueType{{Type: "inuse_space", Unit: "bytes"}, {Type
 // layOut chooses the values of a sample after all headers were read.
 func (b *builder) layOut() {
 	if _, own := b.types[cpuTime]; own { // the requests have CPU time themselves
-		clear(b.cpuTime)
-	}
-	for vt := range b.cpuTime {
-		b.cpuTime[vt] = b.column(cpuTime)
+		b.timed = false
 	}
 	if len(b.out.SampleType) > 0 {
 		b.out.DefaultSampleType = b.out.SampleType[0].Type
@@ -134,7 +132,8 @@ func (b *builder) layOut() {
 			break
 		}
 	}
-	if len(b.cpuTime) > 0 {
+	if b.timed {
+		b.cpuTime = b.column(cpuTime)
 		b.out.DefaultSampleType = cpuTime.Type
 	}
 	b.out.DurationNanos = max(b.end-b.out.TimeNanos, 0)
@@ -147,9 +146,7 @@ func (b *builder) valueType(v *otlpprofiles.ValueType) profile.ValueType {
 func (b *builder) header(p *otlpprofiles.Profile) {
 	vt := b.valueType(p.GetSampleType())
 	b.column(vt)
-	if vt == sampleCount && b.valueType(p.GetPeriodType()) == cpuTime && p.GetPeriod() > 0 {
-		b.cpuTime[vt] = -1 // layOut sets it when all types are known
-	}
+	b.timed = b.timed || vt == sampleCount && b.valueType(p.GetPeriodType()) == cpuTime && p.GetPeriod() > 0
 	start := int64(p.GetTimeUnixNano())
 	if b.out.TimeNanos == 0 || start < b.out.TimeNanos {
 		b.out.TimeNanos = start
@@ -176,7 +173,6 @@ func (b *builder) column(vt profile.ValueType) int {
 func (b *builder) samples(rp *otlpprofiles.ResourceProfiles, p *otlpprofiles.Profile) {
 	vt := b.valueType(p.GetSampleType())
 	column := b.types[vt]
-	time, timed := b.cpuTime[vt]
 	labels := map[string][]string{}
 	for _, kv := range rp.GetResource().GetAttributes() {
 		if key := b.dict.Key(kv); resourceKeys[key] {
@@ -185,16 +181,10 @@ func (b *builder) samples(rp *otlpprofiles.ResourceProfiles, p *otlpprofiles.Pro
 	}
 	for _, s := range p.GetSamples() {
 		out := b.sample(rp, s, labels)
-		var value int64
-		for _, v := range s.GetValues() {
-			value += v
-		}
-		if len(s.GetValues()) == 0 {
-			value = int64(len(s.GetTimestampsUnixNano()))
-		}
+		value := dictionary.Total(s)
 		out.Value[column] += value
-		if timed && b.valueType(p.GetPeriodType()) == cpuTime {
-			out.Value[time] += times(value, p.GetPeriod())
+		if b.timed && vt == sampleCount && b.valueType(p.GetPeriodType()) == cpuTime {
+			out.Value[b.cpuTime] += times(value, p.GetPeriod())
 		}
 	}
 }

@@ -189,7 +189,7 @@ func (a *answer) profile(c *copier, p dictionary.Profile) {
 	before := len(of.values)
 	for _, x := range p.GetSamples() {
 		k := sampleKey{c.of(stack, x.GetStackIndex()), c.set(x.GetAttributeIndices()), c.of(link, x.GetLinkIndex())}
-		of.values[k] = of.values[k].plus(amount{total(x), 1})
+		of.values[k] = of.values[k].plus(amount{dictionary.Total(x), 1})
 	}
 	a.entries += len(of.values) - before
 }

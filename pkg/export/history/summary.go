@@ -9,8 +9,6 @@ import (
 	"strings"
 	"time"
 
-	profilespb "go.opentelemetry.io/proto/otlp/profiles/v1development"
-
 	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/dictionary"
 )
 
@@ -66,18 +64,7 @@ func sumOf(d dictionary.Dictionary, p dictionary.Profile) Sum {
 		}
 	}
 	for _, s := range p.GetSamples() {
-		sum.Value += total(s)
-	}
-	return sum
-}
-
-// total returns the sum of a sample's values. A sample without values counts one for each timestamp.
-func total(s *profilespb.Sample) (sum int64) {
-	if len(s.GetValues()) == 0 {
-		return int64(len(s.GetTimestampsUnixNano()))
-	}
-	for _, v := range s.GetValues() {
-		sum += v
+		sum.Value += dictionary.Total(s)
 	}
 	return sum
 }

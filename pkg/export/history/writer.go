@@ -155,7 +155,7 @@ func (t *interned) record(data *profilespb.ProfilesData, sum *Summary) ([]byte, 
 		sum.add(sumOf(c.from, p))
 		for _, s := range p.Samples {
 			s.StackIndex, s.LinkIndex, s.AttributeIndices = c.of(stack, s.StackIndex), c.of(link, s.LinkIndex), c.attributes(s.AttributeIndices)
-			s.Values, s.TimestampsUnixNano = []int64{total(s)}, nil
+			s.Values, s.TimestampsUnixNano = []int64{dictionary.Total(s)}, nil
 		}
 		head := c.head(p.Profile)
 		p.SampleType, p.PeriodType, p.AttributeIndices, p.ProfileId = head.SampleType, head.PeriodType, head.AttributeIndices, nil

@@ -33,7 +33,10 @@ const (
 // It costs one or two map lookups, so call it once per unknown stack.
 func (u *User) AppendID(dst []profile.Frame, id int32) ([]profile.Frame, Outcome) {
 	u.addrs = u.addrs[:0]
-	if id <= 0 || !u.lookup(uint32(id)) {
+	if id > 0 {
+		u.addrs = readStack(u.opts.Map, &u.key, uint32(id), u.addrs)
+	}
+	if len(u.addrs) == 0 {
 		return dst, Missing(id, id != 0)
 	}
 	u.lookupBuildIDs(uint32(id))
@@ -52,12 +55,6 @@ func (u *User) AppendID(dst []profile.Frame, id int32) ([]profile.Frame, Outcome
 		dst = append(dst, f)
 	}
 	return dst, outcome
-}
-
-// lookup reads the addresses of a stack, and reports whether it found any.
-func (u *User) lookup(id uint32) bool {
-	u.addrs = readStack(u.opts.Map, &u.key, id, u.addrs)
-	return len(u.addrs) > 0
 }
 
 // readStack reads the addresses of a stack into buf, or none if the stack does not exist. key points to the caller's memory,

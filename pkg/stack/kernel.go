@@ -80,10 +80,8 @@ func (k *Kernel) Append(dst []profile.Frame, symbols []byte, id int32, hasID boo
 	}
 	want := -1
 	k.addrs = k.addrs[:0]
-	if hasID && id >= 0 {
-		if k.lookup(uint32(id)) {
-			want = len(k.addrs)
-		}
+	if hasID && id >= 0 && k.lookup(uint32(id)) {
+		want = len(k.addrs)
 	}
 	spans := k.split.split(text, want)
 	if len(spans) != len(k.addrs) {

@@ -88,8 +88,12 @@ func (u *User) Addresses(n int) []uint64 {
 //
 // The names of frames are parts of symbols. Clone names that you keep.
 func (u *User) Append(dst []profile.Frame, symbols, addresses, buildIDs []byte) ([]profile.Frame, Outcome) {
-	cutAddrs := u.readAddresses(addresses)
-	cutIDs := u.readBuildIDs(buildIDs)
+	u.addrs, u.ids = u.addrs[:0], u.ids[:0]
+	cutAddrs := eachEntry(addresses, func(entry []byte) {
+		addr, _ := parseAddress(entry)
+		u.addrs = append(u.addrs, addr)
+	})
+	cutIDs := eachEntry(buildIDs, func(entry []byte) { u.ids = append(u.ids, u.readBuildID(entry)) })
 	if len(u.addrs) == 0 {
 		// The list of build IDs contains the addresses of code outside files.
 		for _, id := range u.ids {
@@ -174,31 +178,15 @@ const (
 	highestCode = 1<<57 - 1
 )
 
-// readAddresses sets addrs to the addresses of a list, with 0 for an invalid entry. It reports whether the list was too long.
-func (u *User) readAddresses(list []byte) (truncated bool) {
-	u.addrs = u.addrs[:0]
+// eachEntry calls add with each entry of a list, and reports whether the list was too long.
+func eachEntry(list []byte, add func(entry []byte)) (truncated bool) {
 	var entry []byte
 	for i := 0; len(list) > 0; i++ {
 		if i == MaxFrames {
 			return true
 		}
 		entry, list, _ = bytes.Cut(list, []byte(separator))
-		addr, _ := parseAddress(entry)
-		u.addrs = append(u.addrs, addr)
-	}
-	return false
-}
-
-// readBuildIDs sets ids to the entries of a list of build IDs, and reports whether the list was too long.
-func (u *User) readBuildIDs(list []byte) (truncated bool) {
-	u.ids = u.ids[:0]
-	var entry []byte
-	for i := 0; len(list) > 0; i++ {
-		if i == MaxFrames {
-			return true
-		}
-		entry, list, _ = bytes.Cut(list, []byte(separator))
-		u.ids = append(u.ids, u.readBuildID(entry))
+		add(entry)
 	}
 	return false
 }

@@ -57,7 +57,7 @@ func NewKernel(opts KernelOptions) *Kernel {
 		k.symbols = &KernelSymbols{}
 	}
 	if k.symbols.modules != nil && k.symbols.End != 0 {
-		k.modules, k.knowsModules = k.symbols.modules.now()
+		k.modules, k.knowsModules, _ = k.symbols.modules.current(time.Now())
 	}
 	return k
 }

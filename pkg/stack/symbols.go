@@ -153,15 +153,9 @@ type moduleTable struct {
 
 	mu      sync.Mutex
 	loaded  []module
+	known   bool // the last call of load succeeded
 	looked  time.Time
 	changed int // how often the list has changed
-}
-
-// now calls load for callers that do not hold mu.
-func (t *moduleTable) now() (modules []module, ok bool) {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	return t.load()
 }
 
 // current returns the result of load, and how often the list has changed. It calls load at most once per lookAgain.
@@ -170,11 +164,9 @@ func (t *moduleTable) current(now time.Time) (modules []module, ok bool, changed
 	defer t.mu.Unlock()
 	if t.looked.IsZero() || now.Sub(t.looked) >= lookAgain {
 		t.looked = now
-		if _, ok := t.load(); !ok {
-			return nil, false, t.changed
-		}
+		_, t.known = t.load()
 	}
-	return t.loaded, true, t.changed
+	return t.loaded, t.known, t.changed
 }
 
 // load returns the currently loaded modules, sorted by address. It returns false if the modules or their addresses are not

@@ -19,25 +19,22 @@ type Allowance struct {
 }
 
 // Use records CPU time that was used.
-func (a *Allowance) Use(cpu time.Duration) { a.use(time.Now(), cpu) }
-
-func (a *Allowance) use(now time.Time, cpu time.Duration) {
+func (a *Allowance) Use(cpu time.Duration) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
+	now := time.Now()
 	a.used = max(0, a.used-now.Sub(a.last)/a.Slowdown) + cpu
 	a.last = now
 }
 
 // Wait returns the time until CPU time is available again, or 0.
-func (a *Allowance) Wait() time.Duration { return a.wait(time.Now()) }
-
-func (a *Allowance) wait(now time.Time) time.Duration {
+func (a *Allowance) Wait() time.Duration {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	if a.used <= a.Burst {
 		return 0
 	}
-	return max(0, (a.used-a.Burst)*a.Slowdown-now.Sub(a.last))
+	return max(0, (a.used-a.Burst)*a.Slowdown-time.Since(a.last))
 }
 
 // Rest waits until CPU time is available, or until ctx ends.

@@ -3,6 +3,7 @@ package patience
 import (
 	"context"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/stretchr/testify/require"
@@ -10,22 +11,25 @@ import (
 
 // A burst is free. CPU time beyond it makes callers wait, and the burst comes back over time.
 func TestAllowance(t *testing.T) {
-	a := Allowance{Burst: 4 * time.Second, Slowdown: 5}
-	now := time.Now()
-	require.Zero(t, a.wait(now))
-	a.use(now, 4*time.Second)
-	require.Zero(t, a.wait(now), "there is nothing to earn yet")
-	a.use(now, time.Second)
-	require.Equal(t, 5*time.Second, a.wait(now))
-	require.Equal(t, time.Second, a.wait(now.Add(4*time.Second)))
-	require.Zero(t, a.wait(now.Add(time.Hour)))
+	synctest.Test(t, func(t *testing.T) {
+		a := Allowance{Burst: 4 * time.Second, Slowdown: 5}
+		require.Zero(t, a.Wait())
+		a.Use(4 * time.Second)
+		require.Zero(t, a.Wait(), "there is nothing to earn yet")
+		a.Use(time.Second)
+		require.Equal(t, 5*time.Second, a.Wait())
+		time.Sleep(4 * time.Second)
+		require.Equal(t, time.Second, a.Wait())
+		time.Sleep(6 * time.Second)
+		require.Zero(t, a.Wait())
 
-	now = now.Add(10 * time.Second)
-	a.use(now, 2*time.Second)
-	require.Equal(t, 5*time.Second, a.wait(now), "a second of the burst had come back")
-	now = now.Add(time.Hour)
-	a.use(now, 5*time.Second)
-	require.Equal(t, 5*time.Second, a.wait(now), "no more than one burst is saved")
+		a.Use(2 * time.Second)
+		require.Equal(t, 5*time.Second, a.Wait(), "a second of the burst had come back")
+		time.Sleep(time.Hour)
+		require.Zero(t, a.Wait())
+		a.Use(5 * time.Second)
+		require.Equal(t, 5*time.Second, a.Wait(), "no more than one burst is saved")
+	})
 }
 
 // Rest returns when its context ends.

@@ -25,9 +25,10 @@ func Began(proc string, pid uint32) (uint64, error) {
 	return began(stat)
 }
 
+// began returns the start, given the text of a /proc/PID/stat.
 func began(stat []byte) (uint64, error) {
-	ticks, ok := start(stat)
-	if !ok {
+	ticks, ok := field(stat, 22)
+	if !ok || ticks >= 1<<40 { // more would be centuries
 		return 0, fmt.Errorf("/proc/PID/stat has no start time: %w", os.ErrNotExist)
 	}
 	return ticks * Tick, nil
@@ -63,13 +64,6 @@ func Stat(proc string, pid uint32, fields ...int) ([]uint64, bool) {
 		values[i], ok = field(stat, fields[i])
 	}
 	return values, ok
-}
-
-// start returns the start of a process in ticks since boot, given the text of its /proc/PID/stat. It returns false if that
-// field is missing or too large.
-func start(stat []byte) (ticks uint64, ok bool) {
-	ticks, ok = field(stat, 22)
-	return ticks, ok && ticks < 1<<40 // more would be centuries
 }
 
 // field returns a number in the text of a /proc/PID/stat. Fields are numbered as in proc_pid_stat(5).

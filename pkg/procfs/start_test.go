@@ -12,16 +12,16 @@ import (
 
 func TestStart(t *testing.T) {
 	const fields = " S 1 (b) R 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16 17 18 %s 20\n"
-	n, ok := start(fmt.Appendf(nil, "42 (a)"+fields, "4711"))
-	require.True(t, ok)
-	require.EqualValues(t, 4711, n)
+	n, err := began(fmt.Appendf(nil, "42 (a)"+fields, "4711"))
+	require.NoError(t, err)
+	require.EqualValues(t, 4711*Tick, n)
 	for _, number := range []string{"-1", "x", "18446744073709551615", "1844674407370955161500"} {
-		_, ok := start(fmt.Appendf(nil, "42 (a)"+fields, number))
-		require.False(t, ok, number)
+		_, err := began(fmt.Appendf(nil, "42 (a)"+fields, number))
+		require.ErrorIs(t, err, os.ErrNotExist, number)
 	}
 	for _, text := range []string{"", "42 (a)", "42 (a) S 1", "42", ")"} {
-		_, ok := start([]byte(text))
-		require.False(t, ok, text)
+		_, err := began([]byte(text))
+		require.ErrorIs(t, err, os.ErrNotExist, text)
 	}
 }
 
@@ -82,13 +82,13 @@ func FuzzStart(f *testing.F) {
 		if at := strings.LastIndex(string(b), ")"); at >= 0 {
 			if fields := strings.Fields(string(b[at+1:])); len(fields) > 19 {
 				n, err := strconv.ParseUint(fields[19], 10, 40)
-				want, known = n, err == nil
+				if known = err == nil; known {
+					want = n
+				}
 			}
 		}
-		got, ok := start(b)
-		require.Equal(t, known, ok)
-		if ok {
-			require.Equal(t, want, got)
-		}
+		got, err := began(b)
+		require.Equal(t, known, err == nil)
+		require.Equal(t, want*Tick, got)
 	})
 }

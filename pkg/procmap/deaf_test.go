@@ -15,6 +15,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/ig-otel-profiles/ig-otel-profiles/internal/deaf"
+	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/patience"
 	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/procfs"
 )
 
@@ -98,7 +99,8 @@ func TestOverlayOverDeafFileSystem(t *testing.T) {
 			p := inMounts(t, fs, script)
 			addr := codeOf(t, p, "evil")
 			isDeaf.Store(true)
-			r := newResolver(t, Options{Unwatched: true, wait: 500 * time.Millisecond})
+			r := newResolver(t, Options{Unwatched: true})
+			r.disks = patience.New(500*time.Millisecond, maxStuck) // unused so far
 			_, pending := r.Locate(nil, p, procfs.SinceBoot(), []uint64{addr})
 			require.True(t, pending)
 			_, other := start(t, "sleep", "600")

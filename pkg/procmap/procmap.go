@@ -24,7 +24,6 @@
 package procmap
 
 import (
-	"cmp"
 	"context"
 	"os"
 	"path/filepath"
@@ -88,8 +87,6 @@ type Options struct {
 	Identify func(ctx context.Context, f *os.File) (buildid.Info, time.Duration, error)
 	// Unwatched turns off the kernel's reports. Processes are then read when they are requested.
 	Unwatched bool
-	// wait overrides the constant wait in tests. 0 means the constant.
-	wait time.Duration
 }
 
 // These constants limit a Resolver's memory.
@@ -176,7 +173,6 @@ type Stats struct {
 // New returns a running Resolver.
 func New(o Options) *Resolver {
 	ctx, stop := context.WithCancel(context.Background())
-	patient := cmp.Or(o.wait, wait)
 	r := &Resolver{
 		root:         filepath.Join("/", o.Root),
 		identifyFile: o.Identify,
@@ -188,8 +184,8 @@ func New(o Options) *Resolver {
 		queue:        make(chan request, maxQueue),
 		toRead:       make(chan *file, maxQueue),
 		stop:         stop,
-		disks:        patience.New(patient, maxStuck),
-		readings:     patience.New(patient, maxStuck),
+		disks:        patience.New(wait, maxStuck),
+		readings:     patience.New(wait, maxStuck),
 		single:       map[device]uint64{},
 		avoid:        map[device]verdict{},
 		judgements:   map[uint64]judgement{},

@@ -109,14 +109,12 @@ func (r *Resolver) open(key *fileKey, holders []holder, on *opening) (*os.File, 
 			continue // the process has exited
 		}
 		own := *key
-		err = own.fillFromMaps(dir, &h)
 		var f *os.File
 		var st *unix.Stat_t
-		if err == nil {
-			f, st, err = r.openMapped(dir, &own, h, on)
-		}
-		if err != nil {
-			f, st, err = r.openIn(dir, &own, on)
+		if own.fillFromMaps(dir, &h) != nil || r.avoided(dir, own.dev) {
+			err = errAvoided
+		} else if f, st, err = r.openMapped(dir, &own, h, on); err != nil {
+			f, st, err = r.openInRoot(dir, own.path, own.is, on)
 		}
 		dir.Close()
 		if err == nil {
@@ -134,9 +132,6 @@ func (r *Resolver) open(key *fileKey, holders []holder, on *opening) (*os.File, 
 // openMapped opens the file mapped at h's range. dir is the process's /proc directory. The link in map_files leads to the
 // mapped file itself, whatever the file's path is now.
 func (r *Resolver) openMapped(dir procfs.Dir, key *fileKey, h holder, on *opening) (*os.File, *unix.Stat_t, error) {
-	if r.avoided(dir, key.dev) {
-		return nil, nil, errAvoided
-	}
 	path, err := unix.Openat(int(dir), mapLink(h.start, h.end), unix.O_PATH|unix.O_CLOEXEC, 0)
 	if err != nil {
 		return nil, nil, fmt.Errorf("opening the mapped file: %w", err)
@@ -150,14 +145,6 @@ func (r *Resolver) openMapped(dir procfs.Dir, key *fileKey, h holder, on *openin
 
 // mapLink returns the name of a mapping's link in its process's /proc directory.
 func mapLink(start, end uint64) string { return fmt.Sprintf("map_files/%x-%x", start, end) }
-
-// openIn opens key's path below the root of the process whose /proc directory is dir.
-func (r *Resolver) openIn(dir procfs.Dir, key *fileKey, on *opening) (*os.File, *unix.Stat_t, error) {
-	if r.avoided(dir, key.dev) {
-		return nil, nil, errAvoided
-	}
-	return r.openInRoot(dir, key.path, key.is, on)
-}
 
 // openInRoot opens name below the root of the process whose /proc directory is dir. See reopen.
 func (r *Resolver) openInRoot(dir procfs.Dir, name string, wanted func(*unix.Stat_t) bool, on *opening) (*os.File, *unix.Stat_t, error) {

@@ -116,6 +116,7 @@ func TestFileAvoided(t *testing.T) {
 	own := areasOf(t, p.PID)[0]
 	key := newFileKey(0, 0, own.key.inode, "/elsewhere")
 	key.stat = unix.Mkdev(own.key.dev.major, own.key.dev.minor)
+	reported := key
 	dir, err := os.Open(fmt.Sprintf("/proc/%d", p.PID))
 	require.NoError(t, err)
 	defer dir.Close()
@@ -125,8 +126,11 @@ func TestFileAvoided(t *testing.T) {
 	require.Equal(t, own.key.path, key.path)
 	require.Equal(t, []uint64{own.start, own.end}, []uint64{h.start, h.end})
 	r := bare()
+	f, _, err := r.open(&reported, []holder{{pid: p.PID}}, new(opening))
+	require.NoError(t, err)
+	require.NoError(t, f.Close())
 	r.avoid[own.key.dev] = verdict{avoid: true, until: time.Now().Add(time.Hour)}
-	_, _, err = r.openMapped(procfs.Dir(dir.Fd()), &key, h, new(opening))
+	_, _, err = r.open(&reported, []holder{{pid: p.PID}}, new(opening))
 	require.ErrorIs(t, err, errAvoided)
 	key.dev = device{}
 	key.stat++

@@ -27,6 +27,7 @@ import (
 
 	"github.com/ig-otel-profiles/ig-otel-profiles/internal/receiver"
 	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/config"
+	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/dictionary"
 )
 
 // Request is a received request.
@@ -45,15 +46,7 @@ type Request struct {
 
 // Name is the service.name of the request's first resource. Tests use it to distinguish requests.
 func (r Request) Name() string {
-	if len(r.Profiles.GetResourceProfiles()) == 0 {
-		return ""
-	}
-	for _, kv := range r.Profiles.ResourceProfiles[0].GetResource().GetAttributes() {
-		if kv.GetKey() == "service.name" {
-			return kv.GetValue().GetStringValue()
-		}
-	}
-	return ""
+	return dictionary.Of(r.Profiles).OfResource(dictionary.At(r.Profiles.GetResourceProfiles(), 0), "service.name")
 }
 
 // log keeps the requests of a receiver.

@@ -124,6 +124,16 @@ func (d Dictionary) Text(v *commonpb.AnyValue) string {
 	return ""
 }
 
+// OfResource returns the value of a resource's attribute as text, or "" if the resource does not have it.
+func (d Dictionary) OfResource(rp *profilespb.ResourceProfiles, key string) string {
+	for _, kv := range rp.GetResource().GetAttributes() {
+		if d.Key(kv) == key {
+			return d.Text(kv.GetValue())
+		}
+	}
+	return ""
+}
+
 // Attribute returns the value of a key in the entries of the attribute table. It returns "" without this key.
 func (d Dictionary) Attribute(indices []int32, key string) string {
 	for _, i := range slices.Backward(indices) {

@@ -203,7 +203,8 @@ func (b *builder) programs() {
 		}
 	}
 	for key, s := range b.merged {
-		if path := b.executable(key.resource); path != "" {
+		// If the program is an interpreter or a JVM, or has its code in libraries, its file is possibly in no frame.
+		if path := b.dict.OfResource(key.resource, "process.executable.path"); path != "" {
 			b.uses[path]++
 			continue
 		}
@@ -215,17 +216,6 @@ func (b *builder) programs() {
 			}
 		}
 	}
-}
-
-// executable returns the path of a resource's program, or "" if the resource does not have it. If the program is an interpreter
-// or a JVM, or has its code in libraries, its file is possibly in no frame.
-func (b *builder) executable(rp *otlpprofiles.ResourceProfiles) string {
-	for _, kv := range rp.GetResource().GetAttributes() {
-		if b.dict.Key(kv) == "process.executable.path" {
-			return b.dict.Text(kv.GetValue())
-		}
-	}
-	return ""
 }
 
 // programFirst puts the mapping of the program with the most samples first, because pprof shows that as the profile's file.

@@ -55,13 +55,8 @@ type sumKey struct {
 func sumOf(d dictionary.Dictionary, p dictionary.Profile) Sum {
 	st, start := p.GetSampleType(), p.GetTimeUnixNano()
 	sum := Sum{
-		sumKey:  sumKey{Gadget: p.Scope.GetScope().GetName(), Type: d.Str(st.GetTypeStrindex()), Unit: d.Str(st.GetUnitStrindex())},
+		sumKey:  sumKey{Service: d.OfResource(p.Resource, "service.name"), Gadget: p.Scope.GetScope().GetName(), Type: d.Str(st.GetTypeStrindex()), Unit: d.Str(st.GetUnitStrindex())},
 		Samples: int64(len(p.GetSamples())), State: p.GetDurationNano() == 0, First: start, Last: start + p.GetDurationNano(),
-	}
-	for _, kv := range p.Resource.GetResource().GetAttributes() {
-		if kv.GetKey() == "service.name" {
-			sum.Service = kv.GetValue().GetStringValue()
-		}
 	}
 	for _, s := range p.GetSamples() {
 		sum.Value += dictionary.Total(s)

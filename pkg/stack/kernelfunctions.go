@@ -83,9 +83,9 @@ var errHidden = errors.New("addresses are hidden (CAP_SYSLOG is needed, see the 
 // readFunctionTable reads the wanted functions from /proc/kallsyms.
 func readFunctionTable(r io.Reader, wanted func(*kernelSymbol) bool) (*functionTable, error) {
 	type symbol struct {
-		addr   uint64
-		name   string
-		global bool
+		addr uint64
+		name string
+		rank int // of several names for an address, the last with the highest rank is used
 	}
 	var all []symbol
 	size, hidden := 0, false
@@ -95,7 +95,12 @@ func readFunctionTable(r io.Reader, wanted func(*kernelSymbol) bool) (*functionT
 		case s.addr == 0:
 			hidden = true
 		default:
-			all = append(all, symbol{s.addr, string(s.name), s.kind == 'T'})
+			// Labels like _stext and __entry_text_start have more leading underscores. Among equals, a global name is preferred.
+			rank := 2 * (len(bytes.TrimLeft(s.name, "_")) - len(s.name))
+			if s.kind == 'T' {
+				rank++
+			}
+			all = append(all, symbol{s.addr, string(s.name), rank})
 			size += len(s.name)
 		}
 		return true
@@ -106,18 +111,7 @@ func readFunctionTable(r io.Reader, wanted func(*kernelSymbol) bool) (*functionT
 	if len(all) == 0 && hidden {
 		return nil, errHidden
 	}
-	// If an address has several names, the last one in this order is used. It has few leading underscores, because labels like
-	// _stext and __entry_text_start have more. Among equals, a global name is preferred.
-	underscores := func(s string) int { return len(s) - len(strings.TrimLeft(s, "_")) }
-	global := func(s symbol) int {
-		if s.global {
-			return 1
-		}
-		return 0
-	}
-	slices.SortStableFunc(all, func(a, b symbol) int {
-		return cmp.Or(cmp.Compare(a.addr, b.addr), cmp.Compare(underscores(b.name), underscores(a.name)), global(a)-global(b))
-	})
+	slices.SortStableFunc(all, func(a, b symbol) int { return cmp.Or(cmp.Compare(a.addr, b.addr), a.rank-b.rank) })
 	t := &functionTable{addrs: make([]uint64, 0, len(all)), ends: make([]uint32, 0, len(all))}
 	var names strings.Builder
 	names.Grow(size)

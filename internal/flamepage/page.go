@@ -10,7 +10,6 @@ import (
 	_ "embed" // the page's parts
 	"encoding/base64"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"html"
 	"io"
@@ -57,13 +56,8 @@ type Side struct {
 	Scale float64
 }
 
-var errSides = errors.New("writing a flame graph: pass one profile, or two to compare")
-
 // Write writes the page.
 func Write(w io.Writer, p Page) error {
-	if len(p.Sides) != 1 && len(p.Sides) != 2 {
-		return errSides
-	}
 	data, err := json.Marshal(newData(p))
 	if err != nil {
 		return fmt.Errorf("writing the flame graph: %w", err)

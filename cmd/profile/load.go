@@ -83,9 +83,9 @@ func load(name string) (runInfo, []receiver.Sample, error) {
 		return info, nil, fmt.Errorf("%s has no samples", name)
 	}
 	if info.Seconds <= 0 {
-		start := slices.MinFunc(samples, func(a, b receiver.Sample) int { return a.Start.Compare(b.Start) }).Start
+		info.Started = slices.MinFunc(samples, func(a, b receiver.Sample) int { return a.Start.Compare(b.Start) }).Start
 		end := slices.MaxFunc(samples, func(a, b receiver.Sample) int { return a.End.Compare(b.End) }).End
-		info.Seconds, info.Started = end.Sub(start).Seconds(), start
+		info.Seconds = end.Sub(info.Started).Seconds()
 		if len(requests) == 0 {
 			info.Seconds = covered(spans).Seconds()
 		}

@@ -130,10 +130,7 @@ func svgBox(b *strings.Builder, x, y, width float64, name, kind, amount string) 
 
 // amount writes a value with its share of all.
 func amount(value int64, unit string, all int64) string {
-	share := 0.0
-	if all != 0 {
-		share = 100 * float64(value) / float64(all)
-	}
+	share := 100 * float64(value) / float64(max(all, 1))
 	if unit == flameTime {
 		return fmt.Sprintf("%.3f s, %.1f %%", float64(value)/1e6, share)
 	}

@@ -202,8 +202,7 @@ func Top(samples []receiver.Sample, n int, opts Options) []Row {
 	list := make([]Row, 0, len(rows))
 	for r := range maps.Values(rows) {
 		if all != 0 {
-			r.SelfShare = float64(r.Self) / float64(all)
-			r.TotalShare = float64(r.Total) / float64(all)
+			r.SelfShare, r.TotalShare = float64(r.Self)/float64(all), float64(r.Total)/float64(all)
 		}
 		if sampled {
 			r.Error = chance(r.Self, all)
@@ -295,7 +294,7 @@ func WriteTop(w io.Writer, t receiver.Type, group string, rows []Row, opts Optio
 		}
 		return "  " + function
 	}
-	lines := []string{heading(t, opts) + "\t" + names(group, "FUNCTION")}
+	fmt.Fprintln(table, heading(t, opts)+"\t"+names(group, "FUNCTION")) // Flush returns the errors
 	decimals := digits(rows)
 	for _, r := range rows {
 		cells := []string{share(r.SelfShare, r.Self), percent(r.TotalShare), strconv.FormatInt(r.Self, 10)}
@@ -317,10 +316,7 @@ func WriteTop(w io.Writer, t receiver.Type, group string, rows []Row, opts Optio
 				}
 			}
 		}
-		lines = append(lines, strings.Join(cells, "\t")+"\t"+names(Shown(r.Group, maxGroup), Shown(r.Function, maxFunction)))
-	}
-	for _, line := range lines {
-		fmt.Fprintln(table, line) // Flush returns the error
+		fmt.Fprintln(table, strings.Join(cells, "\t")+"\t"+names(Shown(r.Group, maxGroup), Shown(r.Function, maxFunction)))
 	}
 	if err := table.Flush(); err != nil {
 		return fmt.Errorf("writing the table: %w", err)
@@ -395,13 +391,10 @@ func share(share float64, amount int64) string {
 // digits returns the number of decimals of seconds. It is enough for the smallest amount, because waits for locks often add up to
 // milliseconds.
 func digits(rows []Row) int {
-	decimals := 2
-	for _, r := range rows {
-		if r.Seconds > 0 && r.Seconds < 0.005 {
-			decimals = 4
-		}
+	if slices.ContainsFunc(rows, func(r Row) bool { return r.Seconds > 0 && r.Seconds < 0.005 }) {
+		return 4
 	}
-	return decimals
+	return 2
 }
 
 // Shown makes a name from a workload safe for a terminal and at most width runes long.

@@ -48,37 +48,32 @@ func runDiff(args []string, out io.Writer) error {
 	if err != nil {
 		return err
 	}
+	each, unit, symbol, factor := "for each second of the run", "milliseconds of ", "ms", 1e3
+	switch {
+	case len(*work) == 2:
+		each, unit, symbol, factor = "for each unit of work", "microseconds of ", "µs", 1e6
+	case isState(kind):
+		each = "at the end of the run"
+	}
+	if report.Unit(kind) != "SECONDS" {
+		unit, symbol, factor = "", strings.ReplaceAll(kind.Type, "_", " "), 1
+	}
 	var sides [2]report.Side
 	for i, samples := range runs {
-		sides[i] = report.Side{Samples: samples, Scale: 1 / infos[i].Seconds}
+		if !interpreters {
+			samples = report.Fold(samples)
+		}
+		sides[i] = report.Side{Samples: samples, Scale: factor / infos[i].Seconds}
 		switch {
 		case len(*work) == 2:
-			sides[i].Scale = 1 / (*work)[i]
+			sides[i].Scale = factor / (*work)[i]
 		case isState(kind):
-			sides[i].Scale = 1
+			sides[i].Scale = factor
 		case infos[i].Seconds <= 0:
 			return fmt.Errorf("%s has no duration: %s is missing, and no profile has a duration; compare per unit of work with --work", flags.Arg(i), runFile)
 		}
 	}
 	opts := report.Options{Own: byOwn(kind)}
-	unit, symbol, per := "", strings.ReplaceAll(kind.Type, "_", " "), "second of the run"
-	if len(*work) == 2 {
-		per = "unit of work"
-	}
-	if report.Unit(kind) == "SECONDS" {
-		unit, symbol = "milliseconds of ", "ms"
-		factor := 1e3
-		if len(*work) == 2 {
-			unit, symbol, factor = "microseconds of ", "µs", 1e6
-		}
-		for i := range sides {
-			sides[i].Scale *= factor
-		}
-	}
-	each := "for each " + per
-	if isState(kind) && len(*work) == 0 {
-		each = "at the end of the run"
-	}
 	fmt.Fprintf(out, "%s%s %s\n", unit, title(kind), each)
 	lines := make([]string, 0, 2)
 	for i, name := range []string{"before:", "after: "} {
@@ -86,13 +81,7 @@ func runDiff(args []string, out io.Writer) error {
 		fmt.Fprintln(out, " ", lines[i])
 	}
 	fmt.Fprintln(out)
-	shown := sides
-	for i := range shown {
-		if !interpreters {
-			shown[i].Samples = report.Fold(shown[i].Samples)
-		}
-	}
-	if err := report.WriteDifference(out, shown[0], shown[1], *rows, opts); err != nil {
+	if err := report.WriteDifference(out, sides[0], sides[1], *rows, opts); err != nil {
 		return err
 	}
 	if hint := workHint(kind, sides, len(*work) == 2); hint != "" {
@@ -105,7 +94,7 @@ func runDiff(args []string, out io.Writer) error {
 		*page = beside(flags.Arg(0), flags.Arg(1))
 	}
 	drawn := flamepage.Page{Title: "Changes: " + title(kind) + " of " + infos[1].Target, Subtitle: strings.Join(lines, "; "), Unit: symbol + " " + strings.Replace(each, "for each", "per", 1), Own: opts.Own, Interpreters: interpreters}
-	for i, samples := range oneRoot(runs, 1) {
+	for i, samples := range oneRoot(runs, 1) { // the page itself hides interpreters' frames
 		drawn.Sides = append(drawn.Sides, flamepage.Side{Samples: samples, Scale: sides[i].Scale})
 	}
 	if err := writePage(*page, drawn); err != nil {

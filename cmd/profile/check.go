@@ -75,7 +75,7 @@ func (r rule) broken(j report.Judged) bool {
 	if r.relative {
 		least *= j.Before
 	}
-	return j.Measure == r.measure && (r.group == "" || r.group == j.Group) && j.Significant() && j.After-j.Before > least
+	return j.Measure == r.measure && (r.group == "" || r.group == j.Group) && j.Significant && j.After-j.Before > least
 }
 
 // described describes a regression.
@@ -151,10 +151,7 @@ func runCheck(args []string, out io.Writer) (err error) {
 		return err
 	}
 	w := bufio.NewWriter(out)
-	if err = write(c, w); err == nil {
-		err = w.Flush()
-	}
-	if err != nil {
+	if err := cmp.Or(write(c, w), w.Flush()); err != nil {
 		return fmt.Errorf("writing the result: %w", err)
 	}
 	if n := len(c.regressions); n > 1 {
@@ -170,7 +167,7 @@ func (c *checked) apply() error {
 	names := map[string]bool{}
 	for _, j := range c.verdict.Rows {
 		names[j.Group] = true
-		row := judgedJSON{j, j.Significant(), []string{}}
+		row := judgedJSON{j, []string{}}
 		if row.Significant {
 			c.changes++
 		}

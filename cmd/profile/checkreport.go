@@ -142,8 +142,7 @@ type sideJSON struct {
 
 type judgedJSON struct {
 	report.Judged
-	Significant bool     `json:"significant"`
-	Broken      []string `json:"broken"`
+	Broken []string `json:"broken"`
 }
 
 func (c checked) json(w io.Writer) error {

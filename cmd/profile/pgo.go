@@ -250,13 +250,12 @@ func (m *pgoMerger) choose(asked string) (*pgoBuild, error) {
 			matching.add(b)
 		}
 	}
-	var list strings.Builder
-	for i, p := range slices.SortedFunc(maps.Values(programs), func(a, b *pgoBuild) int {
+	sorted := slices.SortedFunc(maps.Values(programs), func(a, b *pgoBuild) int {
 		return cmp.Or(cmp.Compare(b.cpu, a.cpu), strings.Compare(a.label(), b.label()))
-	}) {
-		if i < 10 {
-			fmt.Fprintf(&list, "\n  %-40s %s", report.Shown(p.label(), 100), plural(p.samples, "sample"))
-		}
+	})
+	list := ""
+	for _, p := range sorted[:min(10, len(sorted))] {
+		list += fmt.Sprintf("\n  %-40s %s", report.Shown(p.label(), 100), plural(p.samples, "sample"))
 	}
 	switch {
 	case m.profiles == 0:
@@ -264,9 +263,9 @@ func (m *pgoMerger) choose(asked string) (*pgoBuild, error) {
 	case len(programs) == 0:
 		return nil, errors.New("the inputs have no Go program whose functions have start lines: build it with Go 1.20 or later, and sample its CPU time with this release")
 	case matching.builds == 0:
-		return nil, fmt.Errorf("--program %s: the inputs do not contain this Go program; they contain:%s", asked, list.String())
+		return nil, fmt.Errorf("--program %s: the inputs do not contain this Go program; they contain:%s", asked, list)
 	case asked == "" && len(programs) > 1:
-		return nil, fmt.Errorf("the inputs have %d Go programs: choose one with --program:%s", len(programs), list.String())
+		return nil, fmt.Errorf("the inputs have %d Go programs: choose one with --program:%s", len(programs), list)
 	}
 	return matching, nil
 }

@@ -93,8 +93,5 @@ func pgoAgreement(p *pprof.Profile) (calls int, agree float64) {
 			both += float64(weights[0][c])
 		}
 	}
-	if total == 0 {
-		return 0, 0
-	}
-	return len(hot), both / total
+	return len(hot), both / max(total, 1) // without calls, both is 0, too
 }

@@ -82,7 +82,7 @@ func WriteDifference(w io.Writer, before, after Side, n int, opts Options) error
 	points := map[string]string{}
 	for _, j := range Judge([][]receiver.Sample{before.Samples}, [][]receiver.Sample{after.Samples}, false, opts).Rows {
 		points[j.Function] = j.Points() + "  "
-		if j.Significant() {
+		if j.Significant {
 			points[j.Function] = j.Points() + " *"
 		}
 	}

@@ -38,6 +38,8 @@ type Judged struct {
 	P float64 `json:"p"`
 	// Detectable is the increase of the share that is significant in 9 of 10 cases.
 	Detectable float64 `json:"found_from"`
+	// Significant reports whether the difference is statistically significant.
+	Significant bool `json:"significant"`
 }
 
 // Points returns the difference in percentage points with its random error.
@@ -45,9 +47,6 @@ func (j Judged) Points() string {
 	d := j.After - j.Before
 	return fmt.Sprintf("%+.1f ±%.1f", 100*d, 100*max(j.High-d, d-j.Low))
 }
-
-// Significant reports whether the difference is statistically significant.
-func (j Judged) Significant() bool { return j.P <= FalseAlarms }
 
 // Verdict compares two sides for all functions.
 type Verdict struct {
@@ -64,7 +63,7 @@ type Verdict struct {
 
 // Detectable returns the increase of a share of the largest group that is significant in 9 of 10 cases.
 func (v Verdict) Detectable(share float64) float64 {
-	f := max(1, v.typical.factor)
+	f := v.typical.factor
 	return detectable(share, v.largest[0]/f, v.largest[1]/f, FalseAlarms/float64(max(1, v.Tested)), v.typical.freedom)
 }
 
@@ -219,7 +218,7 @@ func Judge(before, after [][]receiver.Sample, totals bool, opts Options) Verdict
 		v.Rows = append(v.Rows, t.row)
 	}
 	correct(v.Rows, v.Tested)
-	v.typical.freedom += freedom // for a function with this spread
+	v.typical = v.typical.with(v.typical.factor, freedom) // for a function with this spread
 	return v
 }
 
@@ -232,7 +231,7 @@ func correct(rows []Judged, tests int) {
 	for i, j := range rows {
 		if j.Tested {
 			most = max(most, min(1, j.P*float64(tests)))
-			rows[i].P = most
+			rows[i].P, rows[i].Significant = most, most <= FalseAlarms
 			tests--
 		}
 	}
@@ -240,7 +239,7 @@ func correct(rows []Judged, tests int) {
 		switch {
 		case !j.Tested:
 			return 2
-		case !j.Significant():
+		case !j.Significant:
 			return 1
 		}
 		return 0
@@ -286,10 +285,7 @@ func (t *test) differs(k judgedKey, runs [2][]run) (sum float64) {
 
 // judge fills in the row, without the correction.
 func (t *test) judge(v Verdict, freedom float64) {
-	s := v.typical
-	if freedom > 0 {
-		s = s.with(t.factor, freedom)
-	}
+	s := v.typical.with(t.factor, freedom)
 	before, after := t.sides[0], t.sides[1]
 	before.n, after.n = before.n/s.factor, after.n/s.factor
 	t.row.Before, t.row.After = before.share, after.share

@@ -68,7 +68,7 @@ func (p program) runs(several, n int) [][]receiver.Sample {
 // grown returns the functions whose shares have increased significantly.
 func grown(v Verdict) (names []string) {
 	for _, j := range v.Rows {
-		if j.Significant() && j.After > j.Before {
+		if j.Significant && j.After > j.Before {
 			names = append(names, j.Function)
 		}
 	}

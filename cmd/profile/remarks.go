@@ -118,7 +118,7 @@ func (r *result) remarks(samples []receiver.Sample) []string {
 	var lines []string
 	if r.early {
 		line := fmt.Sprintf("ig exited after %.0f s", r.run.Seconds)
-		if why := lastFailure(r.log); why != "" {
+		if why := lastSaid(errorLine, r.log); why != "" {
 			line += ": " + report.Shown(why, 512)
 		}
 		lines = append(lines, line)

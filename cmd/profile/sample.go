@@ -250,8 +250,8 @@ func (r *result) nothing() error {
 	switch {
 	case r.gone:
 		why = "process " + t.numbers(8) + " has exited"
-	case r.early && lastFailure(r.log) != "":
-		return fmt.Errorf("no sample of %s: ig exited early: %s", t, report.Shown(lastFailure(r.log), 512))
+	case r.early && lastSaid(errorLine, r.log) != "":
+		return fmt.Errorf("no sample of %s: ig exited early: %s", t, report.Shown(lastSaid(errorLine, r.log), 512))
 	case r.below > r.cpu:
 		why = r.others()
 	case t.comm != "" && named(t.comm) == 0:
@@ -330,16 +330,13 @@ func warnings(log string, containers bool) string {
 // errorLine matches an error in ig's log, with its message.
 var errorLine = regexp.MustCompile(`level=error msg=("(?:[^"\\]|\\.)*")`)
 
-// lastFailure returns the last error in ig's log, or "".
-func lastFailure(log string) string {
-	found := errorLine.FindAllStringSubmatch(log, -1)
+// lastSaid returns the last message in ig's log that matches, or "".
+func lastSaid(what *regexp.Regexp, log string) string {
+	found := what.FindAllStringSubmatch(log, -1)
 	if len(found) == 0 {
 		return ""
 	}
-	said, err := strconv.Unquote(found[len(found)-1][1])
-	if err != nil {
-		return ""
-	}
+	said, _ := strconv.Unquote(found[len(found)-1][1]) // empty if it is not in Go's syntax, in which ig quotes
 	return said
 }
 
@@ -348,14 +345,8 @@ var framePointers = regexp.MustCompile(`msg=("unwind: stacks use frame pointers:
 
 // unwound reports whether the run's stacks are whole. If they are not, it returns the reason.
 func unwound(log string) (whole bool, why string) {
-	if m := framePointers.FindStringSubmatch(log); m != nil {
-		said, err := strconv.Unquote(m[1])
-		if err != nil {
-			said = m[1]
-		}
-		return false, strings.TrimPrefix(said, "unwind: stacks use frame pointers: ")
-	}
-	return strings.Contains(log, "unwind: stacks are whole"), ""
+	why = strings.TrimPrefix(lastSaid(framePointers, log), "unwind: stacks use frame pointers: ")
+	return why == "" && strings.Contains(log, "unwind: stacks are whole"), why
 }
 
 // unwoundShare matches the share of unwound events in ig's last lines, and the results of other events.

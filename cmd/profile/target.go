@@ -2,6 +2,7 @@ package main
 
 import (
 	"bytes"
+	"cmp"
 	"errors"
 	"fmt"
 	"io"
@@ -9,6 +10,7 @@ import (
 	"maps"
 	"os"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -31,13 +33,7 @@ type target struct {
 const commLength = 15
 
 func (t target) check() error {
-	given := 0
-	for _, yes := range []bool{len(t.list) > 0, t.comm != "", t.container != ""} {
-		if yes {
-			given++
-		}
-	}
-	if given > 1 {
+	if len(t.list) > 0 && t.comm+t.container != "" || t.comm != "" && t.container != "" {
 		return errors.New("--pid, --comm and --container cannot be used together: use only one")
 	}
 	if len(t.comm) > commLength {
@@ -140,23 +136,15 @@ func (t target) String() string {
 
 // fileName describes the target in a file's name.
 func (t target) fileName() string {
-	name := "all"
-	switch {
-	case len(t.list) > 0:
+	name := cmp.Or(t.comm, t.container, "all")
+	if len(t.list) > 0 {
 		name = strconv.Itoa(t.list[0])
-	case t.comm != "":
-		name = t.comm
-	case t.container != "":
-		name = t.container
 	}
-	return strings.Map(func(r rune) rune {
-		switch {
-		case r >= 'a' && r <= 'z', r >= 'A' && r <= 'Z', r >= '0' && r <= '9', r == '-', r == '.':
-			return r
-		}
-		return '_'
-	}, name)
+	return notInNames.ReplaceAllString(name, "_")
 }
+
+// notInNames matches the characters of a target that a file's name replaces.
+var notInNames = regexp.MustCompile(`[^a-zA-Z0-9.-]`)
 
 // maxAlso is the maximum length of the gadgets' parameter --also-pids.
 const maxAlso = 63

@@ -15,6 +15,7 @@ import (
 	"os"
 	"path/filepath"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/ig-otel-profiles/ig-otel-profiles/internal/otlpcheck"
@@ -73,6 +74,7 @@ type Receiver struct {
 	httpAddr   string
 	serving    sync.WaitGroup
 	serveErr   chan error
+	closed     atomic.Bool
 
 	mu       sync.Mutex
 	requests []keptRequest
@@ -82,7 +84,6 @@ type Receiver struct {
 	lines    *os.File
 	writeErr error
 	changed  chan struct{}
-	closed   bool
 }
 
 type keptRequest struct {
@@ -263,11 +264,7 @@ func (r *Receiver) Wait(ctx context.Context, done func(Stats) bool) error {
 // Close stops the servers, waits up to 5 seconds for requests in progress, and writes the pprof files if Options.Dir is set.
 // Further calls do nothing. Received requests can still be read.
 func (r *Receiver) Close() error {
-	r.mu.Lock()
-	closed := r.closed
-	r.closed = true
-	r.mu.Unlock()
-	if closed {
+	if r.closed.Swap(true) {
 		return nil
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), closeTimeout)

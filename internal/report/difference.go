@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"fmt"
 	"io"
+	"maps"
 	"math"
 	"slices"
 	"strconv"
@@ -46,16 +47,14 @@ func Difference(before, after Side, opts Options) []Change {
 	opts = opts.over(before.Samples, after.Samples)
 	b := before.amounts(opts)
 	a := after.amounts(opts)
-	changes := make([]Change, 0, len(b)+len(a))
-	for f, amount := range b {
-		changes = append(changes, Change{f, amount, a[f]})
-	}
-	for f, amount := range a {
-		if _, both := b[f]; !both {
-			changes = append(changes, Change{f, 0, amount})
+	functions := maps.Clone(b)
+	maps.Copy(functions, a)
+	changes := make([]Change, 0, len(functions))
+	for f := range functions {
+		if b[f] != 0 || a[f] != 0 {
+			changes = append(changes, Change{f, b[f], a[f]})
 		}
 	}
-	changes = slices.DeleteFunc(changes, func(c Change) bool { return c.Before == 0 && c.After == 0 })
 	slices.SortFunc(changes, func(x, y Change) int {
 		return cmp.Or(cmp.Compare(math.Abs(y.After-y.Before), math.Abs(x.After-x.Before)), cmp.Compare(x.Function, y.Function))
 	})

@@ -35,9 +35,8 @@ const (
 var mappings = []string{"[anon_shmem:OTEL_CTX]", "[anon:OTEL_CTX]", "/memfd:OTEL_CTX", "/memfd:OTEL_CTX (deleted)"}
 
 var (
-	errNone  = errors.New("the process publishes no context")
-	errBusy  = errors.New("the context is being updated")
-	errOther = errors.New("the PID now belongs to another process")
+	errNone = errors.New("the process publishes no context")
+	errBusy = errors.New("the context is being updated")
 )
 
 // process is a process with its memory open for reading. Its descriptors never refer to a later process with the same PID.
@@ -56,7 +55,7 @@ func (p *process) open(proc string, of Process) (err error) {
 		return err
 	}
 	if exe, _, err := p.dir.Executable(); of.Inode != 0 && (err != nil || exe != of.Inode) {
-		return cmp.Or(err, errOther)
+		return cmp.Or(err, os.ErrNotExist) // the PID now belongs to another process
 	}
 	if p.memory, err = p.dir.Open("mem"); err != nil {
 		return err

@@ -70,7 +70,7 @@ type Resolver struct {
 	reader Reader
 	queue  chan *entry
 	stop   func()
-	done   chan struct{}
+	runs   sync.WaitGroup
 	clock  atomic.Int64 // seconds since the Resolver was created
 
 	mu    sync.RWMutex
@@ -104,17 +104,17 @@ type owner struct{ services, instances map[uint64]bool }
 func New(root string, reader Reader) *Resolver {
 	ctx, stop := context.WithCancel(context.Background())
 	r := &Resolver{
-		proc: filepath.Join("/", root, "proc"), reader: reader, queue: make(chan *entry, maxQueue), stop: stop, done: make(chan struct{}),
+		proc: filepath.Join("/", root, "proc"), reader: reader, queue: make(chan *entry, maxQueue), stop: stop,
 		known: map[Process]*entry{}, owners: map[string]*owner{}, patience: patience.New(wait, maxStuck),
 	}
-	go r.run(ctx)
+	r.runs.Go(func() { r.run(ctx) })
 	return r
 }
 
 // Close ends the Resolver and its Reader. It waits a few seconds at most for a read in progress.
 func (r *Resolver) Close() {
 	r.stop()
-	<-r.done
+	r.runs.Wait()
 	r.reader.Close()
 }
 
@@ -165,7 +165,6 @@ func (r *Resolver) sweep(now int64) {
 
 // run reads the requested contexts until ctx ends.
 func (r *Resolver) run(ctx context.Context) {
-	defer close(r.done)
 	tick, sweeps, renewals := time.Tick(time.Second), time.Tick(unused*time.Second), time.Tick(hour*time.Second)
 	began := time.Now()
 	allowance := patience.Allowance{Burst: burst, Slowdown: slowdown}

@@ -147,8 +147,8 @@ func (p *procs) remember(pid uint32, old known, start, mntns, alive uint64, runn
 	return k.proc
 }
 
-// readProc reads a process's start time, in nanoseconds since boot and rounded down to procfs.Tick, and its mount namespace. Both belong
-// to the same process, even if the PID is reused during the call.
+// readProc reads a process's start time, in nanoseconds since boot and rounded down to procfs.Tick, and its mount namespace.
+// Both belong to the same process, even if the PID is reused during the call.
 func readProc(pid uint32) (start, mntns uint64, err error) {
 	dir, err := procfs.Open("/proc", pid)
 	if err != nil {

@@ -25,7 +25,7 @@ wait_for "the unit of a program in the history" kept
 run ig-otel-profile history list
 say "start, with a backend"
 both
-run systemctl restart ig-otel-profiles
+run timeout 300 systemctl restart ig-otel-profiles || die "the service does not stop"
 wait_for "profiles with the function of a program" burns 0
 run systemctl --no-pager -l status ig-otel-profiles
 

@@ -155,8 +155,10 @@ func (v *verdict) check(t *testing.T, path string, all frames) {
 		want := table.at(addr)
 		if name := ofGo[addr]; name != "" && name != "?" {
 			want = append(want, name)
-			// Go generates (*T).M, which calls T.M. Traces of Go leave it out, and show T.M, which is inlined into it.
-			want = append(want, method.ReplaceAllString(name, "$1$2"))
+			// Traces of Go leave out a generated (*T).M, and show T.M, which is inlined into it.
+			if method.MatchString(name) && table.generated(t.Context(), path, addr) {
+				want = append(want, method.ReplaceAllString(name, "$1$2"))
+			}
 		}
 		if name := ofOther[addr]; name != "" && name != "??" && len(want) == 0 {
 			for _, f := range there {

@@ -151,7 +151,10 @@ func runCheck(args []string, out io.Writer) (err error) {
 		return err
 	}
 	w := bufio.NewWriter(out)
-	if err := cmp.Or(write(c, w), w.Flush()); err != nil {
+	if err = write(c, w); err == nil {
+		err = w.Flush()
+	}
+	if err != nil {
 		return fmt.Errorf("writing the result: %w", err)
 	}
 	if n := len(c.regressions); n > 1 {

@@ -115,8 +115,10 @@ func (r *rows) frame(dst []profile.Frame, f *wire.Frame, between bool, form fiel
 		out.Mapping = profile.Mapping{
 			File: path, GNUBuildID: m.File.GNUBuildID, GoBuildID: m.File.GoBuildID, HTLHash: m.File.HashText(), Symbolized: out.Name != "",
 		}
-		if form.Offsets && m.Start <= f.Address && f.Address < m.End {
-			out.Address = f.Address - m.Start + m.Offset
+		if form.Offsets {
+			if out.Address = 0; m.Start <= f.Address && f.Address < m.End {
+				out.Address = f.Address - m.Start + m.Offset
+			}
 		}
 	} else {
 		out.Address, out.Name = 0, cmp.Or(out.Name, stack.CutName(profile.FileName(path)))

@@ -23,7 +23,7 @@ const openFirstWait, openLongestWait = time.Second, 30 * time.Second
 
 var errStopped = errors.New("the exporter was stopped")
 
-var errOpenHangs = errors.New("a file or folder that the settings name has not responded for 10s: check its file system")
+var errOpenHangs = errors.New("a file or folder that the settings name has not responded so far: check its file system")
 
 // New starts an exporter. Package config has checked the settings. New does not connect to the receiver. The caller stops the
 // exporter with Shutdown.

@@ -34,7 +34,7 @@ type Stacks interface {
 
 // FileForm is the exported form of the files of user frames.
 type FileForm struct {
-	// Files is the setting mappings_from_proc. Without it, frames have neither a file nor an address.
+	// Files is the setting mappings_from_proc. Without it, whole stacks have neither files nor addresses.
 	Files bool
 	// Offsets is the setting file_addresses: offset. Addresses are then offsets in files.
 	Offsets bool

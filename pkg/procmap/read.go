@@ -207,7 +207,10 @@ func (r *Resolver) Files(pid uint32) (files []*File, start uint64, pending bool,
 		}
 		seen[f] = true
 		switch place := f.place(a.offset); {
-		case (place.State == Pending || f.modified(exe, modified)) && r.check(f):
+		case place.State == Pending:
+			r.check(f) // if the queue is full, the next call asks again
+			pending = true
+		case f.modified(exe, modified) && r.check(f):
 			pending = true
 		case place.State == Known:
 			files = append(files, place.File)

@@ -56,9 +56,7 @@ func NewKernel(opts KernelOptions) *Kernel {
 	if k.symbols == nil {
 		k.symbols = &KernelSymbols{}
 	}
-	if k.symbols.modules != nil && k.symbols.End != 0 {
-		k.modules, k.knowsModules, _ = k.symbols.modules.current(time.Now())
-	}
+	k.refresh()
 	return k
 }
 
@@ -246,11 +244,11 @@ func (k *Kernel) frame(f *profile.Frame, name string, addr uint64, leaf, known b
 // refresh reads the kernel's modules again, at most once per lookAgain. It is called for frames outside the image.
 func (k *Kernel) refresh() {
 	k.now = time.Now()
-	if k.symbols.modules == nil || !k.knowsModules {
+	if k.symbols.modules == nil || k.symbols.End == 0 {
 		return
 	}
-	if modules, ok, _ := k.symbols.modules.current(k.now); ok {
-		k.modules = modules
+	if modules, ok, _ := k.symbols.modules.current(k.now); ok { // otherwise, the last known list remains
+		k.modules, k.knowsModules = modules, true
 	}
 }
 

@@ -10,6 +10,7 @@ import (
 	"strings"
 	"testing"
 	"testing/iotest"
+	"time"
 
 	"github.com/stretchr/testify/require"
 
@@ -151,6 +152,7 @@ x	[nft]
 	} {
 		require.Same(t, want, findModule(modules, addr), "%#x", addr)
 	}
+	require.Equal(t, []uint64{0xffffffffc0000000, 0xffffffffc0100010, 0xffffffffc0a00000, 0xffffffffc0a00100}, modules[0].functions.addrs, "neither data nor generated code")
 	require.Empty(t, modules[0].function(0xffffffffc010000f))
 	require.Equal(t, "nft_do_chain", modules[0].function(0xffffffffc0100010))
 	require.Equal(t, "nft_do_chain", modules[0].function(0xffffffffc0100fff))
@@ -186,6 +188,15 @@ x	[nft]
 	k = NewKernel(KernelOptions{Symbols: symbols})
 	require.True(t, k.knowsModules)
 	require.Len(t, k.modules, 2)
+	write("proc/modules", "nft 4096 0 - Live 0x0000000000000000\n")
+	table.looked = time.Time{}
+	k = NewKernel(KernelOptions{Symbols: symbols})
+	require.False(t, k.knowsModules)
+	require.Empty(t, k.modules, "a list that can be outdated")
+	write("proc/modules", list)
+	table.looked = time.Time{}
+	k.refresh()
+	require.Len(t, k.modules, 2, "the addresses can be read again")
 }
 
 // TestLoadKernelSymbols checks that there is an error exactly if data is missing, whatever this kernel permits.

@@ -27,20 +27,20 @@ const (
 
 var presetRules = []presetRule{
 	{"pyroscope", "sample_shape", "sum", "Pyroscope refuses samples with one timestamp per value.", pyroscopeConvert},
-	{"pyroscope", "attribute_values", "string", "Some releases of Pyroscope turn only text attributes into labels.", pyroscopeHandler},
-	{"pyroscope", "attribute_keys", "label", "Pyroscope 2.x keeps dots in label names, but its query language and pages cannot select such labels. Pyroscope 1.x replaces dots itself.", pyroscopeLabels},
+	{"pyroscope", "attribute_values", "string", "Some releases of Pyroscope create labels only from string attributes.", pyroscopeHandler},
+	{"pyroscope", "attribute_keys", "label", "Pyroscope 2.x keeps dots in label names, but you cannot select such labels in queries or in its web interface. Pyroscope 1.x replaces the dots itself.", pyroscopeLabels},
 	{"pyroscope", "unnamed_functions", "file", "Pyroscope's symbolizer is off by default. Without the symbolizer, the flame graph omits stacks without function names.", pyroscopeConvert},
-	{"pyroscope", "profile_name", "label", "Pyroscope uses the period type as the profile's name. So `memory` would be called `space`, which Pyroscope's pages do not recognize. Pyroscope does not store periods.", pyroscopeConvert},
+	{"pyroscope", "profile_name", "label", "Pyroscope uses the period type as the profile's name. The profile `memory` would thus be named `space`, a name that Pyroscope's web interface does not recognize. No period is sent, because Pyroscope does not store periods.", pyroscopeConvert},
 	// These 20 and 6 attributes and the four labels that Pyroscope adds reach its limit of 30 labels. One of the four repeats
 	// service.name.
 	{"pyroscope", "max_resource_attributes", "20", "Pyroscope refuses a series with more than 30 labels. Every attribute of a resource or a sample becomes a label.", pyroscopeLimits},
 	{"pyroscope", "max_sample_attributes", "6", "The attributes of samples also count towards Pyroscope's limit of 30 labels.", pyroscopeLimits},
 	// A node with 60 containers of 20 thread names has 1,200 series with thread.name, and 60 without.
-	{"pyroscope", "attributes", "thread.name=drop", "By default, a Pyroscope tenant can have 5,000 series. With a series for each thread name of each container, four busy nodes could exceed this limit. `thread.name=sample` restores the attribute.", pyroscopeLimits},
+	{"pyroscope", "attributes", "thread.name=drop", "By default, a Pyroscope tenant can have 5,000 series. With a series for each thread name of each container, four busy nodes could exceed this limit. To restore the attribute, set `thread.name=sample`.", pyroscopeLimits},
 
-	{"parca", "function_table", "double", "Parca up to v0.28.0 reads the preceding entry of the function table, so every frame would have another function's name.", parcaEncode},
-	{"parca", "attribute_values", "string", "Parca turns only text attributes into labels.", parcaNormalizer},
-	{"parca", "attribute_keys", "label", "Parca itself turns attribute names into label names. If two attributes had the same label name, Parca would keep only the last one.", parcaNormalizer},
+	{"parca", "function_table", "double", "Parca up to v0.28.0 reads the preceding entry of the function table, so every frame would get the name of another function.", parcaEncode},
+	{"parca", "attribute_values", "string", "Parca creates labels only from string attributes.", parcaNormalizer},
+	{"parca", "attribute_keys", "label", "Parca converts attribute names to label names, and keeps only one of two attributes with the same label name. With `label`, the operator makes the label names unique.", parcaNormalizer},
 	{"parca", "scope_name", "profile", "Parca shows the scope's name as the profile's name.", parcaNormalizer},
 
 	{"devfiler", "sample_shape", "timestamps", "devfiler counts timestamps, not values.", devfilerService},
@@ -49,13 +49,13 @@ var presetRules = []presetRule{
 
 	{"elastic", "sample_shape", "timestamps", "Elastic writes one event per timestamp, and none for a sample without timestamps.", elasticExporter},
 	{"elastic", "frame_type_default", "native", "Elastic refuses a profile that contains a frame without a type.", elasticExporter},
-	{"elastic", "attributes", "service.name=both", "Elastic reads an event's service from the sample, not from the resource.", elasticExporter},
-	{"elastic", "host_id", "true", "Elastic identifies hosts by `host.id`. Hosts without this attribute count as the same host.", elasticExporter},
+	{"elastic", "attributes", "service.name=both", "Elastic reads the service of an event from the sample's attributes, not from the resource's.", elasticExporter},
+	{"elastic", "host_id", "true", "Elastic identifies hosts by `host.id`. It treats all hosts without this attribute as one host.", elasticExporter},
 
 	{"history", "exporter", "file", "A history is a folder of files on this machine.", historyReader},
 	{"history", "format", FormatHistory, "`profile history` reads this format.", historyReader},
 	{"history", "path", HistoryFolder, "`profile history` reads this folder by default.", historyReader},
-	{"history", "sample_shape", "sum", "Timestamps of single events would take most of a history's disk space.", historyReader},
+	{"history", "sample_shape", "sum", "Timestamps of individual events would take up most of the disk space of a history.", historyReader},
 }
 
 // presets maps each receiver to its settings that differ from the defaults. The Collector uses the defaults.

@@ -71,7 +71,7 @@ func settingsTables() string {
 			doc += " Secret."
 		}
 		if s.Transports != nil && len(s.Transports) < 3 && !slices.Equal(s.Transports, onNetwork) {
-			doc += " Only `" + strings.Join(s.Transports, "`, `") + "`."
+			doc += " Only for `" + strings.Join(s.Transports, "`, `") + "`."
 		}
 		var also []string
 		if s.OTel != "" {

@@ -34,7 +34,7 @@ const NamesEnvPrefix = "INSPEKTOR_GADGET_OPERATOR_OTEL_PROFILES_NAMES_"
 var nameTable = []setting{
 	size("memory", "64MiB", "128MiB", "The maximum size of all symbol tables together, in bytes. The least recently used tables are removed first. A table is also removed if it is not used for 10 minutes, or for two intervals if these are longer.", 1<<20, 1<<40,
 		func(n *Names) *int64 { return &n.Memory }).taking("a size of at least 1MiB, such as 64MiB"),
-	duration("wait", "20ms", "50ms", "The maximum time for which printing a stack waits for symbols that are still being read. All waits in one second together take at most 5 times as long. Exporting a row never waits. At the end of an interval, the operator waits for missing names for a quarter of the interval, at most 5 s.", 0, time.Second,
+	duration("wait", "20ms", "50ms", "The maximum time for which printing a stack waits for symbols that are still being read. In one second, all waits together take at most 5 times as long. Exporting a row never waits. At the end of an interval, the operator waits for missing names for a quarter of the interval, at most 5 s.", 0, time.Second,
 		func(n *Names) *time.Duration { return &n.Wait }).taking("a duration of at most 1s, such as 20ms"),
 	boolean("source_lines", "false", "Read source files, lines and inlined functions from the section `.debug_info` of programs that have this section. Reading this section takes a lot of time and memory. Go programs have lines and inlined functions even without this setting.",
 		func(n *Names) *bool { return &n.Lines }),

@@ -178,15 +178,15 @@ var unsupported = []struct {
 }{
 	{
 		regexp.MustCompile(`getting inode info for .*kprobe`),
-		"Inspektor Gadget finds the files for user probes with the help of a kprobe, and this kernel has none (CONFIG_KPROBES)",
+		"Inspektor Gadget needs a kprobe to find the files for user probes, and this kernel has no kprobes (CONFIG_KPROBES)",
 	},
 	{
 		regexp.MustCompile(`SocketEnricher.*kprobe`),
-		"Inspektor Gadget finds the processes of sockets with the help of kprobes, and this kernel has none (CONFIG_KPROBES)",
+		"Inspektor Gadget needs kprobes to find the processes of sockets, and this kernel has no kprobes (CONFIG_KPROBES)",
 	},
 	{
 		regexp.MustCompile(`attaching eBPF program .*kprobe`),
-		"its program attaches to a kprobe, and this kernel has none (CONFIG_KPROBES)",
+		"its eBPF program attaches to a kprobe, and this kernel has no kprobes (CONFIG_KPROBES)",
 	},
 	{
 		regexp.MustCompile(`go build wasm: .* chdir`),

@@ -318,7 +318,7 @@ func writeUpstreamPage(t *testing.T, table, missing string) {
 	}
 	header.WriteString("\n|---|---|" + strings.Repeat("---|", len(workers)) + "\n")
 	if missing != "" {
-		missing = "\nThese gadgets were not run there:\n\n" + missing
+		missing = "\nThese gadgets were not run on this kernel:\n\n" + missing
 	}
 	require.NoError(t, os.WriteFile(page, []byte(before+begin+header.String()+table+missing+"\n"+end+after), 0o644))
 }

@@ -32,11 +32,11 @@ const NamesEnvPrefix = "INSPEKTOR_GADGET_OPERATOR_OTEL_PROFILES_NAMES_"
 
 // nameTable holds every setting of Names. Keys are below NamesKey.
 var nameTable = []setting{
-	size("memory", "64MiB", "128MiB", "The maximum size of all symbol tables together, in bytes. The least recently used tables are removed first. A table is also removed if it is not used for 10 minutes, or for two intervals if these are longer.", 1<<20, 1<<40,
+	size("memory", "64MiB", "128MiB", "The maximum size of all symbol tables together, in bytes. The least recently used tables are removed first. Tables that are not used for 10 minutes are also removed. If two intervals are longer than 10 minutes, this time is two intervals.", 1<<20, 1<<40,
 		func(n *Names) *int64 { return &n.Memory }).taking("a size of at least 1MiB, such as 64MiB"),
-	duration("wait", "20ms", "50ms", "The maximum time for which printing a stack waits for symbols that are still being read. In one second, all waits together take at most 5 times as long. Exporting a row never waits. At the end of an interval, the operator waits for missing names for a quarter of the interval, at most 5 s.", 0, time.Second,
+	duration("wait", "20ms", "50ms", "The maximum time that printing a stack waits for symbols that are still being read. All waits within one second take at most 5 times this time. The export of a row never waits. At the end of an interval, the operator waits for missing names for up to a quarter of the interval, and at most 5 s.", 0, time.Second,
 		func(n *Names) *time.Duration { return &n.Wait }).taking("a duration of at most 1s, such as 20ms"),
-	boolean("source_lines", "false", "Read source files, lines and inlined functions from the section `.debug_info` of programs that have this section. Reading this section takes a lot of time and memory. Go programs have lines and inlined functions even without this setting.",
+	boolean("source_lines", "false", "Read the names of source files, line numbers and inlined functions from the debug information of programs (section `.debug_info`). Reading this section takes a lot of time and memory. For Go programs, profiles contain source lines and inlined functions even without this setting.",
 		func(n *Names) *bool { return &n.Lines }),
 	list("debuginfod.urls", `["https://debuginfod.example.com"]`, "Servers that provide debug files by build ID, for programs without symbols. Whoever runs these servers can see which programs run on this machine.",
 		func(n *Names) *[]string { return &n.Debuginfod.URLs }),
@@ -44,7 +44,7 @@ var nameTable = []setting{
 		func(n *Names) *time.Duration { return &n.Debuginfod.Timeout }),
 	text("debuginfod.cache", "/var/cache/ig-otel-profiles/debuginfod", "/var/cache/debuginfod", "The folder for downloaded debug files.",
 		func(n *Names) *string { return &n.Debuginfod.Cache }),
-	size("debuginfod.cache_size", "1GiB", "256MiB", "The maximum size of this folder, in bytes. The least recently used files are deleted first.", 1<<20, 1<<50,
+	size("debuginfod.cache_size", "1GiB", "256MiB", "The maximum size of the folder `debuginfod.cache`, in bytes. The least recently used files are deleted first.", 1<<20, 1<<50,
 		func(n *Names) *int64 { return &n.Debuginfod.CacheSize }).taking("a size of at least 1MiB, such as 1GiB"),
 }
 

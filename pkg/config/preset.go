@@ -28,9 +28,9 @@ const (
 var presetRules = []presetRule{
 	{"pyroscope", "sample_shape", "sum", "Pyroscope refuses samples with one timestamp per value.", pyroscopeConvert},
 	{"pyroscope", "attribute_values", "string", "Some releases of Pyroscope create labels only from string attributes.", pyroscopeHandler},
-	{"pyroscope", "attribute_keys", "label", "Pyroscope 2.x keeps dots in label names, but you cannot select such labels in queries or in its web interface. Pyroscope 1.x replaces the dots itself.", pyroscopeLabels},
+	{"pyroscope", "attribute_keys", "label", "Pyroscope 2.x keeps dots in label names, but you cannot select such labels in queries or in Pyroscope's web interface. Pyroscope 1.x replaces the dots itself.", pyroscopeLabels},
 	{"pyroscope", "unnamed_functions", "file", "Pyroscope's symbolizer is off by default. Without the symbolizer, the flame graph omits stacks without function names.", pyroscopeConvert},
-	{"pyroscope", "profile_name", "label", "Pyroscope uses the period type as the profile's name. The profile `memory` would thus be named `space`, a name that Pyroscope's web interface does not recognize. No period is sent, because Pyroscope does not store periods.", pyroscopeConvert},
+	{"pyroscope", "profile_name", "label", "Pyroscope uses the period type as the profile's name. The profile `memory` would thus be named `space`. Pyroscope's web interface does not recognize this name. No period is sent, because Pyroscope does not store periods.", pyroscopeConvert},
 	// These 20 and 6 attributes and the four labels that Pyroscope adds reach its limit of 30 labels. One of the four repeats
 	// service.name.
 	{"pyroscope", "max_resource_attributes", "20", "Pyroscope refuses a series with more than 30 labels. Every attribute of a resource or a sample becomes a label.", pyroscopeLimits},
@@ -49,12 +49,12 @@ var presetRules = []presetRule{
 
 	{"elastic", "sample_shape", "timestamps", "Elastic writes one event per timestamp, and none for a sample without timestamps.", elasticExporter},
 	{"elastic", "frame_type_default", "native", "Elastic refuses a profile that contains a frame without a type.", elasticExporter},
-	{"elastic", "attributes", "service.name=both", "Elastic reads the service of an event from the sample's attributes, not from the resource's.", elasticExporter},
-	{"elastic", "host_id", "true", "Elastic identifies hosts by `host.id`. It treats all hosts without this attribute as one host.", elasticExporter},
+	{"elastic", "attributes", "service.name=both", "Elastic reads the service of an event from the attributes of the sample, not from the attributes of the resource.", elasticExporter},
+	{"elastic", "host_id", "true", "Elastic identifies hosts by `host.id`. Elastic treats all hosts without this attribute as one host.", elasticExporter},
 
 	{"history", "exporter", "file", "A history is a folder of files on this machine.", historyReader},
-	{"history", "format", FormatHistory, "`profile history` reads this format.", historyReader},
-	{"history", "path", HistoryFolder, "`profile history` reads this folder by default.", historyReader},
+	{"history", "format", FormatHistory, "The command `profile history` reads this format.", historyReader},
+	{"history", "path", HistoryFolder, "The command `profile history` reads this folder by default.", historyReader},
 	{"history", "sample_shape", "sum", "Timestamps of individual events would take up most of the disk space of a history.", historyReader},
 }
 

@@ -188,7 +188,7 @@ var table = []setting{
 		func(e *Exporter) *bool { return &e.StringAttributes }).ofPresets(),
 	ratio("sampling", "1/1", "1/10", "With `1/N`, the operator keeps about one row in N, selected at random, and multiplies the row's value by N. All other rows are dropped. This setting has no effect on gadgets with `profiles.aggregation: last`.",
 		func(e *Exporter) *int { return &e.Sampling }),
-	onOff("collect_stacks", "With `on`, the operator turns on `--collect-ustack` and `--collect-kstack` for each run that exports profiles. With `off`, you turn on stacks with these flags yourself. If a run uses several exporters, stacks are turned on if one of these exporters has `on`.",
+	onOff("collect_stacks", "With `on`, the operator turns on `--collect-ustack` and `--collect-kstack` if these flags are off by default. With `off`, the operator does not change these flags. If a run uses several exporters, `on` for one of these exporters is sufficient.",
 		func(e *Exporter) *bool { return &e.CollectStacks }),
 	pairs("resource", `["deployment.environment.name=prod"]`, "Attributes to add to every resource.",
 		func(e *Exporter) *[]KeyValue { return &e.Resource }),

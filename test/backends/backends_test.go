@@ -300,7 +300,7 @@ func report(t *testing.T, ways []way, results map[string]map[string]string) {
 		{"functions", "functions (true: 60, 30, 10 %)"}, {"callers", "callers"}, {"seconds", "CPU seconds"}, {"labels", "labels"}, {"total", "total"}, {"diff", "diff of two time ranges"},
 	}
 	var b strings.Builder
-	fmt.Fprintf(&b, "`make test-backends` wrote this table on %s. One run of `profile_cpu` at %d Hz sent to all backends, with the settings of the guides.\n\n", time.Now().UTC().Format("2 January 2006"), frequency)
+	fmt.Fprintf(&b, "`make test-backends` wrote this table on %s. All backends received the samples of one run of `profile_cpu` at %d Hz, sent with the settings of the guides.\n\n", time.Now().UTC().Format("2 January 2006"), frequency)
 	b.WriteString("| backend |")
 	for _, c := range columns {
 		b.WriteString(" " + c.title + " |")

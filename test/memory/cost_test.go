@@ -199,7 +199,7 @@ func eachEvent(t *testing.T) string {
 	return fmt.Sprintf(`
 ### The gadget's programs in the kernel
 
-This table shows the time of the gadget's eBPF programs, measured with `+"`kernel.bpf_stats_enabled`"+`. The time does not include the trap:
+This table shows the time of the gadget's eBPF programs, measured with `+"`kernel.bpf_stats_enabled`"+`. The time does not include the trap.
 
 | event | time |
 |---|---|

@@ -393,7 +393,7 @@ test-vm: build gadgets $(BIN)/profile $(if $(filter malloc,$(RUN)),ebpf-tools) #
 	@POLYGLOT_DOC=$(CURDIR)/docs/develop/testing/languages.md test/vm/run.sh
 
 .PHONY: test-arm64
-test-arm64: build gadgets ## Start ig, the unwinder and each gadget on arm64, in a virtual machine (root)
+test-arm64: build gadgets ## Start ig, the unwinder and three gadgets on arm64, in a virtual machine (root)
 	@LDFLAGS="$(LDFLAGS)" test/vm/arm64.sh
 
 .PHONY: test-release

@@ -38,7 +38,7 @@ var presetRules = []presetRule{
 	// A node with 60 containers of 20 thread names has 1,200 series with thread.name, and 60 without.
 	{"pyroscope", "attributes", "thread.name=drop", "By default, a Pyroscope tenant can have 5,000 series. With a series for each thread name of each container, four busy nodes could exceed this limit. To restore the attribute, set `thread.name=sample`.", pyroscopeLimits},
 
-	{"parca", "function_table", "double", "Parca up to v0.28.0 reads the preceding entry of the function table, so every frame would get the name of another function.", parcaEncode},
+	{"parca", "function_table", "double", "For each frame, Parca up to v0.28.0 shows the name of the preceding entry in the function table.", parcaEncode},
 	{"parca", "attribute_values", "string", "Parca creates labels only from string attributes.", parcaNormalizer},
 	{"parca", "attribute_keys", "label", "Parca converts attribute names to label names, and keeps only one of two attributes with the same label name. With `label`, the operator makes the label names unique.", parcaNormalizer},
 	{"parca", "scope_name", "profile", "Parca shows the scope's name as the profile's name.", parcaNormalizer},

@@ -30,7 +30,7 @@ var presetRules = []presetRule{
 	{"pyroscope", "attribute_values", "string", "Some releases of Pyroscope create labels only from string attributes.", pyroscopeHandler},
 	{"pyroscope", "attribute_keys", "label", "Pyroscope 2.x keeps dots in label names, but you cannot select such labels in queries or in Pyroscope's web interface. Pyroscope 1.x replaces the dots itself.", pyroscopeLabels},
 	{"pyroscope", "unnamed_functions", "file", "Pyroscope's symbolizer is off by default. Without the symbolizer, the flame graph omits stacks without function names.", pyroscopeConvert},
-	{"pyroscope", "profile_name", "label", "Pyroscope uses the period type as the profile's name. The profile `memory` would thus be named `space`. Pyroscope's web interface does not recognize this name. No period is sent, because Pyroscope does not store periods.", pyroscopeConvert},
+	{"pyroscope", "profile_name", "label", "Pyroscope uses the period type as the profile's name. Without `label`, the profile `memory` is therefore named `space`. Pyroscope's web interface does not recognize this name. No period is sent, because Pyroscope does not store periods.", pyroscopeConvert},
 	// These 20 and 6 attributes and the four labels that Pyroscope adds reach its limit of 30 labels. One of the four repeats
 	// service.name.
 	{"pyroscope", "max_resource_attributes", "20", "Pyroscope refuses a series with more than 30 labels. Every attribute of a resource or a sample becomes a label.", pyroscopeLimits},
@@ -55,7 +55,7 @@ var presetRules = []presetRule{
 	{"history", "exporter", "file", "A history is a folder of files on this machine.", historyReader},
 	{"history", "format", FormatHistory, "The command `profile history` reads this format.", historyReader},
 	{"history", "path", HistoryFolder, "The command `profile history` reads this folder by default.", historyReader},
-	{"history", "sample_shape", "sum", "Timestamps of individual events would take up most of the disk space of a history.", historyReader},
+	{"history", "sample_shape", "sum", "With the timestamps of individual events, a history needs much more disk space.", historyReader},
 }
 
 // presets maps each receiver to its settings that differ from the defaults. The Collector uses the defaults.

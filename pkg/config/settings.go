@@ -181,7 +181,7 @@ var table = []setting{
 		func(e *Exporter) *string { return &e.Preset }),
 	enum("otlp_version", "1.11", "The OTLP version of requests. For a receiver with OTLP 1.9, set `1.9`. For an older receiver, set `1.8`. If the version is wrong, the receiver refuses or misreads requests. JSON and pprof files are the same for all versions.", []string{"1.11", "1.9", "1.8"},
 		func(e *Exporter) *string { return &e.OTLPVersion }),
-	enum("sample_shape", "auto", "What a sample contains. `sum`: one value for all events of a stack. `timestamps`: only timestamps, one for each event. An event with the value N in the unit `count` has N timestamps. `single`: one value and one timestamp per sample. `auto`: the shape that the gadget requests with `profiles.timestamps`, or else `sum`.",
+	enum("sample_shape", "auto", "The shape of a sample. `sum`: one value for all events of a stack. `timestamps`: only timestamps, one for each event. If the unit is `count`, an event with the value N adds N timestamps. `single`: one value and one timestamp per sample. `auto`: the shape that the gadget requests with `profiles.timestamps`, or else `sum`.",
 		[]string{"auto", "sum", "timestamps", "single"},
 		func(e *Exporter) *string { return &e.SampleShape }),
 	either("attribute_values", "native", "string", "`string` writes numbers and booleans as text, for receivers that read only text.",

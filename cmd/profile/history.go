@@ -305,20 +305,17 @@ func (p *past) list(out io.Writer) error {
 	table := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
 	fmt.Fprintln(table, "GADGET\tTYPE\tSERVICE\tVALUE\tUNIT\tFIRST\tLAST")
 	for _, s := range all.Sums {
-		if !p.selected(history.Query{}).Takes(s.Service, s.Gadget) {
-			continue
+		if p.selected(history.Query{}).Takes(s.Service, s.Gadget) {
+			fmt.Fprintf(table, "%s\t%s\t%s\t%d\t%s\t%s\t%s\n", report.Shown(history.GadgetName(s.Gadget), 30), report.Shown(s.Type, 20), report.Shown(cmp.Or(s.Service, "[no service]"), 50), s.Value, report.Shown(s.Unit, 12), shownTime(time.Unix(0, int64(s.First))), shownTime(time.Unix(0, int64(s.Last))))
 		}
-		fmt.Fprintf(table, "%s\t%s\t%s\t%d\t%s\t%s\t%s\n", report.Shown(history.GadgetName(s.Gadget), 30), report.Shown(s.Type, 20), report.Shown(cmp.Or(s.Service, "[no service]"), 50), s.Value, report.Shown(s.Unit, 12), shownTime(time.Unix(0, int64(s.First))), shownTime(time.Unix(0, int64(s.Last))))
 	}
-	if err := table.Flush(); err != nil {
-		return err
-	}
+	_ = table.Flush()
 	if all.More {
 		fmt.Fprintln(out, "\nthere are too many services: [no service] contains the data of the smaller ones")
 	}
 	for _, s := range list {
 		if s.Err != nil {
-			fmt.Fprintln(out, "note:", s.Err)
+			fmt.Fprintf(out, "note: %v: queries leave out the rest of the file\n", s.Err)
 		}
 	}
 	return nil

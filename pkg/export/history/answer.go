@@ -81,12 +81,12 @@ type answer struct {
 func Read(dir string, q Query) (Answer, error) { return readAnswer(dir, q, maxEntries) }
 
 func readAnswer(dir string, q Query, most int) (Answer, error) {
-	a := newAnswer(q, most, int64(step(cmp.Or(q.To, time.Now()).Sub(q.From))))
+	a := newAnswer(q, most)
 	err := eachSegment(dir, func(f *os.File, of file) {
 		if s, ok := readSummary(f, of); ok && q.skips(s) {
 			return
 		}
-		if err := a.read(f); err != nil {
+		if err := a.read(f, of); err != nil {
 			a.out.Damaged = append(a.out.Damaged, err)
 		}
 	})
@@ -104,7 +104,8 @@ func readAnswer(dir string, q Query, most int) (Answer, error) {
 	return a.out, nil
 }
 
-func newAnswer(q Query, most int, width int64) *answer {
+func newAnswer(q Query, most int) *answer {
+	width := int64(step(cmp.Or(q.To, time.Now()).Sub(q.From)))
 	return &answer{q: q, most: most, to: newInterned(), width: width, groups: map[group]*sums{}, newest: map[[2]string]uint64{}}
 }
 
@@ -121,15 +122,25 @@ func step(length time.Duration) time.Duration {
 }
 
 // read adds a segment's records up to the first damaged one. It decodes the next record while it adds one.
-func (a *answer) read(f *os.File) (err error) {
+func (a *answer) read(f *os.File, of file) (err error) {
 	type record struct {
 		wire.Message
 		*profilespb.ProfilesData
 	}
 	list := make(chan record)
 	go func() {
-		err = records(f, func(m wire.Message, data *profilespb.ProfilesData) { list <- record{m, data} })
-		close(list)
+		defer close(list)
+		err = eachRecord(f, of, func(m wire.Message) error {
+			payload, err := unpack.DecodeAll(m.Body, nil)
+			if err != nil {
+				return err
+			}
+			data, err := wire.Decode(payload)
+			if err == nil {
+				list <- record{m, data}
+			}
+			return err
+		})
 	}()
 	c := newCopier(nil, a.to)
 	for r := range list {

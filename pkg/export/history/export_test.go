@@ -1,6 +1,7 @@
 package history
 
 import (
+	"os"
 	"time"
 
 	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/config"
@@ -8,6 +9,11 @@ import (
 
 // ReadBounded calls Read with a limit for entries.
 var ReadBounded = readAnswer
+
+// EachSegment calls visit with the name of each segment.
+func EachSegment(dir string, visit func(name string)) error {
+	return eachSegment(dir, func(f *os.File, _ file) { visit(f.Name()) })
+}
 
 // Open calls New with the test's clocks.
 func Open(dir string, limit config.Retention, warn func(error), now func() time.Time, running func() time.Duration) (*Writer, error) {

@@ -1,6 +1,8 @@
 package history_test
 
 import (
+	"errors"
+	"fmt"
 	"os"
 	"path/filepath"
 	"testing"
@@ -8,6 +10,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 	collectorpb "go.opentelemetry.io/proto/otlp/collector/profiles/v1development"
+	"golang.org/x/sync/errgroup"
 
 	"github.com/ig-otel-profiles/ig-otel-profiles/internal/otlpcheck"
 	"github.com/ig-otel-profiles/ig-otel-profiles/internal/receiver"
@@ -180,6 +183,15 @@ func TestDamage(t *testing.T) {
 	a := read(t, m.dir, history.Query{From: noon})
 	require.Len(t, a.Damaged, 1)
 	require.ErrorContains(t, a.Damaged[0], filepath.Base(files[1])+": ")
+	// The damaged segment has its summary. A list must nevertheless report the damage.
+	for i, s := range listed(t, m.dir) {
+		if i == 1 {
+			require.ErrorContains(t, s.Err, filepath.Base(files[1])+": ")
+			require.EqualValues(t, 120, s.Records)
+		} else {
+			require.NoError(t, s.Err)
+		}
+	}
 	total := int64(0)
 	for _, rows := range each {
 		total += rows
@@ -317,4 +329,86 @@ func TestScopesOfAResource(t *testing.T) {
 	resources := read(t, m.dir, history.Query{From: noon}).Request.ResourceProfiles
 	require.Len(t, resources, 1)
 	require.Len(t, resources[0].ScopeProfiles, 2)
+}
+
+// A query must not read the segments whose summaries exclude its data.
+func TestSkippedSegments(t *testing.T) {
+	m := newMachine(t, limit)
+	m.interval(workload.New(t, "profile_cpu", "shop"), 100)
+	m.pass(time.Hour) // the next request ends the segment
+	m.interval(workload.New(t, "profile_cpu", "db"), 5)
+	files := segmentFiles(t, m.dir)
+	require.Len(t, files, 2)
+	data, err := os.ReadFile(files[0])
+	require.NoError(t, err)
+	data[100] ^= 1 // in the first record, which is large
+	require.NoError(t, os.WriteFile(files[0], data, 0o600))
+	for _, test := range []struct {
+		q    history.Query
+		read bool
+	}{
+		{history.Query{From: noon}, true},
+		{history.Query{From: noon, Service: "shop", Gadget: "profile_cpu"}, true},
+		{history.Query{From: noon, Service: "db"}, false},
+		{history.Query{From: noon, Gadget: "profile_lock"}, false},
+		{history.Query{From: noon.Add(30 * time.Minute)}, false},
+		{history.Query{From: noon.Add(-time.Hour), To: noon}, false},
+	} {
+		require.Equal(t, test.read, len(read(t, m.dir, test.q).Damaged) == 1, "%+v", test.q)
+	}
+}
+
+// Readers must need no lock, even while the writer removes segments.
+func TestManyReaders(t *testing.T) {
+	small := config.Retention{MaxBytes: 64 << 10}
+	m := newMachine(t, small)
+	w := workload.New(t, "profile_cpu", "shop", "db")
+	m.interval(w, 100)
+	done := make(chan struct{})
+	var readers errgroup.Group
+	for range 4 {
+		readers.Go(func() error {
+			for {
+				a, err := history.Read(m.dir, history.Query{From: noon})
+				if err = errors.Join(append(a.Damaged, err)...); err != nil {
+					return fmt.Errorf("query: %w", err)
+				}
+				value := int64(0)
+				for _, s := range a.Summary.Sums {
+					value += s.Value
+				}
+				if value != a.Summary.Rows {
+					return fmt.Errorf("the answer has %d rows and the value %d", a.Summary.Rows, value)
+				}
+				list, err := history.List(m.dir)
+				for _, s := range list {
+					err = errors.Join(err, s.Err)
+				}
+				if err != nil {
+					return fmt.Errorf("list: %w", err)
+				}
+				select {
+				case <-done:
+					return nil
+				default:
+				}
+			}
+		})
+	}
+	for range 300 {
+		m.interval(w, 200)
+	}
+	close(done)
+	require.NoError(t, readers.Wait())
+	require.True(t, listed(t, m.dir)[0].Start.After(noon), "the writer has removed segments")
+
+	// The writer removes the second segment after a reader has listed the folder.
+	files := segmentFiles(t, m.dir)
+	require.Greater(t, len(files), 2)
+	var visited []string
+	require.NoError(t, history.EachSegment(m.dir, func(name string) {
+		visited = append(visited, name)
+		_ = os.Remove(files[1])
+	}))
+	require.Equal(t, append(files[:1:1], files[2:]...), visited)
 }

@@ -23,7 +23,6 @@ import (
 	"time"
 
 	"github.com/klauspost/compress/zstd"
-	profilespb "go.opentelemetry.io/proto/otlp/profiles/v1development"
 
 	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/export/spool"
 	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/export/trusted"
@@ -40,6 +39,9 @@ const (
 	// diskBlock is the disk space of the smallest file.
 	diskBlock = 4 << 10
 )
+
+// unpack decompresses the bodies of records. With these options, NewReader never fails.
+var unpack, _ = zstd.NewReader(nil, zstd.WithDecoderConcurrency(1), zstd.WithDecoderMaxMemory(maxPayload))
 
 // file is a segment in a folder.
 type file struct {
@@ -118,29 +120,26 @@ func eachSegment(dir string, visit func(f *os.File, of file)) error {
 	return nil
 }
 
-// records calls visit with each record of a segment and its data, which visit can keep. It returns an error if it cannot continue.
-func records(f *os.File, visit func(wire.Message, *profilespb.ProfilesData)) error {
-	unpack, err := zstd.NewReader(nil, zstd.WithDecoderConcurrency(1), zstd.WithDecoderMaxMemory(maxPayload))
-	if err != nil {
-		return err
-	}
-	defer unpack.Close()
+// eachRecord calls visit with each record of a segment. It returns an error if it cannot continue. An incomplete record at the end
+// is no error while the writer can still be writing it.
+func eachRecord(f *os.File, of file, visit func(wire.Message) error) error {
+	r := io.NewSectionReader(f, 0, of.size)
 	for {
-		m, err := spool.ReadRecord(f)
-		if errors.Is(err, io.EOF) || err == nil && m.Owner == summaryOwner {
+		m, err := spool.ReadRecord(r)
+		if at, _ := r.Seek(0, io.SeekCurrent); errors.Is(err, io.EOF) || err == nil && m.Owner == summaryOwner || err != nil && at == of.size && changing(f, of) {
 			return nil
 		}
-		var payload []byte
 		if err == nil {
-			payload, err = unpack.DecodeAll(m.Body, nil)
-		}
-		var data *profilespb.ProfilesData
-		if err == nil {
-			data, err = wire.Decode(payload)
+			err = visit(m)
 		}
 		if err != nil {
 			return fmt.Errorf("%s: %w", filepath.Base(f.Name()), err)
 		}
-		visit(m, data)
 	}
+}
+
+// changing reports whether a segment has changed in the last second, or since it was listed.
+func changing(f *os.File, of file) bool {
+	info, err := f.Stat()
+	return err == nil && (info.Size() != of.size || time.Since(info.ModTime()).Abs() < time.Second)
 }

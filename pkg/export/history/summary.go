@@ -2,7 +2,6 @@ package history
 
 import (
 	"cmp"
-	"math"
 	"os"
 	"path"
 	"slices"
@@ -10,6 +9,7 @@ import (
 	"time"
 
 	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/dictionary"
+	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/export/wire"
 )
 
 // Summary describes the content of a segment, or of a whole history.
@@ -35,7 +35,7 @@ type Summary struct {
 type Sum struct {
 	sumKey
 	Samples int64 `json:"samples"`
-	// Value is the sum of all values. For a state, such as memory in use, it is the newest value.
+	// Value is the sum of all values. For a state, such as memory in use, it is the service's newest value.
 	Value int64 `json:"value"`
 	State bool  `json:"state,omitempty"`
 	// First and Last are the time range of the samples, in nanoseconds since 1970.
@@ -118,15 +118,17 @@ func (s *Summary) sort() {
 	})
 }
 
-// List returns the summaries of the segments in a folder, oldest first. If a segment has none, List reads its records.
+// List returns the summaries of the segments in a folder, oldest first. If a segment has none, List decodes its records. Otherwise,
+// List only verifies their checksums, and the summary also counts data that damage makes unreadable.
 func List(dir string) (list []Summary, err error) {
 	err = eachSegment(dir, func(f *os.File, of file) {
 		s, ok := readSummary(f, of)
-		if !ok {
-			a := newAnswer(Query{}, maxEntries, math.MaxInt64)
-			err := a.read(f)
+		if ok {
+			s.Err = eachRecord(f, of, func(wire.Message) error { return nil })
+		} else {
+			a := newAnswer(Query{}, maxEntries)
+			a.out.Summary.Err = a.read(f, of)
 			s = a.out.Summary
-			s.Err = err
 		}
 		s.Bytes = onDisk(of.size)
 		list = append(list, s)

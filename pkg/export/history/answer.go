@@ -58,7 +58,8 @@ type sums struct {
 	values     map[sampleKey]amount
 	start, end uint64
 	dropped    uint32
-	state      [2]string // type and unit of a state, otherwise empty
+	kind       [2]string // type and unit
+	lasts      uint64    // how long a state applies if its run ends, in nanoseconds; otherwise 0
 }
 
 type answer struct {
@@ -71,6 +72,7 @@ type answer struct {
 	groups   map[group]*sums
 	entries  int
 	newest   map[[2]string]uint64 // time of the newest state, by type and unit
+	followed map[int64]bool       // start times of states' intervals
 	rare     int32                // the location of RareStacks, 0 if unused
 	last     time.Time            // end of the latest record
 	out      Answer
@@ -93,6 +95,7 @@ func readAnswer(dir string, q Query, most int) (Answer, error) {
 	if err != nil {
 		return Answer{}, err
 	}
+	a.forget()
 	for a.longest > uint64(a.width) && a.lastStep > 0 {
 		a.coarsen()
 	}
@@ -106,7 +109,7 @@ func readAnswer(dir string, q Query, most int) (Answer, error) {
 
 func newAnswer(q Query, most int) *answer {
 	width := int64(step(cmp.Or(q.To, time.Now()).Sub(q.From)))
-	return &answer{q: q, most: most, to: newInterned(), width: width, groups: map[group]*sums{}, newest: map[[2]string]uint64{}}
+	return &answer{q: q, most: most, to: newInterned(), width: width, groups: map[group]*sums{}, newest: map[[2]string]uint64{}, followed: map[int64]bool{}}
 }
 
 // step returns the length of a step for a range of the given length.
@@ -147,9 +150,9 @@ func (a *answer) read(f *os.File, of file) (err error) {
 		c.extend(r.Dictionary)
 		a.record(r.Message)
 		for p := range dictionary.Profiles(r) {
-			a.profile(c, p)
+			a.profile(c, r.Message, p)
 		}
-		if a.entries > a.most || a.to.bytes > maxDictionary {
+		if a.entries+len(a.followed) > a.most || a.to.bytes > maxDictionary {
 			a.shrink()
 			c = newCopier(c.from.ProfilesDictionary, a.to)
 		}
@@ -172,30 +175,31 @@ func (a *answer) record(m wire.Message) {
 	a.out.Summary.merge(Summary{Start: m.Start, End: m.End, Records: 1, Rows: m.Rows})
 }
 
-// profile adds a profile if the query selects it.
-func (a *answer) profile(c *copier, p dictionary.Profile) {
+// profile adds a record's profile if the query selects it.
+func (a *answer) profile(c *copier, m wire.Message, p dictionary.Profile) {
 	start, one := time.Unix(0, int64(p.GetTimeUnixNano())), sumOf(c.from, p)
 	if !a.q.covers(start) || !a.q.Takes(one.Service, one.Gadget) {
 		return
 	}
-	g := c.group(p.Resource, p.Scope, p.Profile, start.Sub(a.q.From).Nanoseconds()/a.width)
-	of := &sums{values: map[sampleKey]amount{}, start: one.First}
-	if one.State {
-		g.step, of.state = 0, [2]string{one.Type, one.Unit}
-		switch newest := a.newest[of.state]; {
-		case one.Last < newest:
-			return
-		case one.Last > newest:
-			a.forget(of.state)
-			a.newest[of.state] = one.Last
-		}
-	}
 	a.out.Summary.add(one)
+	g := c.group(p.Resource, p.Scope, p.Profile, start.Sub(a.q.From).Nanoseconds()/a.width)
+	lasts := uint64(0)
+	if one.State { // if the clock was set back, the record's end is not the profile's time
+		one.First, one.Last = uint64(m.End.UnixNano()), uint64(m.End.UnixNano())
+		g.step, lasts, a.followed[m.Start.UnixNano()] = 0, uint64(max(0, m.End.Sub(m.Start))+minGap), true
+	}
+	if old := a.groups[g]; one.State && old != nil && old.end != one.Last {
+		if old.end > one.Last && !a.followed[int64(old.end)] {
+			return
+		}
+		a.entries -= len(old.values)
+		delete(a.groups, g)
+	}
 	a.lastStep, a.longest = max(a.lastStep, g.step), max(a.longest, p.GetDurationNano())
 	if a.groups[g] == nil {
-		a.groups[g] = of
+		a.groups[g] = &sums{values: map[sampleKey]amount{}, start: one.First, kind: [2]string{one.Type, one.Unit}, lasts: lasts}
 	}
-	of = a.groups[g]
+	of := a.groups[g]
 	of.start, of.end, of.dropped = min(of.start, one.First), max(of.end, one.Last), of.dropped+p.GetDroppedAttributesCount()
 	before := len(of.values)
 	for _, x := range p.GetSamples() {
@@ -205,12 +209,18 @@ func (a *answer) profile(c *copier, p dictionary.Profile) {
 	a.entries += len(of.values) - before
 }
 
-// forget removes the states that a newer state replaces.
-func (a *answer) forget(state [2]string) {
-	for g, s := range a.groups {
-		if s.state == state {
-			a.entries -= len(s.values)
-			delete(a.groups, g)
+// forget removes the states that no longer apply. A run's next interval starts exactly at the time of a state, and replaces the
+// state, even if its service has ended. If a run has ended, its states apply for another interval and minGap.
+func (a *answer) forget() {
+	clear(a.newest)
+	for range 2 { // the second time, newest is known
+		for g, s := range a.groups {
+			if s.lasts > 0 && (a.followed[int64(s.end)] || s.end+s.lasts < a.newest[s.kind]) {
+				a.entries -= len(s.values)
+				delete(a.groups, g)
+			} else if s.lasts > 0 {
+				a.newest[s.kind] = max(a.newest[s.kind], s.end)
+			}
 		}
 	}
 }
@@ -240,8 +250,8 @@ func (a *answer) request() *collectorpb.ExportProfilesServiceRequest {
 func (a *answer) profileOf(g group) *profilespb.Profile {
 	s := a.groups[g]
 	p := proto.CloneOf(a.to.measures[g.measure])
-	p.TimeUnixNano, p.DurationNano, p.DroppedAttributesCount = s.start, s.end-s.start, s.dropped
-	p.ProfileId = make([]byte, 16)
+	// All states get the time of the newest one, because readers of OTLP add up only states of the same time.
+	p.TimeUnixNano, p.DurationNano, p.DroppedAttributesCount, p.ProfileId = cmp.Or(a.newest[s.kind], s.start), s.end-s.start, s.dropped, make([]byte, 16)
 	_, _ = rand.Read(p.ProfileId) // rand.Read never fails
 	keys := slices.SortedFunc(maps.Keys(s.values), func(x, y sampleKey) int {
 		return cmp.Or(cmp.Compare(x.stack, y.stack), cmp.Compare(x.set, y.set), cmp.Compare(x.link, y.link))

@@ -17,6 +17,8 @@ const (
 // shrink keeps the answer within its limits. It removes the callers of rare stacks within each step, so the timeline stays. The
 // steps become longer only if one sample per service and step is still too much.
 func (a *answer) shrink() {
+	a.forget()
+	clear(a.followed)
 	for len(a.groups) > a.most/4 && a.lastStep > 0 {
 		a.coarsen()
 	}
@@ -42,7 +44,7 @@ func (a *answer) regroup(group2 func(group) group, sample func(sampleKey) sample
 	for g, s := range old {
 		to := a.groups[group2(g)]
 		if to == nil {
-			to = &sums{values: make(map[sampleKey]amount, len(s.values)), start: s.start, state: s.state}
+			to = &sums{values: make(map[sampleKey]amount, len(s.values)), start: s.start, kind: s.kind, lasts: s.lasts}
 			a.groups[group2(g)] = to
 		}
 		to.start, to.end, to.dropped = min(to.start, s.start), max(to.end, s.end), to.dropped+s.dropped

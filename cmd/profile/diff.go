@@ -121,11 +121,12 @@ func loadAlike(paths []string, load func(string) (runInfo, []receiver.Sample, er
 	return kind, infos, runs, nil
 }
 
-// beside returns the file name of a page. The page is stored next to the later result.
+// beside returns the file name of a page. The page is stored next to the later result. The name of a range, such as 14:05+5m, loses
+// the characters that need quotes in a shell, or that some file systems refuse.
 func beside(before, after string) string {
 	name := func(path string) string {
 		base := filepath.Base(filepath.Clean(path))
-		return strings.TrimSuffix(strings.TrimSuffix(base, filepath.Ext(base)), ".pb")
+		return strings.NewReplacer(":", "", " ", "-").Replace(strings.TrimSuffix(strings.TrimSuffix(base, filepath.Ext(base)), ".pb"))
 	}
 	return filepath.Join(filepath.Dir(filepath.Clean(after)), "difference-"+name(before)+"-"+name(after)+".html")
 }

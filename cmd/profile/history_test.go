@@ -2,6 +2,7 @@ package main
 
 import (
 	"bytes"
+	"encoding/json"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -11,6 +12,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/dustin/go-humanize"
+	pprof "github.com/google/pprof/profile"
 	"github.com/stretchr/testify/require"
 
 	"github.com/ig-otel-profiles/ig-otel-profiles/internal/receiver"
@@ -128,6 +131,97 @@ func TestHistory(t *testing.T) {
 	require.Regexp(t, `sortAll`, out.String())
 	require.Contains(t, out.String(), "before: shop, 300 s")
 	require.NotContains(t, out.String(), "scan")
+	require.NoError(t, runDiff([]string{early.Format(time.DateTime) + "+5m", at(late), from}, &out))
+	require.FileExists(t, fmt.Sprintf("difference-%s+5m-%s+5m.html", early.Format("2006-01-02-150405"), late.Format("2006-01-02T150405")))
+}
+
+// The page must have a timeline with the answer's steps. The pprof file and a copy of the folder must contain the same values.
+func TestHistoryFiles(t *testing.T) {
+	now := time.Now()
+	dir := recorded(t, now)
+	t.Chdir(t.TempDir())
+	require.NoError(t, os.CopyFS("copy", os.DirFS(dir)))
+	early := now.Add(-50 * time.Minute)
+	var out, copied bytes.Buffer
+	args := []string{"--at=" + early.Format(time.DateTime), "--for=5m"}
+	require.NoError(t, runHistory(append(args, "--from="+dir, "-o=answer"), &out))
+	require.NoError(t, runHistory(append(args, "--from=copy", "-o=answer"), &copied))
+	require.Equal(t, out.String(), copied.String())
+
+	html, err := os.ReadFile(filepath.Join("answer", pageFile))
+	require.NoError(t, err)
+	_, rest, _ := strings.Cut(string(html), `<script type="application/json" id="data">`)
+	data, _, _ := strings.Cut(rest, "</script>")
+	var line struct {
+		Start, Step int64
+		Steps       int
+		Times       []int
+		Samples     [][]int64
+	}
+	require.NoError(t, json.Unmarshal([]byte(data), &line))
+	require.Equal(t, early.Truncate(time.Second).UnixMilli(), line.Start)
+	require.EqualValues(t, 10_000, line.Step)
+	require.Equal(t, 30, line.Steps)
+	values := map[int]int64{}
+	for i, s := range line.Samples {
+		values[line.Times[i]] += s[4]
+	}
+	require.Len(t, values, 30)
+	for step := range 30 {
+		require.Equal(t, values[0], values[step])
+	}
+
+	file, err := os.Open(filepath.Join("answer", receiver.PprofFile))
+	require.NoError(t, err)
+	defer file.Close()
+	p, err := pprof.Parse(file)
+	require.NoError(t, err)
+	functions := map[string]int64{}
+	for _, s := range p.Sample {
+		functions[s.Location[0].Line[0].Function.Name] += s.Value[0]
+	}
+	require.Equal(t, map[string]int64{"main.hash": 9000, "main.scan": 3000}, functions)
+
+	segments, err := filepath.Glob(filepath.Join(dir, "*.seg"))
+	require.NoError(t, err)
+	size := uint64(0)
+	for _, segment := range segments {
+		info, err := os.Stat(segment)
+		require.NoError(t, err)
+		size += uint64(info.Size()+4095) / 4096 * 4096
+	}
+	out.Reset()
+	require.NoError(t, runHistory([]string{"list", "--from=" + dir}, &out))
+	require.Contains(t, out.String(), fmt.Sprintf(", 900 rows, %s in %d segment", humanize.IBytes(size), len(segments)))
+}
+
+// Notes tell what is missing or unexpected.
+func TestHistoryNotes(t *testing.T) {
+	dir := recorded(t, time.Now())
+	from := "--from=" + dir
+	t.Chdir(t.TempDir())
+	ask := func(args ...string) string {
+		t.Helper()
+		var out bytes.Buffer
+		require.NoError(t, runHistory(args, &out))
+		return out.String()
+	}
+	require.NotContains(t, ask(from, "--since=2h", "-o=answer"), "note:")
+	require.NotContains(t, ask(from, "list"), "note:")
+
+	segments, err := filepath.Glob(filepath.Join(dir, "*.seg"))
+	require.NoError(t, err)
+	data, err := os.ReadFile(segments[0])
+	require.NoError(t, err)
+	data[len(data)/2] ^= 1
+	require.NoError(t, os.WriteFile(segments[0], data, 0o600))
+	require.NoError(t, os.Chtimes(segments[0], time.Time{}, time.Now().Add(-time.Hour)))
+	damage := "note: " + filepath.Base(segments[0]) + ": .+: "
+	require.Regexp(t, damage+"the rest of the file is left out\n", ask(from, "--since=2h", "-o=answer"))
+	require.Regexp(t, damage+"queries leave out the rest of the file\n", ask(from, "list"))
+
+	from = "--from=" + recorded(t, time.Now().Add(2*time.Hour))
+	require.Contains(t, ask(from, "--since=1m", "-o=answer"), "note: some data is ahead of this machine's clock, which was set back\n")
 }
 
 // Time without records does not count as time of the run. Otherwise, amounts per second would be too small.

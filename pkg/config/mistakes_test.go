@@ -172,6 +172,8 @@ var mistakes = []struct {
 		prod(`endpoint: "unix:///run/otel.sock", proxy_url: "http://proxy:3128"`).noticed(onProd + `proxy_url: has no effect: the endpoint is a socket of this machine`),
 		prod(`endpoint: "c:4317", tls: {include_system_ca_certs_pool: true}`).noticed(onProd + `tls.include_system_ca_certs_pool: has no effect without tls.ca_file or tls.ca_pem: the system's certificates are trusted anyway`),
 		prod(`endpoint: "c:4317", encoding: json`).noticed(onProd + `encoding: has no effect with exporter: otlp-grpc, only with otlp-http`),
+		prod(`exporter: file, path: p, retention: {max_age: 24h}`).noticed(onProd + `retention.max_age: has no effect without format: history`),
+		prod(`exporter: file, path: p, format: history, rotation: {max_days: 7}`).noticed(onProd + `rotation.max_days: has no effect with format: history: set the limits under retention instead`),
 		prod(`exporter: file, path: p, tls: {ca_file: /ca}`).noticed(onProd + `tls.ca_file: has no effect with exporter: file, only with otlp-grpc, otlp-http`),
 		prod(`endpoint: "https://c:4317", insecure: true`).noticed(onProd + `insecure: has no effect: the endpoint begins with https://`),
 		prod(`endpoint: "http://c:4317", tls: {ca_file: /ca}`).noticed(onProd + `tls.ca_file: has no effect: the connection is plain text`),

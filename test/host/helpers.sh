@@ -33,7 +33,7 @@ stored() { find /var/lib/ig-otel-profiles/queue -type f -name '*.msg' | grep -q 
 # both makes the service send to the receiver as well.
 both() { sed -i 's/^EXPORTER=.*/EXPORTER=history,main/' /etc/default/ig-otel-profiles; }
 # kept requires the program's unit among the services in the service's history.
-kept() { rm -rf out/history && ig-otel-profile history --since 5m -o out/history | grep -q " burn$"; }
+kept() { rm -rf out/history && ig-otel-profile history --since 1m -o out/history | grep -q " burn$"; }
 receive() {
 	/test/receive -dir out >>out/receive.log 2>&1 &
 	receiver=$!

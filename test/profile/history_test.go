@@ -7,6 +7,7 @@ import (
 	"os"
 	"path/filepath"
 	"regexp"
+	"strings"
 	"syscall"
 	"testing"
 	"time"
@@ -45,7 +46,7 @@ func TestHistory(t *testing.T) {
 		return err == nil && len(regexp.MustCompile(`profile_cpu`).FindAll(out, -1)) > 0
 	}, 2*time.Minute, time.Second, "nothing was recorded: %s", &said)
 	require.Eventually(t, func() bool {
-		out, err := command(t.Context(), t, "history", from, "--since=1h", "-o", filepath.Join(t.TempDir(), "live")).Output()
+		out, err := command(t.Context(), t, "history", from, "--since=1m", "-o", filepath.Join(t.TempDir(), "live")).Output()
 		return err == nil && self(t, string(out), first) > 0
 	}, 2*time.Minute, 2*time.Second, "the function of the program was not recorded")
 	require.NoError(t, cmd.Process.Signal(syscall.SIGINT))
@@ -59,4 +60,10 @@ func TestHistory(t *testing.T) {
 	require.Regexp(t, `(?m)^ +[0-9.]+% +[0-9.]+ +\S+$`, whole, "services")
 	require.Regexp(t, `: .* to .*, `+rows[1]+` rows, .* in 1 segment\n`, run(t, true, "history", "list", from))
 	require.NotContains(t, whole, "note: 0")
+
+	// A copy of the folder has the same answer.
+	moved := filepath.Join(t.TempDir(), "copy")
+	require.NoError(t, os.CopyFS(moved, os.DirFS(dir)))
+	of := func(s string) string { return s[:strings.LastIndex(s, "\nwritten to ")] }
+	require.Equal(t, of(whole), of(run(t, true, "history", "--from="+moved, "--since=1h", "-o", filepath.Join(t.TempDir(), "copy"))))
 }

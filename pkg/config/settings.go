@@ -247,7 +247,7 @@ var table = []setting{
 		func(e *Exporter) *string { return &e.Path }).on(onFile),
 	enum("format", "otlp-json", "The format of the files. `otlp-json`: one request per line. `otlp-proto`: requests, each preceded by its length as a 4-byte big-endian number. `pprof`: one file per request. `history`: a folder that `profile history` reads.", []string{"otlp-json", "otlp-proto", "pprof", FormatHistory},
 		func(e *Exporter) *string { return &e.Format }).on(onFile),
-	duration("retention.max_age", "24h", "72h", "The maximum age of requests in a history. Older requests are deleted. `0s` means no limit. This setting applies only with `format: history`.", 0, noLimit,
+	duration("retention.max_age", "24h", "72h", "The maximum age of requests in a history. Older requests are deleted when the exporter writes. `0s` means no limit. This setting applies only with `format: history`.", 0, noLimit,
 		func(e *Exporter) *time.Duration { return &e.Retention.MaxAge }).on(onFile),
 	size("retention.max_bytes", "1GiB", "4GiB", "The maximum size of a history on disk, in bytes. The oldest requests are deleted first. This setting applies only with `format: history`.", minHistory, maxSize,
 		func(e *Exporter) *int64 { return &e.Retention.MaxBytes }).on(onFile),

@@ -139,12 +139,7 @@ func runCheck(args []string, out io.Writer) (err error) {
 		return err
 	}
 	c.kind = kind
-	if !interpreters {
-		for i := range runs {
-			runs[i] = report.Fold(runs[i])
-		}
-	}
-	runs = oneRoot(runs, first)
+	runs = alike(runs, first, interpreters)
 	totals := slices.ContainsFunc(c.rules, func(r rule) bool { return r.measure == report.Total })
 	c.verdict = report.Judge(runs[:first], runs[first:], totals, report.Options{Own: byOwn(kind), Group: report.Program})
 	if err := c.apply(); err != nil {

@@ -16,7 +16,8 @@ import (
 
 const diffUsage = `profile diff shows what has changed from one result to another, by function. Amounts are per second
 of the run, because runs can differ in length. With --work, amounts are per unit of work. Memory in use is the value at the end.
-Points are the change of a function's share in percentage points. profile check judges such changes, also over several runs.
+SHARE and POINTS show a function's own share of its program, and the change of the share in percentage points, as profile check
+does. profile check also judges several runs.
 A result is a folder of this program, OTLP profiles in a file or in a folder of the file exporter, or a pprof profile.
 
   profile diff before after
@@ -59,10 +60,7 @@ func runDiff(args []string, out io.Writer) error {
 		unit, symbol, factor = "", strings.ReplaceAll(kind.Type, "_", " "), 1
 	}
 	var sides [2]report.Side
-	for i, samples := range runs {
-		if !interpreters {
-			samples = report.Fold(samples)
-		}
+	for i, samples := range alike(runs, 1, interpreters) {
 		sides[i] = report.Side{Samples: samples, Scale: factor / infos[i].Seconds}
 		switch {
 		case len(*work) == 2:
@@ -73,7 +71,7 @@ func runDiff(args []string, out io.Writer) error {
 			return fmt.Errorf("%s has no duration: %s is missing, and no profile has a duration; compare per unit of work with --work", flags.Arg(i), runFile)
 		}
 	}
-	opts := report.Options{Own: byOwn(kind)}
+	opts := report.Options{Own: byOwn(kind), Group: report.Program}
 	fmt.Fprintf(out, "%s%s %s\n", unit, title(kind), each)
 	lines := make([]string, 0, 2)
 	for i, name := range []string{"before:", "after: "} {
@@ -147,6 +145,18 @@ func workHint(kind receiver.Type, sides [2]report.Side, given bool) string {
 		return ""
 	}
 	return "the sums differ: if the amounts of work differ, too, set them with --work BEFORE,AFTER, for example as served requests"
+}
+
+// alike returns runs whose functions can be compared: without an interpreter's own frames, and with one name for a program that was
+// renamed.
+func alike(runs [][]receiver.Sample, first int, interpreters bool) [][]receiver.Sample {
+	runs = slices.Clone(runs)
+	for i := range runs {
+		if !interpreters {
+			runs[i] = report.Fold(runs[i])
+		}
+	}
+	return oneRoot(runs, first)
 }
 
 // oneRoot gives all runs the same program name if exactly one program was renamed, for example from shop-1.2 to shop-1.3. The

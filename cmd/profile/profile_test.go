@@ -426,8 +426,8 @@ func TestDiff(t *testing.T) {
 	for line := range strings.Lines(out.String()) {
 		rows = append(rows, strings.Join(strings.Fields(line), " "))
 	}
-	require.Contains(t, rows, "500 0 -500 -100.0 ±1.3 * parse")
-	require.Contains(t, rows, "0 250 +250 +100.0 ±1.3 * inflate")
+	require.Contains(t, rows, "500 0 -500 100.0% → 0.0% -100.0 ±1.3 * parse")
+	require.Contains(t, rows, "0 250 +250 0.0% → 100.0% +100.0 ±1.3 * inflate")
 	require.Contains(t, rows, "500 250 -250 in all (-50%)")
 
 	out.Reset()
@@ -490,11 +490,13 @@ func TestInputs(t *testing.T) {
 	lengths := append(binary.BigEndian.AppendUint32(nil, uint32(len(body))), body...)
 	file, err := pprof.File(requests[0])
 	require.NoError(t, err)
-	for name, data := range map[string][]byte{"profiles.pb": lengths, "profile.pb.gz": file, "folder/1.pb.gz": file, "folder/2.pb.gz": file, "both/a.pb": append(lengths, lengths...), "bad/x": []byte("nonsense")} {
+	lines, err := os.ReadFile(jsonl)
+	require.NoError(t, err)
+	for name, data := range map[string][]byte{"rotated/profiles.jsonl": lines, "rotated/profiles-20261127T070000.000000000.jsonl": lines, "result/profiles.jsonl": lines, "result/profile.pb.gz": file, "profiles.pb": lengths, "profile.pb.gz": file, "folder/1.pb.gz": file, "folder/2.pb.gz": file, "both/a.pb": append(lengths, lengths...), "bad/x": []byte("nonsense")} {
 		require.NoError(t, os.MkdirAll(filepath.Join(dir, filepath.Dir(name)), 0o755))
 		require.NoError(t, os.WriteFile(filepath.Join(dir, name), data, 0o600))
 	}
-	for name, n := range map[string]int64{jsonl: 500, filepath.Join(dir, "profiles.pb"): 500, filepath.Join(dir, "profile.pb.gz"): 500, filepath.Join(dir, "folder"): 1000, filepath.Join(dir, "both"): 1000} {
+	for name, n := range map[string]int64{jsonl: 500, filepath.Join(dir, "profiles.pb"): 500, filepath.Join(dir, "profile.pb.gz"): 500, filepath.Join(dir, "folder"): 1000, filepath.Join(dir, "both"): 1000, filepath.Join(dir, "rotated"): 1000, filepath.Join(dir, "result"): 500} {
 		info, samples, err := load(name)
 		require.NoError(t, err, name)
 		require.InDelta(t, 10, info.Seconds, 1e-9, name)

@@ -23,21 +23,20 @@ type Side struct {
 
 // Change holds a function's own scaled amounts in two profiles.
 type Change struct {
-	Function      string
-	Before, After float64
+	Group, Function string
+	Before, After   float64
 }
 
-// amounts returns each function's own amount.
-func (s Side) amounts(opts Options) map[string]float64 {
-	opts.Group = func(receiver.Sample) string { return "" }
-	functions := map[string]float64{}
+// amounts returns the own amount of each function of each group.
+func (s Side) amounts(opts Options) map[[2]string]float64 {
+	functions := map[[2]string]float64{}
 	timed := len(s.Samples) > 0 && isTime(receiver.TypeOf(s.Samples[0]))
 	for _, r := range Top(s.Samples, 0, opts) {
 		amount := float64(r.Self)
 		if timed {
 			amount = r.Seconds
 		}
-		functions[r.Function] += amount * s.Scale
+		functions[[2]string{r.Group, r.Function}] += amount * s.Scale
 	}
 	return functions
 }
@@ -52,17 +51,17 @@ func Difference(before, after Side, opts Options) []Change {
 	changes := make([]Change, 0, len(functions))
 	for f := range functions {
 		if b[f] != 0 || a[f] != 0 {
-			changes = append(changes, Change{f, b[f], a[f]})
+			changes = append(changes, Change{f[0], f[1], b[f], a[f]})
 		}
 	}
 	slices.SortFunc(changes, func(x, y Change) int {
-		return cmp.Or(cmp.Compare(math.Abs(y.After-y.Before), math.Abs(x.After-x.Before)), cmp.Compare(x.Function, y.Function))
+		return cmp.Or(cmp.Compare(math.Abs(y.After-y.Before), math.Abs(x.After-x.Before)), cmp.Compare(x.Group, y.Group), cmp.Compare(x.Function, y.Function))
 	})
 	return changes
 }
 
 // WriteDifference writes the n largest changes as a table for a terminal. It adds one line for all other functions, and the
-// sums. Points are the change of the function's share, as in Judge. A star marks a statistically significant difference.
+// sums. The function's shares, their change in points and a star for a statistically significant change are Judge's.
 func WriteDifference(w io.Writer, before, after Side, n int, opts Options) error {
 	changes := Difference(before, after, opts)
 	// Some inputs have rounded run lengths, so their amounts per second are also rounded.
@@ -77,23 +76,26 @@ func WriteDifference(w io.Writer, before, after Side, n int, opts Options) error
 		}
 		return nil
 	}
-	opts.Group = func(receiver.Sample) string { return "" }
-	points := map[string]string{}
+	several, shares := false, map[[2]string]string{}
 	for _, j := range Judge([][]receiver.Sample{before.Samples}, [][]receiver.Sample{after.Samples}, false, opts).Rows {
-		points[j.Function] = j.Points() + "  "
+		several = several || j.Measure == Group
+		mark := " "
 		if j.Significant {
-			points[j.Function] = j.Points() + " *"
+			mark = "*"
 		}
+		shares[[2]string{j.Group, j.Function}] = fmt.Sprintf("%s → %s\t%s %s", percent(j.Before), percent(j.After), j.Points(), mark)
 	}
 	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', tabwriter.AlignRight)
-	line := func(c Change, points string) {
-		fmt.Fprintf(t, "%s\t%s\t%s\t%s\t  %s\n", short(c.Before), short(c.After), signed(c.After-c.Before), points, c.Function)
+	line := func(c Change, shares string) {
+		fmt.Fprintf(t, "%s\t%s\t%s\t%s\t  %s\n", short(c.Before), short(c.After), signed(c.After-c.Before), shares, c.Function)
 	}
-	fmt.Fprintln(t, "BEFORE\tAFTER\tCHANGE\tPOINTS  \t  FUNCTION")
+	fmt.Fprintln(t, "BEFORE\tAFTER\tCHANGE\tSHARE\tPOINTS  \t  FUNCTION")
 	n = min(n, len(changes))
 	for _, c := range changes[:n] {
-		of := points[c.Function]
-		c.Function = Shown(c.Function, maxFunction)
+		of := shares[[2]string{c.Group, c.Function}]
+		if c.Function = Shown(c.Function, maxFunction); several {
+			c.Function += " in " + Shown(c.Group, maxGroup)
+		}
 		line(c, of)
 	}
 	rest, all := Change{Function: "all others"}, Change{Function: "in all"}
@@ -104,16 +106,16 @@ func WriteDifference(w io.Writer, before, after Side, n int, opts Options) error
 		}
 	}
 	if n < len(changes) {
-		line(rest, "")
+		line(rest, "\t")
 	}
 	if all.Before > 0 {
 		all.Function += fmt.Sprintf(" (%+.0f%%)", 100*(all.After/all.Before-1))
 	}
-	line(all, "")
+	line(all, "\t")
 	if err := t.Flush(); err != nil {
 		return fmt.Errorf("writing the difference: %w", err)
 	}
-	if _, err := fmt.Fprintln(w, "\nPOINTS is the change of a function's share, in percentage points; ± is its 95 % confidence interval\n* is beyond chance, corrected for the number of functions"); err != nil {
+	if _, err := fmt.Fprintln(w, "\nSHARE is a function's own share of its program; POINTS is its change, in percentage points; ± is its 95 % confidence interval\n* is beyond chance, corrected for the number of tests, as in profile check"); err != nil {
 		return fmt.Errorf("writing the difference: %w", err)
 	}
 	return nil

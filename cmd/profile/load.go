@@ -146,9 +146,9 @@ func readRunInfo(dir string) (info runInfo, err error) {
 }
 
 // inFolder returns the files with samples in a folder. For a result of this program, it returns only the OTLP file, because the
-// other files contain the same data.
+// other files contain the same data. In a folder of the file exporter, a file with this name can have rotated files beside it.
 func inFolder(dir string) ([]string, error) {
-	if file := filepath.Join(dir, samplesFile); exists(file) {
+	if file := filepath.Join(dir, samplesFile); exists(file) && (exists(filepath.Join(dir, runFile)) || exists(filepath.Join(dir, receiver.PprofFile))) {
 		return []string{file}, nil
 	}
 	entries, err := os.ReadDir(dir)

@@ -259,7 +259,7 @@ func (m *pgoMerger) choose(asked string) (*pgoBuild, error) {
 	}
 	switch {
 	case m.profiles == 0:
-		return nil, errors.New("the inputs have no CPU time: use profiles of --gadget cpu")
+		return nil, errors.New("the inputs have no CPU time: use profiles of --gadget cpu, from an exporter without compat_names")
 	case len(programs) == 0:
 		return nil, errors.New("the inputs have no Go program whose functions have start lines: build it with Go 1.20 or later, and sample its CPU time with this release")
 	case matching.builds == 0:

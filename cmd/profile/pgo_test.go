@@ -3,6 +3,7 @@ package main
 import (
 	"bytes"
 	"fmt"
+	"io"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -12,6 +13,12 @@ import (
 
 	pprof "github.com/google/pprof/profile"
 	"github.com/stretchr/testify/require"
+	collectorpb "go.opentelemetry.io/proto/otlp/collector/profiles/v1development"
+	profilespb "go.opentelemetry.io/proto/otlp/profiles/v1development"
+	"google.golang.org/protobuf/proto"
+
+	"github.com/ig-otel-profiles/ig-otel-profiles/internal/receiver"
+	fileexport "github.com/ig-otel-profiles/ig-otel-profiles/pkg/export/file"
 )
 
 // goProgram writes a profile of a Go program. In each of 60 lines, add calls a method of circle weight times. square is inlined
@@ -127,6 +134,181 @@ func takenByGo(t *testing.T, file string) map[pgoCall]int64 {
 		calls[c] = weight
 	}
 	return calls
+}
+
+// goOTLP returns the samples of goProgram as OTLP, with a start line for each function. Without kernel frames, Go's compiler reads
+// all calls.
+func goOTLP(file, folder string, weight int64, kernel bool) *collectorpb.ExportProfilesServiceRequest {
+	frame := func(name string, line int64, address uint64) receiver.Frame {
+		return receiver.Frame{Name: name, Type: "go", File: folder + "/main.go", Line: line, Mapping: file, Address: address}
+	}
+	var samples []receiver.Sample
+	for i := range 60 {
+		stack := []receiver.Frame{frame("main.square", 81, 16), frame("main.circle.Area", 91, 16), frame("main.add", int64(i+11), uint64(i+1000))}
+		if kernel {
+			stack = append([]receiver.Frame{{Name: "page_fault", Type: "kernel", Mapping: "[kernel.kallsyms]", Address: 1}}, stack...)
+		}
+		samples = append(samples, timed(weight, stack...))
+	}
+	r := request(samples...)
+	for _, f := range r.Dictionary.FunctionTable {
+		f.StartLine = map[string]int64{"main.add": 10, "main.circle.Area": 90, "main.square": 80}[r.Dictionary.StringTable[f.NameStrindex]]
+	}
+	return r
+}
+
+// exported writes requests as a file exporter does: all into one file, or as pprof each into a file of its own.
+func exported(t *testing.T, format, path string, requests ...*collectorpb.ExportProfilesServiceRequest) {
+	t.Helper()
+	var all []byte
+	for i, r := range requests {
+		body, err := proto.Marshal(r)
+		require.NoError(t, err)
+		data, err := fileexport.Encoder(format, "1.11")(body)
+		require.NoError(t, err)
+		if all = append(all, data...); format == "pprof" {
+			require.NoError(t, os.WriteFile(fmt.Sprintf("%s-%d.pb.gz", path, i), data, 0o600))
+		}
+	}
+	if format != "pprof" {
+		require.NoError(t, os.WriteFile(path, all, 0o600))
+	}
+}
+
+// TestPGOOfEachInput requires the same calls, with the same weights in Go's toolchain, from each kind of input and from mixed kinds.
+// Each input has 50 samples of each call.
+func TestPGOOfEachInput(t *testing.T) {
+	const file, folder = "/usr/bin/shop", "example.com/shop/cmd/shop"
+	_, p := mergePGO(t, goProgram(t, file, "aaaaaaaa1", folder, 50))
+	want := takenByGo(t, write(t, p))
+	require.Len(t, want, 61)
+	one, two := goOTLP(file, folder, 20, true), goOTLP("/usr/bin/shop-2", folder, 30, true)
+	for name, prepare := range map[string]func(t *testing.T, dir string) []string{
+		"a result's folder": func(t *testing.T, dir string) []string {
+			exported(t, "otlp-json", filepath.Join(dir, samplesFile), one, two)
+			require.NoError(t, receiver.WritePprof(dir, []*collectorpb.ExportProfilesServiceRequest{one, two}, nil))
+			require.NoError(t, runInfo{Target: "shop", Seconds: 10}.write(dir))
+			return []string{dir}
+		},
+		"a result's pprof file": func(t *testing.T, dir string) []string {
+			require.NoError(t, receiver.WritePprof(dir, []*collectorpb.ExportProfilesServiceRequest{one, two}, nil))
+			return []string{filepath.Join(dir, receiver.PprofFile)}
+		},
+		"OTLP in JSON": func(t *testing.T, dir string) []string {
+			exported(t, "otlp-json", filepath.Join(dir, "a.json"), one, two)
+			return []string{filepath.Join(dir, "a.json")}
+		},
+		"OTLP in protobuf with lengths": func(t *testing.T, dir string) []string {
+			exported(t, "otlp-proto", filepath.Join(dir, "a.pb"), one, two)
+			return []string{filepath.Join(dir, "a.pb")}
+		},
+		"a file exporter's folder of JSON with a rotated file": func(t *testing.T, dir string) []string {
+			exported(t, "otlp-json", filepath.Join(dir, "profiles.jsonl"), one)
+			exported(t, "otlp-json", filepath.Join(dir, "profiles-20261127T070000.000000000.jsonl"), two)
+			return []string{dir}
+		},
+		"a file exporter's folder of protobuf": func(t *testing.T, dir string) []string {
+			exported(t, "otlp-proto", filepath.Join(dir, "profiles.pb"), one)
+			exported(t, "otlp-proto", filepath.Join(dir, "profiles-20261127T070000.000000000.pb"), two)
+			return []string{dir}
+		},
+		"a file exporter's folder of pprof": func(t *testing.T, dir string) []string {
+			exported(t, "pprof", filepath.Join(dir, "cpu"), one, two)
+			return []string{dir}
+		},
+		"pprof and OTLP in one folder": func(t *testing.T, dir string) []string {
+			exported(t, "pprof", filepath.Join(dir, "cpu"), one)
+			exported(t, "otlp-proto", filepath.Join(dir, "profiles.pb"), two)
+			return []string{dir}
+		},
+		"another profiler's pprof, a pprof folder and OTLP": func(t *testing.T, dir string) []string {
+			exported(t, "pprof", filepath.Join(dir, "cpu"), goOTLP(file, folder, 10, true))
+			other := filepath.Join(t.TempDir(), "b.json")
+			exported(t, "otlp-json", other, goOTLP("/usr/bin/shop-2", folder, 15, false))
+			return []string{goProgram(t, file, "aaaaaaaa1", folder, 25), dir, other}
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			said, p := mergePGO(t, prepare(t, t.TempDir())...)
+			require.Contains(t, said, "default.pgo: 3000 samples (30.0 s of CPU time) of shop")
+			require.NotContains(t, said, "left out")
+			require.Equal(t, want, takenByGo(t, write(t, p)))
+		})
+	}
+}
+
+// TestGoReadsEachFile requires that Go's toolchain reads the command's and the file exporter's pprof files as they are, and gets the
+// same calls and weights as from the merged file. A file with the names of compat_names has no period, and so weights in samples.
+func TestGoReadsEachFile(t *testing.T) {
+	const file, folder = "/usr/bin/shop", "example.com/shop/cmd/shop"
+	r := goOTLP(file, folder, 50, false)
+	dir := t.TempDir()
+	exported(t, "otlp-json", filepath.Join(dir, "a.json"), r)
+	_, merged := mergePGO(t, filepath.Join(dir, "a.json"))
+	want := takenByGo(t, write(t, merged))
+	require.Len(t, want, 61)
+	require.NoError(t, receiver.WritePprof(dir, []*collectorpb.ExportProfilesServiceRequest{r}, nil))
+	exported(t, "pprof", filepath.Join(dir, "cpu"), r)
+	weights := func(file string) map[pgoCall]int64 {
+		calls, sum := takenByGo(t, file), int64(0)
+		for _, w := range calls {
+			sum += w
+		}
+		for c := range calls { // Go reads the first type that it knows: samples, and CPU time of the merged file
+			calls[c] = calls[c] * 60 * 50 * 2 * 1e7 / sum
+		}
+		return calls
+	}
+	for _, name := range []string{receiver.PprofFile, "cpu-0.pb.gz"} {
+		require.Equal(t, want, weights(filepath.Join(dir, name)), name)
+	}
+
+	d := dictionary{r.Dictionary}
+	profile := r.ResourceProfiles[0].ScopeProfiles[0].Profiles[0]
+	profile.Period, profile.PeriodType = 1, &profilespb.ValueType{TypeStrindex: d.str("process_cpu"), UnitStrindex: d.str("count")}
+	exported(t, "pprof", filepath.Join(dir, "compat"), r)
+	compat := filepath.Join(dir, "compat-0.pb.gz")
+	require.Equal(t, want, weights(compat))
+	require.ErrorContains(t, runPGO([]string{"-o", filepath.Join(dir, "b.pgo"), compat}, io.Discard), "use profiles of --gadget cpu, from an exporter without compat_names")
+	said, _ := mergePGO(t, compat, filepath.Join(dir, "a.json"))
+	require.Contains(t, said, "default.pgo: 3000 samples (30.0 s of CPU time) of shop")
+	require.Contains(t, said, ", from 1 profile\n")
+}
+
+// TestPGOWithoutMain requires that builds in whose samples the main package is missing belong to the program with the same file
+// name, if there is one such program.
+func TestPGOWithoutMain(t *testing.T) {
+	library := func(p *pprof.Profile) {
+		for _, f := range p.Function {
+			f.Name = strings.Replace(f.Name, "main.", "example.com/geometry.", 1)
+		}
+	}
+	const shop, till = "example.com/shop/cmd/server", "example.com/till/cmd/server"
+	for _, build := range []string{"00000000", "zzzzzzzz"} { // sorted before and after the other builds
+		without := goProgram(t, "/srv/server", build, "example.com/geometry", 5, library)
+		withMain := goProgram(t, "/usr/bin/server", "aaaaaaaa1", shop, 20)
+		said, _ := mergePGO(t, without, withMain)
+		require.Contains(t, said, "1500 samples (15.0 s of CPU time) of server ("+shop+"), 2 builds, from 2 profiles\n")
+		for _, program := range []string{shop, "server", "example.com/shop"} {
+			said, _ = mergePGO(t, without, withMain, "--program", program)
+			require.Contains(t, said, ": 1500 samples (", program)
+		}
+		said, _ = mergePGO(t, without, goProgram(t, "/opt/server", "bbbbbbbb1", "example.com/geometry", 5, library))
+		require.Contains(t, said, "600 samples (6.0 s of CPU time) of server, 2 builds, from 2 profiles\n", "no build has a main package")
+
+		// With two programs of this name, it could belong to either.
+		inputs := []string{without, withMain, goProgram(t, "/usr/bin/server", "bbbbbbbb1", till, 30)}
+		err := runPGO(inputs, io.Discard)
+		require.ErrorContains(t, err, "the inputs have 3 Go programs: choose one with --program:\n  server ("+till+"), build bbbbbbbb1")
+		require.ErrorContains(t, err, "\n  server, build "+build)
+		for program, samples := range map[string]string{shop: "1200", till: "1800", build: "300", "server": "3300"} {
+			said, _ = mergePGO(t, append(inputs, "--program", program)...)
+			require.Contains(t, said, ": "+samples+" samples (", program)
+		}
+
+		err = runPGO([]string{without, goProgram(t, "/usr/bin/shopd", "aaaaaaaa1", shop, 20)}, io.Discard)
+		require.ErrorContains(t, err, "the inputs have 2 Go programs", "the files' names differ")
+	}
 }
 
 // Many runs of one build, which are merged early, must still share their stacks with another build.

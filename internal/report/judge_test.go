@@ -4,7 +4,11 @@ import (
 	"fmt"
 	"math"
 	"math/rand/v2"
+	"os"
+	"regexp"
 	"slices"
+	"strconv"
+	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -13,39 +17,42 @@ import (
 	"github.com/ig-otel-profiles/ig-otel-profiles/internal/receiver"
 )
 
-// program draws samples of a program with 50 functions. The first function has a tenth of the time.
+// program draws samples of a program. Its first function has a tenth of the time.
 type program struct {
-	rng *rand.Rand
+	rng       *rand.Rand
+	functions int
 	// grown is the increase of the first function's share. The others shrink in proportion.
 	grown float64
 	// noise is the variation of a function's share between runs: the standard deviation of its logarithm.
 	noise func(function int) float64
 }
 
-const functions = 50
+// shares returns the functions' shares without variation between runs.
+func (p program) shares() []float64 {
+	shares, rest := []float64{0.1 * (1 + p.grown)}, 0.0
+	for i := 1; i < p.functions; i++ {
+		shares = append(shares, math.Pow(0.93, float64(i))) // for 50 functions from 6.5 to 0.2 %
+		rest += shares[i]
+	}
+	for i := 1; i < p.functions; i++ {
+		shares[i] *= (1 - shares[0]) / rest
+	}
+	return shares
+}
 
 func (p program) run(n int) []receiver.Sample {
-	weights, rest := [functions]float64{0.1 * (1 + p.grown)}, 0.0
-	for i := 1; i < functions; i++ {
-		weights[i] = math.Pow(0.93, float64(i)) // from 6.5 to 0.2 %
-		rest += weights[i]
-	}
-	sum := 0.0
+	weights, sum := p.shares(), 0.0
 	for i := range weights {
-		if i > 0 {
-			weights[i] *= (1 - weights[0]) / rest
-		}
 		if p.noise != nil {
-			defer func(w float64) { weights[i] = w }(weights[i])
 			weights[i] *= math.Exp(p.noise(i) * p.rng.NormFloat64())
 		}
 		sum += weights[i]
 	}
-	samples := make([]receiver.Sample, 0, functions)
+	samples := make([]receiver.Sample, 0, p.functions)
 	left := n
 	for i, w := range weights {
 		k := left
-		if i < functions-1 {
+		if i < p.functions-1 {
 			k = int(distuv.Binomial{N: float64(left), P: min(1, w/sum), Src: p.rng}.Rand())
 		}
 		sum -= w
@@ -75,24 +82,75 @@ func grown(v Verdict) (names []string) {
 	return names
 }
 
-// TestWhatCanBeFound finds the stated change in 9 of 10 comparisons. At most 1 of 100 comparisons of an unchanged program names
-// a function. The page contains the same figures.
+// coverage counts the intervals of tested rows that contain the true change.
+type coverage struct{ in, all int }
+
+func (c *coverage) add(v Verdict, before, after []float64) {
+	for _, j := range v.Rows {
+		var i int
+		if _, err := fmt.Sscanf(j.Function, "f%d", &i); err == nil && j.Tested {
+			c.all++
+			if change := after[i] - before[i]; j.Low <= change && change <= j.High {
+				c.in++
+			}
+		}
+	}
+}
+
+// published are the figures of the guide.
+type published struct {
+	alarms, alarmsOfTen int             // of 100 comparisons
+	found               map[int]float64 // the smallest increase that 9 of 10 checks detected, by the function's samples
+}
+
+func readPublished(t *testing.T) published {
+	t.Helper()
+	page, err := os.ReadFile("../../docs/guides/check.md")
+	require.NoError(t, err)
+	m := regexp.MustCompile(`In a simulation, (\d+) of 100 comparisons of an unchanged program with 50 functions failed\. With ten functions and three runs on each side, up to (\d+) of 100 failed\.`).FindSubmatch(page)
+	require.NotNil(t, m)
+	number := func(text []byte) int {
+		n, err := strconv.Atoi(strings.ReplaceAll(string(text), ",", ""))
+		require.NoError(t, err)
+		return n
+	}
+	p := published{number(m[1]), number(m[2]), map[int]float64{}}
+	_, table, found := strings.Cut(string(page), "| samples of the function on each side | smallest increase")
+	require.True(t, found)
+	table, _, _ = strings.Cut(table, "\n\n")
+	for _, row := range regexp.MustCompile(`(?m)^\| ([\d,]+) \| (\d+) % \|$`).FindAllSubmatch([]byte(table), -1) {
+		p.found[number(row[1])] = float64(number(row[2])) / 100
+	}
+	require.Len(t, p.found, 3)
+	return p
+}
+
+// TestWhatCanBeFound requires the guide's figures: the published change is found in 9 of 10 comparisons, and no more comparisons of
+// an unchanged program than published name a function. A change as large as stated for a row must be found in about 9 of 10
+// comparisons, and 95 % of the intervals must contain the true change.
 func TestWhatCanBeFound(t *testing.T) {
+	figures := readPublished(t)
 	even := func(int) float64 { return 0.05 }
 	uneven := func(i int) float64 { return []float64{0.02, 0.05, 0.02, 0.1}[i%4] }
-	for _, tt := range []struct {
-		name          string
-		runs, samples int
-		grown         float64
-		noise         func(int) float64
-	}{
-		{"1,000 samples of the function", 1, 10_000, 0.22, nil},
-		{"10,000 samples of the function", 1, 100_000, 0.07, nil},
-		{"1,000 samples in all", 1, 1_000, 0.80, nil},
-		{"5 runs", 5, 2_000, 0.24, nil},
-		{"5 runs that differ", 5, 2_000, 0.32, even},
-		{"5 runs, some functions of which differ", 5, 10_000, 0.16, uneven},
-	} {
+	type simulation struct {
+		name                     string
+		functions, runs, samples int
+		grown                    float64 // must be found, if not 0
+		noise                    func(int) float64
+	}
+	simulations := []simulation{
+		{"5 runs", 50, 5, 2_000, 0.24, nil},
+		{"5 runs that differ", 50, 5, 2_000, 0.32, even},
+		{"5 runs, some functions of which differ", 50, 5, 10_000, 0.16, uneven},
+		{"3 runs", 50, 3, 2_000, 0, nil},
+		{"3 runs that differ", 50, 3, 2_000, 0, even},
+		{"3 runs of ten functions", 10, 3, 2_000, 0, nil},
+		{"3 runs of ten functions that differ", 10, 3, 2_000, 0, even},
+	}
+	for n, share := range figures.found {
+		simulations = append(simulations, simulation{fmt.Sprintf("%d samples of the function", n), 50, 1, 10 * n, share, nil})
+	}
+	for _, tt := range simulations {
 		t.Run(tt.name, func(t *testing.T) {
 			t.Parallel()
 			comparisons := 1000
@@ -100,27 +158,55 @@ func TestWhatCanBeFound(t *testing.T) {
 				if testing.Short() {
 					t.Skip("it takes seconds")
 				}
-				comparisons = 300
+				comparisons = 15_000 / tt.functions
 			}
-			p := program{rng: rand.New(rand.NewPCG(32, 3)), noise: tt.noise}
+			p := program{rng: rand.New(rand.NewPCG(32, 3)), functions: tt.functions, noise: tt.noise}
+			alarms, hits, asStated, row, head := 0, 0, 0, 0.0, 0.0
+			var intervals coverage
 			slower := p
 			slower.grown = tt.grown
-			alarms, hits, detectable := 0, 0, 0.0
 			for range comparisons {
 				before := p.runs(tt.runs, tt.samples)
-				same, changed := Judge(before, p.runs(tt.runs, tt.samples), false, Options{}), Judge(before, slower.runs(tt.runs, tt.samples), false, Options{})
+				same := Judge(before, p.runs(tt.runs, tt.samples), false, Options{})
+				if tt.grown > 0 && slices.Contains(grown(Judge(before, slower.runs(tt.runs, tt.samples), false, Options{})), "f0") {
+					hits++
+				}
 				if len(grown(same)) > 0 {
 					alarms++
 				}
-				if slices.Contains(grown(changed), "f0") {
-					hits++
-				}
 				i := slices.IndexFunc(same.Rows, func(j Judged) bool { return j.Function == "f0" })
-				detectable += same.Rows[i].Detectable / 0.1 / float64(comparisons)
+				row += same.Rows[i].Detectable / float64(comparisons)
+				head += same.Detectable(0.1) / float64(comparisons)
+				intervals.add(same, p.shares(), p.shares())
 			}
-			t.Logf("of %d comparisons, %d of the unchanged program name a slower function; %d find %.0f %% more; stated as detectable: %.1f %%", comparisons, alarms, hits, 100*tt.grown, 100*detectable)
-			require.LessOrEqual(t, alarms, comparisons/100)
-			require.GreaterOrEqual(t, hits, comparisons*9/10)
+			stated := p
+			stated.grown = row / 0.1
+			for range comparisons {
+				v := Judge(p.runs(tt.runs, tt.samples), stated.runs(tt.runs, tt.samples), false, Options{})
+				if slices.Contains(grown(v), "f0") {
+					asStated++
+				}
+				if tt.noise == nil { // otherwise the true shares differ from those without noise
+					intervals.add(v, p.shares(), stated.shares())
+				}
+			}
+			covered := float64(intervals.in) / float64(intervals.all)
+			t.Logf("of %d comparisons, %d of the unchanged program name a slower function; %d find %.0f %% more; stated as detectable for the row: %.1f %%, which %d find; at the top: %.1f %%; %.1f %% of %d intervals contain the true change",
+				comparisons, alarms, hits, 100*tt.grown, 1000*row, asStated, 1000*head, 100*covered, intervals.all)
+			most := figures.alarms
+			if tt.functions == 10 {
+				most = figures.alarmsOfTen
+			}
+			require.LessOrEqual(t, alarms, comparisons*most/100)
+			if tt.grown > 0 {
+				require.GreaterOrEqual(t, hits, comparisons*9/10)
+			}
+			if tt.noise == nil { // otherwise a typical function varies less than this one, or more
+				require.InEpsilon(t, row, head, 0.15)
+			}
+			require.InDelta(t, 0.91, float64(asStated)/float64(comparisons), 0.06)
+			require.GreaterOrEqual(t, covered, 0.94)
+			require.LessOrEqual(t, covered, 0.985, "the intervals are too wide")
 		})
 	}
 }

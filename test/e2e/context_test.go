@@ -132,6 +132,54 @@ func testContext(t *testing.T, unwind string) {
 	require.NotContains(t, r.log, "because reading it failed")
 }
 
+// TestExampleOfTraces requires that the samples of the guide's example have the attributes that the guide lists. Only the host's
+// name differs.
+func TestExampleOfTraces(t *testing.T) {
+	igtest.NeedRoot(t)
+	page, err := os.ReadFile("../../docs/guides/traces.md")
+	require.NoError(t, err)
+	variables := regexp.MustCompile("`(OTEL_SERVICE_NAME)=([^`]+)` and `(OTEL_RESOURCE_ATTRIBUTES)=([^`]+)`").FindStringSubmatch(string(page))
+	require.NotNil(t, variables)
+	_, block, found := strings.Cut(string(page), "```text\n")
+	require.True(t, found)
+	block, _, _ = strings.Cut(block, "```")
+	want := map[string]string{}
+	for line := range strings.Lines(block) {
+		fields := strings.Fields(line)
+		require.Len(t, fields, 2)
+		want[fields[0]] = fields[1]
+	}
+	require.Contains(t, want, "host.name")
+	want["host.name"], err = os.Hostname()
+	require.NoError(t, err)
+	require.Equal(t, variables[2], want["service.name"])
+	for pair := range strings.SplitSeq(variables[4], ",") {
+		key, value, _ := strings.Cut(pair, "=")
+		require.Equal(t, value, want[key], key)
+	}
+
+	program := compileGo(t, "../backends/traced", "traced")
+	s := begin(t, nil, igtest.Import(t, "profile_cpu"), "--frequency=99")
+	t.Setenv(variables[1], variables[2]) // for the program. ig has started without these variables, which would set its own names
+	t.Setenv(variables[3], variables[4])
+	p := start(t, program)
+	s.until("the service of the traces", func(samples []receiver.Sample) bool {
+		return slices.Contains(servicesOf(of(samples, p.pid)), variables[2])
+	})
+	p.stop(t)
+	compared := 0
+	for _, smp := range of(s.stop("samples").samples, p.pid) {
+		if smp.Service != variables[2] { // from before its context was read
+			continue
+		}
+		compared++
+		for key, value := range want {
+			require.Equal(t, value, smp.Resource[key], key)
+		}
+	}
+	require.Positive(t, compared)
+}
+
 // ofProgram is like of, but omits samples from before execve, when the process still ran the test's own program.
 func ofProgram(samples []receiver.Sample, pid int) []receiver.Sample {
 	return slices.DeleteFunc(of(samples, pid), func(s receiver.Sample) bool { return strings.HasSuffix(s.Service, ".test") })

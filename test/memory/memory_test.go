@@ -229,7 +229,7 @@ func TestInterpreters(t *testing.T) {
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			t.Parallel()
-			r := watch(t, plan{program: source("allocate." + tc.name), env: tc.env, pause: 1000, flags: watched})
+			r := watch(t, plan{program: source("allocate." + tc.name), env: tc.env, pause: 1000, flags: watched, settle: true})
 			r.requireTruth(t, map[string]float64{"allocate_large": share60, "allocate_middle": share30, "leak_some": share10})
 			requireReaches(t, through(r.samples, "alloc_space", "main"), "_start", 95)
 		})

@@ -41,7 +41,6 @@ type plan struct {
 	rounds  int // at least; without seconds, it is enoughRounds
 	pause   int // microseconds between two rounds
 	flags   []string
-	settle  bool // wait until the unwinder has read the interpreter's files
 	// leaks is the function that leaks. If it is set, the run continues until it has sent the memory in use after the program's
 	// work.
 	leaks string
@@ -138,8 +137,8 @@ func watch(t *testing.T, p plan) *run {
 	rcv := igtest.Receiver(t)
 	c := start(t, p)
 	ig := profile(t, rcv, "the first probes are attached", append([]string{"--pid=" + strconv.Itoa(c.cmd.Process.Pid)}, p.flags...)...)
-	if p.env != nil || p.settle {
-		time.Sleep(2 * time.Second) // a second file with an allocator also needs its probes before the program allocates
+	if p.env != nil {
+		time.Sleep(2 * time.Second) // the second file with an allocator needs its probes before the program allocates
 	}
 	r := &run{truth: c.work(t)}
 	if p.leaks != "" {

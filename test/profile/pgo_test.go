@@ -134,7 +134,7 @@ func TestPGO(t *testing.T) {
 			require.GreaterOrEqual(t, share, 0.9)
 		}
 	}
-	require.Contains(t, run(t, true, "pgo", "-o", filepath.Join(dir, "both.pgo"), result, filepath.Dir(exported)), ", from 2 profiles")
+	require.Regexp(t, `, from [2-9] profiles`, run(t, true, "pgo", "-o", filepath.Join(dir, "both.pgo"), result, filepath.Dir(exported)))
 
 	for _, file := range files {
 		decisions := compiler(t, "build", "-trimpath", "-pgo="+file, "-gcflags=-d=pgodebug=1", "-o", filepath.Join(dir, "optimized"), source)

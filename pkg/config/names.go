@@ -34,7 +34,7 @@ const NamesEnvPrefix = "INSPEKTOR_GADGET_OPERATOR_OTEL_PROFILES_NAMES_"
 var nameTable = []setting{
 	size("memory", "64MiB", "128MiB", "The maximum size of all symbol tables together, in bytes. The least recently used tables are removed first. Unused tables are also removed after 10 minutes, or after two intervals if two intervals are longer than 10 minutes.", 1<<20, 1<<40,
 		func(n *Names) *int64 { return &n.Memory }).taking("a size of at least 1MiB, such as 64MiB"),
-	duration("wait", "20ms", "50ms", "The maximum time to wait for symbols that are still being read when a stack is printed. Within one second, all such waits together take at most 5 times this maximum. Rows that are only exported cause no such waits. Instead, at the end of an interval, the operator waits for missing names for up to a quarter of the interval, and at most 5 s.", 0, time.Second,
+	duration("wait", "20ms", "50ms", "When a stack is printed, the operator waits up to this time for symbols that are still being read. Within one second, all such waits together take at most 5 times `wait`. Rows that are only exported cause no such waits. Instead, at the end of an interval, the operator waits for missing names for up to a quarter of the interval, and at most 5 s.", 0, time.Second,
 		func(n *Names) *time.Duration { return &n.Wait }).taking("a duration of at most 1s, such as 20ms"),
 	boolean("source_lines", "false", "Read the names of source files, line numbers and inlined functions from the debug information of programs (section `.debug_info`). Reading this section takes a lot of time and memory. For Go programs, profiles contain source lines and inlined functions even without this setting.",
 		func(n *Names) *bool { return &n.Lines }),

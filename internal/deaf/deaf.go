@@ -44,7 +44,7 @@ const (
 //
 // The test process itself sends the answers. So code in this process must not wait for a request while Go cannot run other
 // code. There are two such places: a child between fork and exec, which closes this process's files, and the runtime's poll
-// check. FS always answers these requests with "not implemented", so the kernel sends each only once.
+// check. FS always answers these requests with ENOSYS, so the kernel sends each only once.
 func New(t testing.TB, content []byte, ignore func(name string) bool) *FS {
 	t.Helper()
 	dev, err := unix.Open("/dev/fuse", unix.O_RDWR|unix.O_NONBLOCK|unix.O_CLOEXEC, 0)

@@ -13,7 +13,7 @@ import (
 var interpreted = []string{"beam", "cpython", "dotnet", "jvm", "perl", "php", "ruby", "v8js"}
 
 // Interpreter returns the frames of a stack that are an interpreter's own. These are functions of CPython or Node.js that execute
-// a user's function, V8's trampolines, and the JVM's stubs. Their time counts for the function that they execute. It returns nil
+// a user's function, and code that V8 and the JVM generate for themselves. Their time counts for the function that they execute. It returns nil
 // without such frames. It also returns nil without such a function, as in a garbage collector's threads. All views of a profile
 // use this function.
 func Interpreter(stack []receiver.Frame) []bool {
@@ -22,7 +22,7 @@ func Interpreter(stack []receiver.Frame) []bool {
 	}
 	var own []bool
 	for i, f := range stack {
-		if stub(f) || f.Type == "native" && (IsInterpreter(f.Mapping) || f.Mapping == "" && f.Name == "") {
+		if ofVM(f) || f.Type == "native" && (IsInterpreter(f.Mapping) || f.Mapping == "" && f.Name == "") {
 			if own == nil {
 				own = make([]bool, len(stack))
 			}
@@ -34,7 +34,7 @@ func Interpreter(stack []receiver.Frame) []bool {
 
 // Interpreted reports whether a stack contains a function that an interpreter executes or a JIT compiler has compiled.
 func Interpreted(stack []receiver.Frame) bool {
-	return slices.ContainsFunc(stack, func(f receiver.Frame) bool { return slices.Contains(interpreted, f.Type) && !stub(f) })
+	return slices.ContainsFunc(stack, func(f receiver.Frame) bool { return slices.Contains(interpreted, f.Type) && !ofVM(f) })
 }
 
 // Fold returns the samples without the frames of Interpreter. If no sample has such frames, it returns samples itself, so callers
@@ -74,9 +74,9 @@ func folded(stack []receiver.Frame) []receiver.Frame {
 	return kept
 }
 
-// stub reports whether a frame of an interpreted type is code that the virtual machine generated for itself. A Java method's name
+// ofVM reports whether a frame of an interpreted type is code that the virtual machine generated for itself. A Java method's name
 // begins with its class. The name of a JVM blob does not.
-func stub(f receiver.Frame) bool {
+func ofVM(f receiver.Frame) bool {
 	switch f.Type {
 	case "v8js":
 		return strings.HasPrefix(f.Name, "V8::")

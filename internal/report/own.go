@@ -61,9 +61,9 @@ func foreign(f receiver.Frame) bool {
 		return strings.HasPrefix(f.File, "<frozen ") || systemFile(f.File)
 	case "jvm":
 		name, _ := qualified(f.Name) // it begins with the method's return type
-		return stub(f) || hasPrefix(name, "java.", "javax.", "jdk.", "sun.", "com.sun.")
+		return ofVM(f) || hasPrefix(name, "java.", "javax.", "jdk.", "sun.", "com.sun.")
 	case "v8js":
-		return stub(f) || nodeFile(f.File)
+		return ofVM(f) || nodeFile(f.File)
 	case "dotnet":
 		name, _ := qualified(f.Name)
 		return strings.HasPrefix(name, "System.")

@@ -13,9 +13,9 @@ import (
 var interpreted = []string{"beam", "cpython", "dotnet", "jvm", "perl", "php", "ruby", "v8js"}
 
 // Interpreter returns the frames of a stack that are an interpreter's own. These are functions of CPython or Node.js that execute
-// a user's function, and code that V8 and the JVM generate for themselves. Their time counts for the function that they execute. It returns nil
-// without such frames. It also returns nil without such a function, as in a garbage collector's threads. All views of a profile
-// use this function.
+// a user's function, and code that V8 and the JVM generate for themselves. Their time counts for the function that they execute.
+// It returns nil without such frames. It also returns nil without such a function, as in a garbage collector's threads. All views
+// of a profile use this function.
 func Interpreter(stack []receiver.Frame) []bool {
 	if !Interpreted(stack) {
 		return nil

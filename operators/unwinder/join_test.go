@@ -173,10 +173,10 @@ func TestFramesWithoutStack(t *testing.T) {
 	i := &unwindInstance{Stacks: &Stacks{}}
 	i.rows.stacks = map[uint64]*wire.Stack{}
 	for id, want := range map[uint64]stack.Outcome{stackNone: stack.Empty, stackFellBack: stack.Partial, stackLost: stack.Lost, stackReserved + 7: stack.Lost} {
-		frames, outcome, pending := i.Frames(nil, id, withFiles)
+		frames, outcome, unnamed := i.Frames(nil, id, withFiles)
 		require.Empty(t, frames)
 		require.Equal(t, want, outcome)
-		require.False(t, pending)
+		require.Nil(t, unnamed)
 	}
 }
 

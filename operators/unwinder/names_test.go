@@ -144,8 +144,8 @@ func TestRowsWaitForNames(t *testing.T) {
 	add(3, begin.Add(time.Hour))
 	require.Eventually(t, func() bool { return len(i.ready()) == 1 }, 20*time.Second, 5*time.Millisecond)
 	require.Empty(t, i.joiner.sums)
-	frames, _, pending := i.rows.framesOf(nil, i.rows.stacks[s.ID], withFiles)
-	require.False(t, pending)
+	frames, _, unnamed := i.rows.framesOf(nil, i.rows.stacks[s.ID], withFiles)
+	require.Nil(t, unnamed)
 	require.Contains(t, frames[0].Name, "TestNames")
 
 	file.Inode++ // another file, which was not read
@@ -154,6 +154,37 @@ func TestRowsWaitForNames(t *testing.T) {
 	require.Empty(t, i.ready())
 	i.last = true
 	require.Len(t, i.ready(), 1, "there is no later packet")
+}
+
+// A row's stack must get the names that are read after the row, also after the run.
+func TestLateNames(t *testing.T) {
+	exe, err := os.Executable()
+	require.NoError(t, err)
+	file := mappedFile(t, exe)
+	n := newNames(symbols.NewShared(func() symbols.Options { return symbols.Options{Reader: parse.Here{}} }))
+	address := uint64(reflect.ValueOf(TestNames).Pointer())
+	r := newRows(true)
+	r.names = n
+	first, _, unnamed := r.framesOf(nil, &wire.Stack{Frames: []*wire.Frame{
+		{Type: wire.FrameKernel, Function: "vfs_read"},
+		{Type: wire.FrameNative, Address: address, Mapping: &wire.Mapping{File: &file}},
+	}}, withFiles)
+	require.NotNil(t, unnamed)
+	require.Equal(t, "vfs_read", first[0].Name)
+	require.Empty(t, first[1].Name)
+	require.Positive(t, unnamed.Size())
+	var later []profile.Frame
+	require.Eventually(t, func() bool {
+		var pending bool
+		later, pending = unnamed.UserFrames(nil)
+		return !pending
+	}, 20*time.Second, 5*time.Millisecond)
+	require.Len(t, later, 1)
+	require.Contains(t, later[0].Name, "TestNames")
+	n.Close()
+	again, pending := unnamed.UserFrames(nil)
+	require.False(t, pending)
+	require.Equal(t, later, again)
 }
 
 // here returns an address in the call of its caller.

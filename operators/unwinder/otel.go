@@ -199,9 +199,9 @@ func patienceLeft(seen uint64) time.Duration {
 }
 
 // Frames implements fieldmap.Stacks.
-func (i *otelInstance) Frames(dst []profile.Frame, id uint64, form fieldmap.FileForm) (frames []profile.Frame, outcome stack.Outcome, pending bool) {
+func (i *otelInstance) Frames(dst []profile.Frame, id uint64, form fieldmap.FileForm) (frames []profile.Frame, outcome stack.Outcome, unnamed fieldmap.Unnamed) {
 	if id == 0 {
-		return dst, stack.Empty, false
+		return dst, stack.Empty, nil
 	}
 	return i.rows.framesOf(dst, i.op.otel.stack(id), form)
 }

@@ -41,22 +41,42 @@ func newRows(keepTracing bool) rows {
 }
 
 // framesOf appends the frames of a stack. s is nil if the stack was lost.
-func (r *rows) framesOf(dst []profile.Frame, s *wire.Stack, form fieldmap.FileForm) (frames []profile.Frame, outcome stack.Outcome, pending bool) {
+func (r *rows) framesOf(dst []profile.Frame, s *wire.Stack, form fieldmap.FileForm) (frames []profile.Frame, outcome stack.Outcome, unnamed fieldmap.Unnamed) {
 	if s == nil {
-		return dst, stack.Lost, false
+		return dst, stack.Lost, nil
 	}
 	kernel := kernelFrames(s.Frames)
-	dst = r.inKernel(dst, s.Frames[:kernel])
-	for i, f := range s.Frames[kernel:] {
-		var more bool
-		dst, more = r.frame(dst, f, i > 0 && kernel+i+1 < len(s.Frames), form)
-		pending = pending || more
+	user := userFrames{r, s.Frames[kernel:], form}
+	dst, pending := user.UserFrames(r.inKernel(dst, s.Frames[:kernel]))
+	if pending {
+		later := user // a copy, so that only stacks with unknown names allocate
+		unnamed = &later
 	}
 	if s.Abort != 0 {
-		return dst, stack.Truncated, pending
+		return dst, stack.Truncated, unnamed
 	}
-	return dst, stack.OK, pending
+	return dst, stack.OK, unnamed
 }
+
+// userFrames are the user frames of a stack. It implements fieldmap.Unnamed.
+type userFrames struct {
+	rows   *rows
+	frames []*wire.Frame
+	form   fieldmap.FileForm
+}
+
+// UserFrames implements fieldmap.Unnamed. Of rows, it only uses names, which can be used in any goroutine.
+func (u *userFrames) UserFrames(dst []profile.Frame) (frames []profile.Frame, pending bool) {
+	for i, f := range u.frames {
+		var more bool
+		dst, more = u.rows.frame(dst, f, i > 0 && i+1 < len(u.frames), u.form)
+		pending = pending || more
+	}
+	return dst, pending
+}
+
+// Size implements fieldmap.Unnamed. Stacks share frames, so each frame only counts with its pointer and part of its memory.
+func (u *userFrames) Size() int { return 64 + 24*len(u.frames) }
 
 // inKernel appends kernel frames with names only. Addresses would reveal where the kernel was loaded.
 func (r *rows) inKernel(dst []profile.Frame, frames []*wire.Frame) []profile.Frame {

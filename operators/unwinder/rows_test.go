@@ -25,9 +25,9 @@ func TestFramesOfRows(t *testing.T) {
 		{Type: wire.FrameNative, Address: 0x7f0000001234},
 	}}
 	r := &rows{kernel: func() *stack.Kernel { return stack.NewKernel(stack.KernelOptions{KeepTracing: true}) }}
-	frames, outcome, pending := r.framesOf(nil, s, withFiles)
+	frames, outcome, unnamed := r.framesOf(nil, s, withFiles)
 	require.Equal(t, stack.OK, outcome)
-	require.False(t, pending)
+	require.Nil(t, unnamed)
 	require.Len(t, frames, 5)
 	require.Equal(t, "vfs_read", frames[0].Name)
 	require.Equal(t, stack.Unknown, frames[1].Name)

@@ -362,14 +362,14 @@ func (s *Stacks) Symbol(f *wire.Frame) (name string, pending bool) {
 }
 
 // Frames implements fieldmap.Stacks.
-func (s *Stacks) Frames(dst []profile.Frame, id uint64, form fieldmap.FileForm) (frames []profile.Frame, outcome stack.Outcome, pending bool) {
+func (s *Stacks) Frames(dst []profile.Frame, id uint64, form fieldmap.FileForm) (frames []profile.Frame, outcome stack.Outcome, unnamed fieldmap.Unnamed) {
 	switch {
 	case id == stackNone:
-		return dst, stack.Empty, false
+		return dst, stack.Empty, nil
 	case id == stackFellBack:
-		return dst, stack.Partial, false
+		return dst, stack.Partial, nil
 	case id < stackReserved:
-		return dst, stack.Lost, false
+		return dst, stack.Lost, nil
 	}
 	return s.rows.framesOf(dst, s.rows.stacks[id-stackReserved], form)
 }

@@ -27,9 +27,47 @@ const TablesVar = "profiles.tables"
 
 // Stacks returns the frames of stacks by ID.
 type Stacks interface {
-	// Frames appends the frames of a stack, leaf first, and returns the outcome. pending reports that more can become known
-	// later. Frames is called while a row with the ID is being delivered, in the same goroutine.
-	Frames(dst []profile.Frame, id uint64, form FileForm) (frames []profile.Frame, outcome stack.Outcome, pending bool)
+	// Frames appends the frames of a stack, leaf first, and returns the outcome. unnamed is nil if no more names can become
+	// known. Frames is called while a row with the ID is being delivered, in the same goroutine.
+	Frames(dst []profile.Frame, id uint64, form FileForm) (frames []profile.Frame, outcome stack.Outcome, unnamed Unnamed)
+}
+
+// Unnamed is a stack with names that are not known yet. It outlives the row. Its methods can be called in any goroutine.
+type Unnamed interface {
+	// UserFrames appends the stack's user frames with the names that are known now. They follow the stack's kernel frames.
+	// pending reports that more names can become known.
+	UserFrames(dst []profile.Frame) (frames []profile.Frame, pending bool)
+	// Size estimates the memory in bytes.
+	Size() int
+}
+
+// lateNames are the user frames of an operator's stack. It implements profile.Later.
+type lateNames struct {
+	Unnamed
+	// With checkRoot, the outermost of these frames decides whether the stack is complete. With mark, an incomplete stack gets
+	// a frame at its root.
+	checkRoot, mark bool
+}
+
+// Frames implements profile.Later.
+func (l *lateNames) Frames(dst []profile.Frame, _ bool) (frames []profile.Frame, fate profile.Fate, all bool) {
+	start := len(dst)
+	dst, pending := l.UserFrames(dst)
+	if l.checkRoot && len(dst) > start && !begins(dst[start:]) {
+		fate = profile.Incomplete
+		if l.mark {
+			dst = append(dst, profile.Frame{Name: rootIncomplete})
+		}
+	}
+	return dst, fate, !pending
+}
+
+// userFramesFrom returns the index of the first user frame from start on.
+func userFramesFrom(frames []profile.Frame, start int) int {
+	for start < len(frames) && frames[start].Type == profile.FrameKernel {
+		start++
+	}
+	return start
 }
 
 // FileForm is the exported form of the files of user frames.
@@ -57,9 +95,9 @@ func (c *compiler) handedStack(acc datasource.FieldAccessor) (stackField, error)
 type noStacks struct{}
 
 // Frames implements Stacks.
-func (noStacks) Frames(dst []profile.Frame, id uint64, _ FileForm) (frames []profile.Frame, outcome stack.Outcome, pending bool) {
+func (noStacks) Frames(dst []profile.Frame, id uint64, _ FileForm) (frames []profile.Frame, outcome stack.Outcome, unnamed Unnamed) {
 	if id == 0 {
-		return dst, stack.Empty, false
+		return dst, stack.Empty, nil
 	}
-	return dst, stack.Lost, false
+	return dst, stack.Lost, nil
 }

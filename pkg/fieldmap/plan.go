@@ -290,7 +290,11 @@ type Stack struct {
 	fates   []stack.Outcome // one outcome per field
 	users   []userFrames    // the parts of frames that are user stacks
 	outcome stack.Outcome
+	// pending reports that more can become known about the frames.
 	pending bool
+	// unnamed, if not nil, can name the last unnamedFrames frames of a field later.
+	unnamed                     Unnamed
+	unnamedField, unnamedFrames int
 }
 
 // Forget prepares s for another row.
@@ -327,8 +331,16 @@ func (p *Plan) SampleOf(d datasource.Data, st *Stack) (profile.Sample, stack.Out
 			l.checkRoot, l.mark = true, p.exporter.MarkIncomplete
 		}
 	}
-	if st.pending && s.Later == nil {
+	switch {
+	case s.Later != nil:
+	case st.pending:
 		s.Later = profile.AskAgain
+	case st.unnamed != nil:
+		l := &lateNames{Unnamed: st.unnamed}
+		s.LaterTo = ends[st.unnamedField]
+		s.Later, s.LaterFrom = l, s.LaterTo-st.unnamedFrames
+		l.checkRoot = s.Fate == profile.Whole && s.LaterTo == len(s.Stack) && p.stacks[st.unnamedField].user != nil
+		l.mark = p.exporter.MarkIncomplete
 	}
 	s.Attributes = p.attributes[:0]
 	for i := range p.sampleAttrs {

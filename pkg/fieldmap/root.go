@@ -71,6 +71,6 @@ func begins(user []profile.Frame) bool {
 	if of, ok := strings.CutPrefix(name, "runtime."); ok {
 		return slices.Contains(goEntries, strings.TrimSuffix(of, ".abi0"))
 	}
-	return name == "" || name == stack.Unknown || slices.Contains(entries, name) || strings.HasPrefix(name, "_rt0_") ||
+	return name == "" || strings.HasPrefix(name, "[") || slices.Contains(entries, name) || strings.HasPrefix(name, "_rt0_") ||
 		strings.HasPrefix(name, "__libc_start_main")
 }

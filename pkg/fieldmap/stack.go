@@ -268,9 +268,10 @@ func (c *compiler) members(raw datasource.FieldAccessor, readers map[string]*rea
 }
 
 // read reads the stacks of all fields into st. The outcome is Lost if any stack was lost, and Empty only if there are no
-// frames. pending reports that more will be known about the frames later.
+// frames.
 func (s stackFields) read(st *Stack, d datasource.Data) {
-	st.frames, st.ends, st.fates, st.users, st.pending = st.frames[:0], st.ends[:0], st.fates[:0], st.users[:0], false
+	st.frames, st.ends, st.fates, st.users = st.frames[:0], st.ends[:0], st.fates[:0], st.users[:0]
+	st.pending, st.unnamed = false, nil
 	var lost, truncated bool
 	if s.handedOver(st, d) {
 		return
@@ -279,8 +280,10 @@ func (s stackFields) read(st *Stack, d datasource.Data) {
 		from := len(st.frames)
 		o, more, whole := stack.Empty, false, false
 		if id := s[i].whole.number(d); id != 0 {
-			st.frames, o, more = s[i].wholes.Frames(st.frames, id, s[i].form)
+			var unnamed Unnamed
+			st.frames, o, unnamed = s[i].wholes.Frames(st.frames, id, s[i].form)
 			whole = len(st.frames) > from
+			st.late(unnamed, i, from)
 		}
 		if !whole {
 			st.frames, o, more = s[i].append(st.frames, d)
@@ -312,10 +315,12 @@ func (s stackFields) handedOver(st *Stack, d datasource.Data) bool {
 		if s[i].handed == nil {
 			continue
 		}
-		st.frames, st.outcome, st.pending = s[i].append(st.frames, d)
+		var unnamed Unnamed
+		st.frames, st.outcome, unnamed = s[i].handed.Frames(st.frames, s[i].id.number(d), s[i].form)
 		if len(st.frames) == 0 {
 			continue
 		}
+		st.late(unnamed, i, 0)
 		for k := range s {
 			end, fate := len(st.frames), stack.Empty
 			if k < i {
@@ -327,8 +332,18 @@ func (s stackFields) handedOver(st *Stack, d datasource.Data) bool {
 		}
 		return true
 	}
-	st.pending = false
 	return false
+}
+
+// late records that the names of a field's frames are not known yet. The frames are at the end of st.frames, from start on.
+func (st *Stack) late(unnamed Unnamed, field, start int) {
+	switch {
+	case unnamed == nil:
+	case st.unnamed != nil:
+		st.pending = true // a sample has one profile.Later
+	default:
+		st.unnamed, st.unnamedField, st.unnamedFrames = unnamed, field, len(st.frames)-userFramesFrom(st.frames, start)
+	}
 }
 
 // append appends the frames of one field. pending reports that more can become known about them later.
@@ -337,7 +352,8 @@ func (f *stackField) append(dst []profile.Frame, d datasource.Data) (out []profi
 		return f.appendByID(dst, d)
 	}
 	if f.handed != nil {
-		return f.handed.Frames(dst, f.id.number(d), f.form)
+		dst, o, _ = f.handed.Frames(dst, f.id.number(d), f.form)
+		return dst, o, false
 	}
 	// The frames must not point into the row's memory. They are used before the next row overwrites names.
 	text := f.text.guarded(d)

@@ -118,15 +118,5 @@ func tableOf(t *testing.T, path string) *symtab.Table {
 	st, err := f.Stat()
 	require.NoError(t, err)
 	task := symtab.Task{Reading: symtab.Reading{Limits: symtab.DefaultLimits()}, Opened: f, Size: st.Size()}
-	table, _, err := parse.Here{}.Read(t.Context(), &task)
-	require.NoError(t, err)
-	if g := table.Golang; g != nil {
-		task.Kind, task.Old = symtab.ReadFunctions, table
-		for i, start := range g.Start[:len(g.Start)-1] {
-			task.Functions = append(task.Functions, symtab.GoRange{Number: uint32(i), Size: g.Start[i+1] - start})
-		}
-		table, _, err = parse.Here{}.Read(t.Context(), &task)
-		require.NoError(t, err)
-	}
-	return table
+	return elftest.Read(t, parse.Here{}, task)
 }

@@ -25,17 +25,7 @@ func readBytes(t testing.TB, content []byte) *symtab.Table {
 	require.NoError(t, err)
 	defer f.Close()
 	task := symtab.Task{Reading: symtab.Reading{Limits: elftest.Small, Inlined: true}, Opened: f, Size: int64(len(content))}
-	table, _, err := parse.Here{}.Read(t.Context(), &task)
-	require.NoError(t, err)
-	if g := table.Golang; g != nil {
-		task.Kind, task.Old = symtab.ReadFunctions, table
-		for i, start := range g.Start[:len(g.Start)-1] {
-			task.Functions = append(task.Functions, symtab.GoRange{Number: uint32(i), Size: g.Start[i+1] - start})
-		}
-		table, _, err = parse.Here{}.Read(t.Context(), &task)
-		require.NoError(t, err)
-	}
-	return table
+	return elftest.Read(t, parse.Here{}, task)
 }
 
 // examples returns tables of all kinds.

@@ -429,7 +429,7 @@ func TestAlloc(t *testing.T) {
 func TestLock(t *testing.T) {
 	igtest.NeedRoot(t)
 	t.Parallel()
-	const sampleTime = 2000000 // below most waits, which are then sampled individually, and above those of take_short_mutex
+	const sampleTime = 4000000 // below most waits, which are then sampled individually, and above those of take_short_mutex
 	const seconds = 6
 	p := start(t, compileAsShipped(t, "../locks/testdata/locks.c"), strconv.Itoa(seconds))
 	image := igtest.Import(t, "profile_lock")

@@ -104,9 +104,9 @@ func TestHistoryBesidePyroscope(t *testing.T) {
 	}
 	p.cmd = nil
 	whole := server.ProcessState
-	t.Logf("history: %d bytes on disk; writing took %s of CPU time; read in %s, CPU %s; with table, page and pprof in %s, CPU %s, %d MB",
+	t.Logf("history: %d bytes on disk; writing took %s of CPU time; read in %s, CPU %s; with table, page and pprof in %s, CPU %s, %d MiB",
 		size(t, dir), writing, read, readCPU, command, stats.UserTime()+stats.SystemTime(), stats.SysUsage().(*syscall.Rusage).Maxrss>>10)
-	t.Logf("Pyroscope %s: %d bytes on disk; storing took %s of CPU time, %s with start and end; a merged profile in %s, CPU %s, and again in %s, CPU %s; %d MB",
+	t.Logf("Pyroscope %s: %d bytes on disk; storing took %s of CPU time, %s with start and end; a merged profile in %s, CPU %s, and again in %s, CPU %s; %d MiB",
 		p.version(), size(t, filepath.Join(filepath.Dir(p.storage), "data")), storing, whole.UserTime()+whole.SystemTime(), first, firstCPU, again, againCPU, whole.SysUsage().(*syscall.Rusage).Maxrss>>10)
 }
 
@@ -143,7 +143,7 @@ func TestHistoryBesideNone(t *testing.T) {
 		require.NoError(t, cmd.Wait(), "%s", said)
 		_ = syscall.Kill(-load.Process.Pid, syscall.SIGKILL)
 		_ = load.Wait()
-		t.Logf("exporter %q: ig took %s of CPU time a minute, and holds %d MB", exporter, took, resident>>20)
+		t.Logf("exporter %q: ig took %s of CPU time a minute, and holds %d MiB", exporter, took, resident>>20)
 	}
 	list, err := history.List(dir)
 	require.NoError(t, err)

@@ -94,5 +94,5 @@ func ask(t *testing.T, m *machine, since time.Duration) {
 			n += len(p.Samples)
 		}
 	}
-	t.Logf("since %s: %s, CPU %s; %d samples, steps of %s, %d stacks, %d rare; allocated %d MB; in use %d MB", since, took, c, n, a.Step, len(a.Request.Dictionary.StackTable), a.Rare, (after.TotalAlloc-before.TotalAlloc)>>20, after.HeapAlloc>>20)
+	t.Logf("since %s: %s, CPU %s; %d samples, steps of %s, %d stacks, %d rare; allocated %d MiB; in use %d MiB", since, took, c, n, a.Step, len(a.Request.Dictionary.StackTable), a.Rare, (after.TotalAlloc-before.TotalAlloc)>>20, after.HeapAlloc>>20)
 }

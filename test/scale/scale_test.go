@@ -171,7 +171,7 @@ func TestThousandNodes(t *testing.T) {
 
 	cores := (cpu - cpu0).Seconds() / elapsed
 	perRequest := (cpu - cpu0).Seconds() / float64(requests)
-	text := fmt.Sprintf("%d nodes for %.0f s: %d rows delivered of %d, %.0f requests/s, %.2f MB/s uncompressed (%.1f kB a request, %.1f kB with compression %s), Collector: %.2f cores (%.2f ms a request), %d MB resident before, %d MB at most\n\n",
+	text := fmt.Sprintf("%d nodes for %.0f s: %d rows delivered of %d, %.0f requests/s, %.2f MB/s uncompressed (%.1f kB a request, %.1f kB with compression %s), Collector: %.2f cores (%.2f ms a request), %d MiB resident before, %d MiB at most\n\n",
 		*nodes, elapsed, rows.Delivered, rows.Enqueued, float64(requests)/elapsed, float64(bytes)/elapsed/1e6, float64(bytes)/float64(requests)/1e3, float64(wire)/float64(requests)/1e3, *compression,
 		cores, perRequest*1e3, rss0>>20, peak>>20)
 	text += fmt.Sprintf("| nodes | requests/s | MB/s, uncompressed | MB/s, compression %[1]s | GB a day, compression %[1]s | Collector, cores |\n|---|---|---|---|---|---|\n", *compression)

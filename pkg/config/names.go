@@ -32,7 +32,7 @@ const NamesEnvPrefix = "INSPEKTOR_GADGET_OPERATOR_OTEL_PROFILES_NAMES_"
 
 // nameTable holds every setting of Names. Keys are below NamesKey.
 var nameTable = []setting{
-	size("memory", "64MiB", "128MiB", "The maximum size of all symbol tables together, in bytes. The least recently used tables are removed first. Unused tables are also removed after 10 minutes, or after two intervals if two intervals are longer than 10 minutes.", 1<<20, 1<<40,
+	size("memory", "64MiB", "128MiB", "The maximum size of all symbol tables together, in bytes. The least recently used tables are removed first. A table is also removed after 10 minutes without use, or after two intervals without use if this is longer.", 1<<20, 1<<40,
 		func(n *Names) *int64 { return &n.Memory }).taking("a size of at least 1MiB, such as 64MiB"),
 	duration("wait", "20ms", "50ms", "When a stack is printed, the operator waits up to this time for symbols that are still being read. Within one second, all such waits together take at most 5 times `wait`. Rows that are only exported cause no such waits. Instead, at the end of an interval, the operator waits for missing names for up to a quarter of the interval, and at most 5 s.", 0, time.Second,
 		func(n *Names) *time.Duration { return &n.Wait }).taking("a duration of at most 1s, such as 20ms"),

@@ -30,13 +30,13 @@ var presetRules = []presetRule{
 	{"pyroscope", "attribute_values", "string", "Some releases of Pyroscope create labels only from string attributes.", pyroscopeHandler},
 	{"pyroscope", "attribute_keys", "label", "Pyroscope 2.x keeps dots in label names, but you cannot select such labels in queries or in Pyroscope's web interface. Pyroscope 1.x replaces the dots itself.", pyroscopeLabels},
 	{"pyroscope", "unnamed_functions", "file", "Pyroscope's symbolizer is off by default. Without the symbolizer, the flame graph omits stacks without function names.", pyroscopeConvert},
-	{"pyroscope", "profile_name", "label", "Pyroscope uses the period type as the profile's name. Without `label`, the profile `memory` is therefore named `space`. Pyroscope's web interface does not recognize this name. If the profile's name differs from the period type, no period is sent. Pyroscope does not store periods.", pyroscopeConvert},
+	{"pyroscope", "profile_name", "label", "Pyroscope uses the period type as the profile's name. Without `label`, the profile `memory` is therefore named `space`, which Pyroscope's web interface does not recognize. With `label`, the operator sends the profile's name in the label `__name__`. If the profile's name differs from the period type, the operator sends no period. Pyroscope does not store periods.", pyroscopeConvert},
 	// These 20 and 6 attributes and the four labels that Pyroscope adds reach its limit of 30 labels. One of the four repeats
 	// service.name.
 	{"pyroscope", "max_resource_attributes", "20", "Pyroscope refuses a series with more than 30 labels. Every attribute of a resource or a sample becomes a label.", pyroscopeLimits},
 	{"pyroscope", "max_sample_attributes", "6", "The attributes of samples also count towards Pyroscope's limit of 30 labels.", pyroscopeLimits},
 	// A node with 60 containers of 20 thread names has 1,200 series with thread.name, and 60 without.
-	{"pyroscope", "attributes", "thread.name=drop", "By default, a Pyroscope tenant can have 5,000 series. With a series for each thread name of each container, four busy nodes could exceed this limit. To restore the attribute, set `thread.name=sample`.", pyroscopeLimits},
+	{"pyroscope", "attributes", "thread.name=drop", "By default, a Pyroscope tenant can have 5,000 series. With a series for each thread name of each container, five busy nodes could exceed this limit. To keep this attribute, set `attributes: [\"thread.name=sample\"]`.", pyroscopeLimits},
 
 	{"parca", "function_table", "double", "For each frame, Parca up to v0.28.0 shows the name of the preceding entry in the function table.", parcaEncode},
 	{"parca", "attribute_values", "string", "Parca creates labels only from string attributes.", parcaNormalizer},

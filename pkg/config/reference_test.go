@@ -71,7 +71,11 @@ func settingsTables() string {
 			doc += " Secret."
 		}
 		if s.Transports != nil && len(s.Transports) < 3 && !slices.Equal(s.Transports, onNetwork) {
-			doc += " Only for `" + strings.Join(s.Transports, "`, `") + "`."
+			doc += " Only with `exporter: " + strings.Join(s.Transports, "` or `exporter: ") + "`"
+			if strings.HasPrefix(s.Key, "retention.") {
+				doc += " and `format: " + FormatHistory + "`"
+			}
+			doc += "."
 		}
 		var also []string
 		if s.OTel != "" {

@@ -163,9 +163,9 @@ collector: ## Build the OpenTelemetry Collector that the tests send to
 .PHONY: test
 test: test-unit test-e2e ## Run the unit tests, and each gadget once on the real kernel into the real Collector (root)
 
-# These are all tests that this machine can run: the stages in .ci/stages, then the tests that CI leaves out.
+# These are all tests that this machine can run: the stages in .ci/stages, then most of the tests that CI leaves out.
 .PHONY: test-all
-test-all: ## Run all other tests that this machine can run, also the tests that CI leaves out, for hours (root)
+test-all: ## Run all other tests of correctness, also those that CI leaves out, for hours (root)
 	@$(MAKE) --keep-going test-gadgets test-memory test-locks test-hostile test-matrix test-profile test-hub test-delivery test-symbols test-docs test-page \
 		test-vm test-k8s test-embed test-loads test-walk test-entries test-ig-gadgets test-names test-languages test-watching test-scale test-soak test-packages test-release test-kernels \
 		test-arm64 test-backends
@@ -318,7 +318,7 @@ test-docs: build gadgets collector $(BIN)/profile ## Run every shell command of 
 	$(E2E) ./test/docs/...
 
 .PHONY: test-history-cost
-test-history-cost: build gadgets pyroscope ## Measure the cost of a history of 16 busy CPUs for a day, and compare with Pyroscope and with no exporter (half an hour; root)
+test-history-cost: build gadgets pyroscope ## Measure the cost of a history of 16 busy CPUs for a day, and compare with Pyroscope and with no exporter (10 minutes when built; root)
 	go test -count=1 -v -timeout 2h -run TestCost ./pkg/export/history -args -cost
 	$(E2E) -run TestHistoryBeside ./test/backends -history
 

@@ -50,6 +50,9 @@ type rule struct {
 	relative    bool
 }
 
+// measures are the names of measures in rules.
+var measures = map[string]report.Measure{"share": report.Self, "self": report.Self, "total": report.Total, "service": report.Group}
+
 var ruleText = regexp.MustCompile(`^(?:(.+):)?(share|self|total|service)>\+?([0-9]+(?:\.[0-9]+)?)(pp|%)$`)
 
 func parseRules(texts []string) ([]rule, error) {
@@ -60,28 +63,28 @@ func parseRules(texts []string) ([]rule, error) {
 			return nil, fmt.Errorf("--fail-on %q: write a rule such as 'share>+3pp', 'total>+10%%' or 'shop:share>+3pp'", text)
 		}
 		least, _ := strconv.ParseFloat(m[3], 64) // a number, by the expression
-		r := rule{text: text, group: m[1], measure: report.Measure(m[2]), least: least / 100, relative: m[4] == "%"}
-		if r.measure == "share" {
-			r.measure = report.Self
-		}
-		rules = append(rules, r)
+		rules = append(rules, rule{text: text, group: m[1], measure: measures[m[2]], least: least / 100, relative: m[4] == "%"})
 	}
 	return rules, nil
 }
 
+// allowed returns the increase of a share that the rule allows.
+func (r rule) allowed(before float64) float64 {
+	if r.relative {
+		return r.least * before
+	}
+	return r.least
+}
+
 // broken reports whether a change is a regression.
 func (r rule) broken(j report.Judged) bool {
-	least := r.least
-	if r.relative {
-		least *= j.Before
-	}
-	return j.Measure == r.measure && (r.group == "" || r.group == j.Group) && j.Significant && j.After-j.Before > least
+	return j.Measure == r.measure && (r.group == "" || r.group == j.Group) && j.Significant && j.After-j.Before > r.allowed(j.Before)
 }
 
 // described describes a regression.
 func described(j report.Judged, rule string) string {
 	of := map[report.Measure]string{report.Self: "own share", report.Total: "share with its callees", report.Group: "share of all samples"}[j.Measure]
-	text := fmt.Sprintf("%s: %s %s → %s, %s points", report.Shown(cmp.Or(j.Function, j.Group), 200), of, percent1(j.Before), percent1(j.After), j.Points())
+	text := fmt.Sprintf("%s: %s %s → %s, %s points", report.Shown(cmp.Or(j.Function, j.Group), 200), of, report.Percent(j.Before), report.Percent(j.After), j.Points())
 	if j.Before > 0 {
 		text += fmt.Sprintf(" (%+.0f %%)", 100*(j.After/j.Before-1))
 	}
@@ -94,8 +97,7 @@ type checked struct {
 	inputs      [2][]string
 	verdict     report.Verdict
 	rules       []rule
-	shares      []judgedJSON // of verdict's rows
-	changes     int          // significant ones
+	changes     int // significant ones
 	regressions []string
 	rows        int
 }
@@ -111,7 +113,7 @@ func runCheck(args []string, out io.Writer) (err error) {
 	failOn := flags.StringSlice("fail-on", nil, "`rule` for an increase that counts as a regression; separate several rules with commas, or repeat the flag")
 	formats := map[string]func(checked, io.Writer) error{"text": checked.text, "json": checked.json, "markdown": checked.markdown}
 	format := flags.String("format", "text", "output format: text, json, or markdown (for a pull request)")
-	c := checked{shares: []judgedJSON{}}
+	var c checked
 	flags.IntVar(&c.rows, "rows", 15, "number of functions to list; json lists all")
 	interpreters := false
 	addInterpreters(flags, &interpreters)
@@ -134,22 +136,18 @@ func runCheck(args []string, out io.Writer) (err error) {
 		return errors.New("check takes two results, or several runs on both sides of \"--\": profile check BEFORE… -- AFTER…")
 	}
 	c.inputs = [2][]string{inputs[:first], inputs[first:]}
-	kind, _, runs, err := loadAlike(inputs, load)
-	if err != nil {
+	var runs [][]receiver.Sample
+	if c.kind, _, runs, err = loadAlike(inputs, load); err != nil {
 		return err
 	}
-	c.kind = kind
 	runs = alike(runs, first, interpreters)
 	totals := slices.ContainsFunc(c.rules, func(r rule) bool { return r.measure == report.Total })
-	c.verdict = report.Judge(runs[:first], runs[first:], totals, report.Options{Own: byOwn(kind), Group: report.Program})
+	c.verdict = report.Judge(runs[:first], runs[first:], totals, report.Options{Own: byOwn(c.kind), Group: report.Program})
 	if err := c.apply(); err != nil {
 		return err
 	}
 	w := bufio.NewWriter(out)
-	if err = write(c, w); err == nil {
-		err = w.Flush()
-	}
-	if err != nil {
+	if err := cmp.Or(write(c, w), w.Flush()); err != nil {
 		return fmt.Errorf("writing the result: %w", err)
 	}
 	if n := len(c.regressions); n > 1 {
@@ -163,19 +161,19 @@ func runCheck(args []string, out io.Writer) (err error) {
 // apply applies the rules. A rule about an unknown program is an error, because no change could break it.
 func (c *checked) apply() error {
 	names := map[string]bool{}
-	for _, j := range c.verdict.Rows {
+	for i, j := range c.verdict.Rows {
 		names[j.Group] = true
-		row := judgedJSON{j, []string{}}
-		if row.Significant {
+		broken := []string{}
+		if j.Significant {
 			c.changes++
 		}
 		for _, r := range c.rules {
 			if r.broken(j) {
-				row.Broken = append(row.Broken, r.text)
+				broken = append(broken, r.text)
 				c.regressions = append(c.regressions, described(j, r.text))
 			}
 		}
-		c.shares = append(c.shares, row)
+		c.verdict.Rows[i].Broken = broken
 	}
 	for _, r := range c.rules {
 		if r.group != "" && !names[r.group] {

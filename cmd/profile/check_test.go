@@ -144,9 +144,9 @@ func TestDiffShowsWhatCheckShows(t *testing.T) {
 			args := []string{inputOf(t, tt.before...), inputOf(t, tt.after...), "--rows=100"}
 			var out bytes.Buffer
 			require.NoError(t, runCheck(append(args, "--format=json"), &out))
-			var checked struct{ Shares []judgedJSON }
+			var checked struct{ Shares []report.Judged }
 			require.NoError(t, json.Unmarshal(out.Bytes(), &checked))
-			several := slices.ContainsFunc(checked.Shares, func(j judgedJSON) bool { return j.Measure == report.Group })
+			several := slices.ContainsFunc(checked.Shares, func(j report.Judged) bool { return j.Measure == report.Group })
 			want, got := rows{}, rows{}
 			for _, j := range checked.Shares {
 				name, mark := j.Function, " "
@@ -157,7 +157,7 @@ func TestDiffShowsWhatCheckShows(t *testing.T) {
 					name += " in " + j.Group
 				}
 				if j.Measure == report.Self {
-					want[name] = fmt.Sprintf("%s %s %s %s", percent1(j.Before), percent1(j.After), j.Points(), mark)
+					want[name] = fmt.Sprintf("%s %s %s %s", report.Percent(j.Before), report.Percent(j.After), j.Points(), mark)
 				}
 			}
 			out.Reset()
@@ -279,15 +279,20 @@ func TestCheckFormats(t *testing.T) {
 	base, slower := shopRun(t, 1000), shopRun(t, 1400)
 	var out bytes.Buffer
 	require.ErrorIs(t, runCheck([]string{base, slower, "--fail-on", "share>+3pp", "--format", "json"}, &out), errRegression)
+	type side struct {
+		Inputs  []string
+		Runs    int
+		Samples float64
+	}
 	var got struct {
 		Regression bool
 		Tested     int
-		Before     sideJSON
-		Shares     []judgedJSON
+		Before     side
+		Shares     []report.Judged
 	}
 	require.NoError(t, json.Unmarshal(out.Bytes(), &got))
 	require.True(t, got.Regression)
-	require.Equal(t, sideJSON{[]string{base}, 1, 10_000}, got.Before)
+	require.Equal(t, side{[]string{base}, 1, 10_000}, got.Before)
 	require.Equal(t, 2, got.Tested)
 	require.Len(t, got.Shares, 2)
 	for _, s := range got.Shares {

@@ -15,8 +15,6 @@ import (
 // reference is a function's share. The output says how much growth is detectable for such a function.
 const reference = 0.1
 
-func percent1(share float64) string { return fmt.Sprintf("%.1f%%", 100*share) }
-
 // head describes the comparison, the growth that it can detect, and rules that need more samples.
 func (c checked) head() []string {
 	v := c.verdict
@@ -35,11 +33,7 @@ func (c checked) head() []string {
 	lines = append(lines,
 		fmt.Sprintf("the check tested %s. In 9 of 10 cases, it detects an increase of %s, or of %s", plural(int64(v.Tested), "share"), found(reference), found(reference/10)))
 	for _, r := range c.rules {
-		least := r.least
-		if r.relative {
-			least *= reference
-		}
-		if found := v.Detectable(reference); least > 0 && found > least {
+		if found, least := v.Detectable(reference), r.allowed(reference); least > 0 && found > least {
 			lines = append(lines, fmt.Sprintf("note: %s: for a share of %.0f %%, only an increase of %.1f points or more is detected: this rule requires %.0f times as many samples",
 				r.text, 100*reference, 100*found, max(2, (found/least)*(found/least))))
 		}
@@ -62,7 +56,7 @@ func (c checked) conclusion() string {
 func (c checked) table() [][]string {
 	several := slices.ContainsFunc(c.verdict.Rows, func(j report.Judged) bool { return j.Measure == report.Group })
 	table := [][]string{{"BEFORE", "AFTER", "POINTS", "DETECTABLE", "", "OF", "FUNCTION"}}
-	for _, j := range c.shares[:min(c.rows, len(c.shares))] {
+	for _, j := range c.verdict.Rows[:min(c.rows, len(c.verdict.Rows))] {
 		verdict := ""
 		switch {
 		case len(j.Broken) > 0:
@@ -80,7 +74,7 @@ func (c checked) table() [][]string {
 		if several && j.Measure != report.Group {
 			name += " in " + report.Shown(j.Group, 32)
 		}
-		table = append(table, []string{percent1(j.Before), percent1(j.After), j.Points(), fmt.Sprintf("%.1f", 100*j.Detectable), verdict, string(j.Measure), name})
+		table = append(table, []string{report.Percent(j.Before), report.Percent(j.After), j.Points(), fmt.Sprintf("%.1f", 100*j.Detectable), verdict, string(j.Measure), name})
 	}
 	return table
 }
@@ -94,9 +88,7 @@ func (c checked) text(w io.Writer) error {
 		last := len(cells) - 1
 		fmt.Fprintf(t, "%s\t  %s\n", strings.Join(cells[:last], "\t"), cells[last])
 	}
-	if err := t.Flush(); err != nil {
-		return err
-	}
+	_ = t.Flush() // runCheck's writer keeps its errors
 	if n := len(c.verdict.Rows) - c.rows; n > 0 {
 		fmt.Fprintf(w, "and %d more\n", n)
 	}
@@ -120,11 +112,11 @@ func (c checked) markdown(w io.Writer) error {
 	fmt.Fprintln(w)
 	for i, cells := range c.table() {
 		last := len(cells) - 1
+		name, rule := code(cells[last]), ""
 		if i == 0 {
-			fmt.Fprintf(w, "| %s | %s |\n|---|%s\n", cells[last], strings.Join(cells[:last], " | "), strings.Repeat("--:|", last))
-			continue
+			name, rule = cells[last], "|---|"+strings.Repeat("--:|", last)+"\n"
 		}
-		fmt.Fprintf(w, "| %s | %s |\n", code(cells[last]), strings.Join(cells[:last], " | "))
+		fmt.Fprintf(w, "| %s | %s |\n%s", name, strings.Join(cells[:last], " | "), rule)
 	}
 	fmt.Fprintln(w)
 	for _, line := range c.head() {
@@ -134,23 +126,14 @@ func (c checked) markdown(w io.Writer) error {
 	return nil
 }
 
-type sideJSON struct {
-	Inputs  []string `json:"inputs"`
-	Runs    int      `json:"runs"`
-	Samples float64  `json:"samples"`
-}
-
-type judgedJSON struct {
-	report.Judged
-	Broken []string `json:"broken"`
-}
-
 func (c checked) json(w io.Writer) error {
-	v := c.verdict
+	side := func(i int) map[string]any {
+		return map[string]any{"inputs": c.inputs[i], "runs": len(c.inputs[i]), "samples": c.verdict.Samples[i]}
+	}
 	e := json.NewEncoder(w)
 	e.SetIndent("", "  ")
 	return e.Encode(map[string]any{
-		"measures": title(c.kind), "confidence": report.Confidence, "tested": v.Tested, "regression": len(c.regressions) > 0, "shares": c.shares,
-		"before": sideJSON{c.inputs[0], len(c.inputs[0]), v.Samples[0]}, "after": sideJSON{c.inputs[1], len(c.inputs[1]), v.Samples[1]},
+		"measures": title(c.kind), "confidence": report.Confidence, "tested": c.verdict.Tested, "regression": len(c.regressions) > 0, "shares": c.verdict.Rows,
+		"before": side(0), "after": side(1),
 	})
 }

@@ -110,7 +110,8 @@ func loadAlike(paths []string, load func(string) (runInfo, []receiver.Sample, er
 			return kind, nil, nil, err
 		}
 		types, byType := byWeight(samples)
-		if i > 0 && !sameKind(kind, types[0]) {
+		kind.Period = types[0].Period // runs can have different periods
+		if i > 0 && kind != types[0] {
 			return kind, nil, nil, fmt.Errorf("%s measures %s and %s measures %s: these cannot be compared", paths[0], title(kind), path, title(types[0]))
 		}
 		kind = types[0]
@@ -163,20 +164,17 @@ func alike(runs [][]receiver.Sample, first int, interpreters bool) [][]receiver.
 // runs before the index first are the earlier side.
 func oneRoot(runs [][]receiver.Sample, first int) [][]receiver.Sample {
 	type names struct{ service, program string }
-	var of [2]names
-	var known [2]bool
-	for side, set := range [2][][]receiver.Sample{runs[:first], runs[first:]} {
-		for _, run := range set {
+	of := func(runs [][]receiver.Sample) []names {
+		all := map[names]bool{}
+		for _, run := range runs {
 			for _, s := range run {
-				n := names{s.Service, report.Program(s)}
-				if known[side] && n != of[side] {
-					return runs
-				}
-				of[side], known[side] = n, true
+				all[names{s.Service, report.Program(s)}] = true
 			}
 		}
+		return slices.Collect(maps.Keys(all))
 	}
-	if of[0] == of[1] || !known[0] || !known[1] {
+	before, after := of(runs[:first]), of(runs[first:])
+	if len(before) != 1 || len(after) != 1 || before[0] == after[0] {
 		return runs
 	}
 	joined := func(before, after string) string {
@@ -185,18 +183,15 @@ func oneRoot(runs [][]receiver.Sample, first int) [][]receiver.Sample {
 		}
 		return before + " → " + after
 	}
-	service, program := joined(of[0].service, of[1].service), joined(of[0].program, of[1].program)
+	service, program := joined(before[0].service, after[0].service), joined(before[0].program, after[0].program)
 	runs = slices.Clone(runs)
 	for i, run := range runs {
 		runs[i] = slices.Clone(run)
 		for j, s := range run {
-			was := report.Program(s)
-			s.Service, s.Attributes = service, maps.Clone(s.Attributes)
-			if s.Attributes == nil {
-				s.Attributes = map[string]string{}
-			}
-			s.Attributes["process.executable.name"] = program
-			s.Stack = slices.Clone(s.Stack)
+			was, attributes := report.Program(s), map[string]string{}
+			maps.Copy(attributes, s.Attributes)
+			attributes["process.executable.name"] = program
+			s.Service, s.Attributes, s.Stack = service, attributes, slices.Clone(s.Stack)
 			for k, f := range s.Stack { // frames without a name show the file's name
 				if filepath.Base(f.Mapping) == was {
 					s.Stack[k].Mapping = program
@@ -206,10 +201,4 @@ func oneRoot(runs [][]receiver.Sample, first int) [][]receiver.Sample {
 		}
 	}
 	return runs
-}
-
-// sameKind reports whether two types are the same except for their periods.
-func sameKind(a, b receiver.Type) bool {
-	a.Period, b.Period = 0, 0
-	return a == b
 }

@@ -8,10 +8,12 @@ import (
 	"io/fs"
 	"maps"
 	"os"
+	"os/signal"
 	"path/filepath"
 	"regexp"
 	"slices"
 	"strings"
+	"syscall"
 	"text/tabwriter"
 	"time"
 
@@ -80,6 +82,7 @@ func runHistory(args []string, out io.Writer) error {
 		}
 		q.From, q.To = from, from.Add(*length)
 	}
+	signal.Ignore(syscall.SIGPIPE) // as in runProfile
 	info, answer, err := p.read(q)
 	if err != nil {
 		return err

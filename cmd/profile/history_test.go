@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"regexp"
 	"slices"
@@ -274,5 +275,24 @@ func TestClockTime(t *testing.T) {
 	for _, text := range []string{"before", "profile-shop+5m", "14:05", "14:05+x"} {
 		_, ok, _ := parseRange(text, now)
 		require.False(t, ok, text)
+	}
+}
+
+// TestHistoryWithoutReader closes the reader of the output before the command writes to it, as in "profile history | head".
+func TestHistoryWithoutReader(t *testing.T) {
+	dir, answer := recorded(t, time.Now()), filepath.Join(t.TempDir(), "answer")
+	cmd := exec.CommandContext(t.Context(), os.Args[0], "history", "--since=1h", "--from="+dir, "-o="+answer)
+	cmd.Env = append(os.Environ(), "TEST_AS_PROFILE=yes")
+	r, w, err := os.Pipe()
+	require.NoError(t, err)
+	require.NoError(t, r.Close())
+	var said bytes.Buffer
+	cmd.Stdout, cmd.Stderr = w, &said
+	err = cmd.Run()
+	require.NoError(t, w.Close())
+	require.ErrorContains(t, err, "exit status 1", said.String())
+	require.Contains(t, said.String(), "broken pipe")
+	for _, name := range []string{pageFile, samplesFile, "profile.pb.gz"} {
+		require.FileExists(t, filepath.Join(answer, name))
 	}
 }

@@ -195,26 +195,20 @@ func (m *pgoMerger) add(p *pprof.Profile) {
 	}
 }
 
-// buildsOf returns the builds of the Go programs in a profile's mappings. Only Go functions have a start line.
+// buildsOf returns the builds of the Go programs in a valid profile's mappings. Only Go functions have a start line.
 func (m *pgoMerger) buildsOf(p *pprof.Profile) map[*pprof.Mapping]*pgoBuild {
 	builds := map[*pprof.Mapping]*pgoBuild{}
 	for _, l := range p.Location {
-		if l.Mapping == nil || l.Mapping.File == "" {
-			continue
-		}
 		for _, line := range l.Line {
-			if line.Function == nil || line.Function.StartLine <= 0 {
+			f := line.Function
+			if l.Mapping == nil || l.Mapping.File == "" || f.StartLine <= 0 {
 				continue
 			}
 			key := pgoBuildKey{path.Base(l.Mapping.File), l.Mapping.BuildID}
-			b := m.builds[key]
-			if b == nil {
-				b = &pgoBuild{pgoBuildKey: key}
-				m.builds[key] = b
-			}
-			builds[l.Mapping] = b
-			if file := line.Function.Filename; strings.HasPrefix(line.Function.Name, "main.") && strings.HasSuffix(file, ".go") {
-				b.pkg = cmp.Or(b.pkg, path.Dir(file))
+			b := cmp.Or(m.builds[key], &pgoBuild{pgoBuildKey: key})
+			m.builds[key], builds[l.Mapping] = b, b
+			if strings.HasPrefix(f.Name, "main.") && strings.HasSuffix(f.Filename, ".go") {
+				b.pkg = cmp.Or(b.pkg, path.Dir(f.Filename))
 			}
 		}
 	}
@@ -242,9 +236,7 @@ func (m *pgoMerger) choose(asked string) (*pgoBuild, error) {
 			continue
 		}
 		name := cmp.Or(b.pkg, packages[b.file], b.file)
-		if programs[name] == nil {
-			programs[name] = new(pgoBuild)
-		}
+		programs[name] = cmp.Or(programs[name], new(pgoBuild))
 		programs[name].add(b)
 		if asked == "" || asked == b.file || asked == name || strings.HasPrefix(name, asked+"/") || len(asked) >= 8 && strings.HasPrefix(b.buildID, asked) {
 			matching.add(b)

@@ -32,15 +32,12 @@ type pgoCall struct {
 }
 
 // callsOf returns the calls of a stack that Go's compiler uses. These are the calls in the two innermost locations. See
-// FromPProf in Go's cmd/internal/pgo, and NewGraph in internal/profile.
+// FromPProf in Go's cmd/internal/pgo, and NewGraph in internal/profile. In a valid profile, each line has a function.
 func callsOf(locations []*pprof.Location) map[pgoCall]bool {
 	calls := map[pgoCall]bool{}
 	var parent pprof.Line
 	for _, l := range slices.Backward(locations[:min(2, len(locations))]) {
 		for _, line := range slices.Backward(l.Line) {
-			if line.Function == nil {
-				continue
-			}
 			recursive := parent.Function != nil && parent.Function.Name == line.Function.Name && parent.Function.StartLine == line.Function.StartLine && parent.Line == line.Line
 			if parent.Function != nil && !recursive {
 				calls[pgoCall{parent.Function.Name, line.Function.Name, parent.Line - parent.Function.StartLine}] = true

@@ -2,10 +2,10 @@ package flamepage
 
 import (
 	"cmp"
-	"fmt"
 	"math"
 	"path"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 
@@ -73,17 +73,22 @@ type data struct {
 type index struct {
 	numbers map[string]int
 	names   []string
+	last    int // the latest result, which is often the next one
 }
 
 func newIndex() *index { return &index{numbers: map[string]int{}, names: []string{}} }
 
 func (x *index) of(name string) int {
+	if len(x.names) > 0 && x.names[x.last] == name {
+		return x.last
+	}
 	i, known := x.numbers[name]
 	if !known {
 		i = len(x.names)
 		x.numbers[name] = i
 		x.names = append(x.names, name)
 	}
+	x.last = i
 	return i
 }
 
@@ -96,30 +101,15 @@ type nodeKey struct {
 // sampleKey identifies samples whose values are added up.
 type sampleKey struct{ service, thread, node, own, step int32 }
 
-// sampleSum is the sum of samples, for each side.
+// sampleSum is a sample or the sum of samples, for each side.
 type sampleSum struct {
 	key   sampleKey
 	value [2]int64
 }
 
-// sampleSums lists sums in the order of their first samples.
-type sampleSums struct {
-	known map[sampleKey]int32
-	list  []sampleSum
-}
-
-func (s *sampleSums) of(key sampleKey) *[2]int64 {
-	i, known := s.known[key]
-	if !known {
-		i = int32(len(s.list))
-		s.known[key] = i
-		s.list = append(s.list, sampleSum{key: key})
-	}
-	return &s.list[i].value
-}
-
-// place is a source line.
+// place is a source line of a node.
 type place struct {
+	node int
 	file string
 	line int64
 }
@@ -128,18 +118,18 @@ func (p place) String() string {
 	if p.line == 0 {
 		return p.file
 	}
-	return fmt.Sprintf("%s:%d", p.file, p.line)
+	return p.file + ":" + strconv.FormatInt(p.line, 10)
 }
 
 type builder struct {
 	services, threads, names, kinds, files *index
 	nodes                                  []nodeKey
 	totals                                 []int64
-	places                                 []map[place]int64
+	places                                 map[place]int64
 	known                                  map[nodeKey]int
 	walks                                  map[walkKey]*walk
 	walked                                 []*walk
-	samples                                sampleSums
+	samples                                []sampleSum
 	// start is the start of the first time step, and step is the length of each step. Without a timeline, step is 0.
 	start time.Time
 	step  time.Duration
@@ -147,9 +137,13 @@ type builder struct {
 }
 
 func newData(p Page) data {
+	n := 0
+	for _, s := range p.Sides {
+		n += len(s.Samples)
+	}
 	b := &builder{
 		services: newIndex(), threads: newIndex(), names: newIndex(), kinds: newIndex(), files: newIndex(),
-		known: map[nodeKey]int{}, walks: map[walkKey]*walk{}, samples: sampleSums{known: map[sampleKey]int32{}}, own: p.Own,
+		known: map[nodeKey]int{}, places: map[place]int64{}, walks: map[walkKey]*walk{}, samples: make([]sampleSum, 0, n), own: p.Own,
 	}
 	d := data{Title: p.Title, Subtitle: p.Subtitle, Unit: p.Unit, Scale: 1, Sides: []string{"all"}, Own: p.Own, Folded: !p.Interpreters}
 	if len(p.Sides) == 2 {
@@ -219,9 +213,9 @@ func (b *builder) add(side int, s receiver.Sample, amount float64, hasOwn bool) 
 		return
 	}
 	service := cmp.Or(s.Service, "[no service]")
-	key := sampleKey{service: int32(b.services.of(clip(service))), thread: int32(b.thread(s))}
+	sum := sampleSum{key: sampleKey{service: int32(b.services.of(clip(service))), thread: int32(b.thread(s))}}
 	if b.step > 0 {
-		key.step = int32(s.Start.Sub(b.start) / b.step)
+		sum.key.step = int32(s.Start.Sub(b.start) / b.step)
 	}
 	at := b.node(-1, service, kindService, "", false)
 	b.totals[at] += int64(value)
@@ -231,11 +225,12 @@ func (b *builder) add(side int, s receiver.Sample, amount float64, hasOwn bool) 
 	}
 	w := b.walk(at, s.Stack)
 	w.value += int64(value)
-	key.node, key.own = int32(w.node), int32(w.own)
+	sum.key.node, sum.key.own = int32(w.node), int32(w.own)
 	if hasOwn && !w.found && len(s.Stack) > 0 {
-		key.own = -1
+		sum.key.own = -1
 	}
-	b.samples.of(key)[side] += int64(value)
+	sum.value[side] = int64(value)
+	b.samples = append(b.samples, sum)
 }
 
 // walk is a stack below a node, with its innermost node and the node of its own function. All time steps share it.
@@ -287,13 +282,9 @@ func (b *builder) sum() {
 		for i, at := range w.nodes {
 			b.totals[at] += w.value
 			f := w.stack[len(w.stack)-1-i]
-			if f.File == "" || strings.HasPrefix(f.File, "<") {
-				continue
+			if f.File != "" && !strings.HasPrefix(f.File, "<") {
+				b.places[place{at, f.File, f.Line}] += w.value
 			}
-			if b.places[at] == nil {
-				b.places[at] = map[place]int64{}
-			}
-			b.places[at][place{f.File, f.Line}] += w.value
 		}
 	}
 }
@@ -320,7 +311,6 @@ func (b *builder) node(parent int, name, kind, file string, folded bool) int {
 		b.known[k] = i
 		b.nodes = append(b.nodes, k)
 		b.totals = append(b.totals, 0)
-		b.places = append(b.places, nil)
 	}
 	return i
 }
@@ -332,7 +322,7 @@ func (b *builder) write(d *data) {
 		sorted := slices.Sorted(slices.Values(b.totals))
 		least = sorted[len(sorted)-maxNodes-1] + 1
 	}
-	names, kinds, files, places := newIndex(), newIndex(), newIndex(), newIndex()
+	names, kinds, files, places, place := newIndex(), newIndex(), newIndex(), newIndex(), b.mostly()
 	kept := make([]int32, len(b.nodes))
 	d.Nodes = [][6]int{}
 	for i, n := range b.nodes {
@@ -348,30 +338,35 @@ func (b *builder) write(d *data) {
 			continue
 		}
 		kept[i] = int32(len(d.Nodes))
-		d.Nodes = append(d.Nodes, [6]int{int(parent), names.of(b.names.names[n.name]), kinds.of(b.kinds.names[n.kind]), files.of(b.files.names[n.file]), n.folded, places.of(clip(mostly(b.places[i])))})
+		d.Nodes = append(d.Nodes, [6]int{int(parent), names.of(b.names.names[n.name]), kinds.of(b.kinds.names[n.kind]), files.of(b.files.names[n.file]), n.folded, places.of(clip(place[i].String()))})
 	}
-	if d.Left > 0 { // samples of omitted frames count for others
-		all := b.samples.list
-		b.samples = sampleSums{known: make(map[sampleKey]int32, len(all)), list: make([]sampleSum, 0, len(all))}
-		for _, s := range all {
-			s.key.node = kept[s.key.node]
-			if s.key.own >= 0 {
-				s.key.own = kept[s.key.own]
-			}
-			to := b.samples.of(s.key)
-			to[0], to[1] = to[0]+s.value[0], to[1]+s.value[1]
+	sums, known := b.samples[:0], make(map[sampleKey]int, len(b.samples))
+	for _, s := range b.samples {
+		s.key.node = kept[s.key.node] // samples of omitted frames count for others
+		if s.key.own >= 0 {
+			s.key.own = kept[s.key.own]
 		}
+		i, added := known[s.key]
+		if !added {
+			known[s.key] = len(sums)
+			sums = append(sums, s)
+			continue
+		}
+		sums[i].value[0], sums[i].value[1] = sums[i].value[0]+s.value[0], sums[i].value[1]+s.value[1]
 	}
 	divide := int64(1)
 	if d.Scale == 1 {
 		divide = 1e6
 	}
-	d.Samples = make([][]int64, len(b.samples.list))
-	for i, s := range b.samples.list {
-		d.Samples[i] = append(make([]int64, 0, 6), int64(s.key.service), int64(s.key.thread), int64(s.key.node), int64(s.key.own))
+	d.Samples = make([][]int64, len(sums))
+	row := 4 + len(d.Sides)
+	all := make([]int64, 0, row*len(sums)) // of all rows
+	for i, s := range sums {
+		all = append(all, int64(s.key.service), int64(s.key.thread), int64(s.key.node), int64(s.key.own))
 		for side := range d.Sides {
-			d.Samples[i] = append(d.Samples[i], s.value[side]/divide)
+			all = append(all, s.value[side]/divide)
 		}
+		d.Samples[i] = all[len(all)-row:]
 		if b.step > 0 {
 			d.Times = append(d.Times, int(s.key.step))
 		}
@@ -380,15 +375,15 @@ func (b *builder) write(d *data) {
 	d.Names, d.Kinds, d.Files, d.Places = names.names, kinds.names, files.names, places.names
 }
 
-// mostly returns the place with the largest value. Among equal places, it returns the first by name.
-func mostly(places map[place]int64) string {
-	name, most := "", int64(0)
-	for p, n := range places {
-		if s := p.String(); n > most || n == most && s < name {
-			name, most = s, n
+// mostly returns each node's place with the largest value. Among equal places, it returns the first by name.
+func (b *builder) mostly() []place {
+	out, most := make([]place, len(b.nodes)), make([]int64, len(b.nodes))
+	for p, n := range b.places {
+		if n > most[p.node] || n == most[p.node] && p.String() < out[p.node].String() {
+			out[p.node], most[p.node] = p, n
 		}
 	}
-	return name
+	return out
 }
 
 func clip(s string) string {

@@ -63,8 +63,7 @@ func Write(w io.Writer, p Page) error {
 		return fmt.Errorf("writing the flame graph: %w", err)
 	}
 	policy := "default-src 'none'; script-src " + hash(script) + "; style-src " + hash(style) + "; img-src data:; base-uri 'none'; form-action 'none'"
-	// json.Marshal escapes <, > and &, so the data cannot close its HTML element.
-	_, err = io.WriteString(w, strings.Join([]string{
+	start := strings.Join([]string{
 		"<!DOCTYPE html>\n<html lang=\"en\"><head><meta charset=\"utf-8\">",
 		`<meta http-equiv="Content-Security-Policy" content="` + policy + `">`,
 		`<meta name="viewport" content="width=device-width, initial-scale=1">`,
@@ -72,11 +71,13 @@ func Write(w io.Writer, p Page) error {
 		"<title>" + html.EscapeString(p.Title) + "</title>",
 		"<style>" + style + "</style></head><body>",
 		strings.Replace(body, "LICENCES", html.EscapeString(licences), 1),
-		`<script type="application/json" id="data">` + string(data) + "</script>",
-		"<script>" + script + "</script></body></html>\n",
-	}, "\n"))
-	if err != nil {
-		return fmt.Errorf("writing the flame graph: %w", err)
+		`<script type="application/json" id="data">`,
+	}, "\n")
+	// json.Marshal escapes <, > and &, so the data cannot close its HTML element.
+	for _, part := range [][]byte{[]byte(start), data, []byte("</script>\n<script>" + script + "</script></body></html>\n")} {
+		if _, err := w.Write(part); err != nil {
+			return fmt.Errorf("writing the flame graph: %w", err)
+		}
 	}
 	return nil
 }

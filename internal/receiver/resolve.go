@@ -133,25 +133,26 @@ func Resolve(req *collectorpb.ExportProfilesServiceRequest) []Sample {
 // resolver caches the locations, stacks and attribute sets that it has resolved.
 type resolver struct {
 	dictionary.Dictionary
-	locations, stacks map[int32][]Frame
+	locations, stacks [][]Frame // by index; nil if not yet resolved
 	sets              map[string]map[string]string
 }
 
 func newResolver(d dictionary.Dictionary) resolver {
-	return resolver{d, map[int32][]Frame{}, map[int32][]Frame{}, map[string]map[string]string{}}
+	return resolver{d, make([][]Frame, len(d.GetLocationTable())), make([][]Frame, len(d.GetStackTable())), map[string]map[string]string{}}
 }
 
 func (d resolver) stack(i int32) []Frame {
-	list, known := d.stacks[i]
-	if !known {
-		locations := dictionary.At(d.GetStackTable(), i).GetLocationIndices()
-		list = make([]Frame, 0, len(locations))
-		for _, l := range locations {
-			list = append(list, d.frames(l)...)
-		}
-		d.stacks[i] = list
+	if i < 0 || int(i) >= len(d.stacks) {
+		return nil
 	}
-	return list
+	if d.stacks[i] == nil {
+		locations := d.GetStackTable()[i].GetLocationIndices()
+		d.stacks[i] = make([]Frame, 0, len(locations))
+		for _, l := range locations {
+			d.stacks[i] = append(d.stacks[i], d.frames(l)...)
+		}
+	}
+	return d.stacks[i]
 }
 
 func (d resolver) set(indices []int32) map[string]string {
@@ -194,12 +195,13 @@ const buildIDPrefix = "process.executable.build_id."
 
 // frames returns the frames of a location, the innermost first.
 func (d resolver) frames(location int32) []Frame {
-	list, known := d.locations[location]
-	if !known {
-		list = frames(d.Dictionary, dictionary.At(d.GetLocationTable(), location))
-		d.locations[location] = list
+	if location < 0 || int(location) >= len(d.locations) {
+		return frames(d.Dictionary, nil)
 	}
-	return list
+	if d.locations[location] == nil {
+		d.locations[location] = frames(d.Dictionary, d.GetLocationTable()[location])
+	}
+	return d.locations[location]
 }
 
 func frames(d dictionary.Dictionary, l *profilespb.Location) []Frame {

@@ -83,7 +83,7 @@ func WriteDifference(w io.Writer, before, after Side, n int, opts Options) error
 		if j.Significant {
 			mark = "*"
 		}
-		shares[[2]string{j.Group, j.Function}] = fmt.Sprintf("%s → %s\t%s %s", percent(j.Before), percent(j.After), j.Points(), mark)
+		shares[[2]string{j.Group, j.Function}] = fmt.Sprintf("%s → %s\t%s %s", Percent(j.Before), Percent(j.After), j.Points(), mark)
 	}
 	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', tabwriter.AlignRight)
 	line := func(c Change, shares string) {

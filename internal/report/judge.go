@@ -40,6 +40,11 @@ type Judged struct {
 	Detectable float64 `json:"found_from"`
 	// Significant reports whether the difference is statistically significant.
 	Significant bool `json:"significant"`
+	// Broken lists the caller's rules that the difference breaks. Judge leaves it empty.
+	Broken []string `json:"broken"`
+
+	sides  [2]draw
+	factor float64 // the variation of the runs, in units of the sampling variation
 }
 
 // Points returns the difference in percentage points with its random error.
@@ -147,12 +152,11 @@ func runOf(samples []receiver.Sample, totals bool, opts Options) run {
 		}
 		leaf, at, _ := opts.leaf(s.Stack)
 		add(judgedKey{Self, group, leaf}, at)
-		if !totals {
-			continue
-		}
-		add(judgedKey{Total, group, leaf}, at)
-		for _, f := range opts.shown(s.Stack) {
-			add(judgedKey{Total, group, label(f)}, f)
+		if totals {
+			add(judgedKey{Total, group, leaf}, at)
+			for _, f := range opts.shown(s.Stack) {
+				add(judgedKey{Total, group, label(f)}, f)
+			}
 		}
 	}
 	return r
@@ -192,30 +196,25 @@ func Judge(before, after [][]receiver.Sample, totals bool, opts Options) Verdict
 		}
 	}
 	freedom := float64(len(before) + len(after) - 2)
-	var tests []test
 	var logs []float64 // of the tests' factors
 	for k, part := range sum(sums[:]) {
 		if k == (judgedKey{}) || k.measure == Group && len(groups) == 1 {
 			continue
 		}
-		t := test{row: Judged{Measure: k.measure, Group: k.group, Function: k.function, Kernel: part.kernel, P: 1}}
-		for i := range sums {
-			t.sides[i] = sums[i].share(k)
-		}
-		if t.row.Tested = t.enough() && (freedom > 0 || !t.row.Kernel); t.row.Tested {
+		j := Judged{Measure: k.measure, Group: k.group, Function: k.function, Kernel: part.kernel, P: 1, sides: [2]draw{sums[0].share(k), sums[1].share(k)}}
+		if j.Tested = j.enough() && (freedom > 0 || !j.Kernel); j.Tested {
 			if v.Tested++; freedom > 0 {
-				t.factor = t.differs(k, runs) / freedom
-				logs = append(logs, math.Log(max(t.factor, 0.01))) // a single factor of 0 would dominate
+				j.factor = j.differs(k, runs) / freedom
+				logs = append(logs, math.Log(max(j.factor, 0.01))) // a single factor of 0 would dominate
 			}
 		}
-		tests = append(tests, t)
+		v.Rows = append(v.Rows, j)
 	}
 	if freedom > 0 {
 		v.typical = moderate(logs, freedom)
 	}
-	for _, t := range tests {
-		t.judge(v, freedom)
-		v.Rows = append(v.Rows, t.row)
+	for i := range v.Rows {
+		v.Rows[i].judge(v, freedom)
 	}
 	correct(v.Rows, v.Tested)
 	v.typical = v.typical.with(v.typical.factor, freedom) // for a function with this spread
@@ -235,48 +234,33 @@ func correct(rows []Judged, tests int) {
 			tests--
 		}
 	}
-	rank := func(j Judged) int {
-		switch {
-		case !j.Tested:
-			return 2
-		case !j.Significant:
-			return 1
-		}
-		return 0
-	}
+	order := map[bool]int{true: 1, false: 2}
 	change := func(j Judged) float64 { return math.Abs(j.After - j.Before) }
 	slices.SortFunc(rows, func(a, b Judged) int {
-		return cmp.Or(cmp.Compare(rank(a), rank(b)), cmp.Compare(change(b), change(a)),
+		return cmp.Or(cmp.Compare(order[a.Significant], order[b.Significant]), cmp.Compare(order[a.Tested], order[b.Tested]), cmp.Compare(change(b), change(a)),
 			cmp.Compare(a.Group, b.Group), cmp.Compare(a.Function, b.Function), cmp.Compare(a.Measure, b.Measure))
 	})
 }
 
-// test is a row before its test is done.
-type test struct {
-	row    Judged
-	sides  [2]draw
-	factor float64 // the variation of the runs, in units of the sampling variation
-}
-
 // pooled returns the share of both sides together.
-func (t *test) pooled() float64 {
-	b, a := t.sides[0], t.sides[1]
+func (j *Judged) pooled() float64 {
+	b, a := j.sides[0], j.sides[1]
 	return (b.share*b.n + a.share*a.n) / max(b.n+a.n, 1)
 }
 
 // enough uses both sides together, so the choice of tests does not depend on their result.
-func (t *test) enough() bool {
-	p := t.pooled()
-	return min(t.sides[0].n, t.sides[1].n)*min(p, 1-p) >= leastExpected
+func (j *Judged) enough() bool {
+	p := j.pooled()
+	return min(j.sides[0].n, j.sides[1].n)*min(p, 1-p) >= leastExpected
 }
 
 // differs returns the sum of squares of the runs' deviations from their side, in units of the sampling error.
-func (t *test) differs(k judgedKey, runs [2][]run) (sum float64) {
-	p := t.pooled()
+func (j *Judged) differs(k judgedKey, runs [2][]run) (sum float64) {
+	p := j.pooled()
 	for side, of := range runs {
 		for _, r := range of {
 			d := r.share(k)
-			off := d.share - t.sides[side].share
+			off := d.share - j.sides[side].share
 			sum += d.n * off * off / (p * (1 - p))
 		}
 	}
@@ -284,14 +268,14 @@ func (t *test) differs(k judgedKey, runs [2][]run) (sum float64) {
 }
 
 // judge fills in the row, without the correction.
-func (t *test) judge(v Verdict, freedom float64) {
-	s := v.typical.with(t.factor, freedom)
-	before, after := t.sides[0], t.sides[1]
+func (j *Judged) judge(v Verdict, freedom float64) {
+	s := v.typical.with(j.factor, freedom)
+	before, after := j.sides[0], j.sides[1]
 	before.n, after.n = before.n/s.factor, after.n/s.factor
-	t.row.Before, t.row.After = before.share, after.share
-	t.row.Low, t.row.High = between(before, after, quantile(1-Confidence, s.freedom))
-	t.row.Detectable = detectable(t.pooled(), before.n, after.n, FalseAlarms/float64(max(1, v.Tested)), s.freedom)
-	if t.row.Tested {
-		t.row.P = student(unchanged(before, after), s.freedom)
+	j.Before, j.After = before.share, after.share
+	j.Low, j.High = between(before, after, quantile(1-Confidence, s.freedom))
+	j.Detectable = detectable(j.pooled(), before.n, after.n, FalseAlarms/float64(max(1, v.Tested)), s.freedom)
+	if j.Tested {
+		j.P = student(unchanged(before, after), s.freedom)
 	}
 }

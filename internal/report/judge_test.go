@@ -220,6 +220,6 @@ func TestWhatCanBeFound(t *testing.T) {
 func TestEnough(t *testing.T) {
 	for share, tested := range map[float64]bool{0.04: false, 0.06: true, 0.94: true, 0.96: false} {
 		side := draw{share, 100}
-		require.Equal(t, tested, (&test{sides: [2]draw{side, side}}).enough(), "%v", share)
+		require.Equal(t, tested, (&Judged{sides: [2]draw{side, side}}).enough(), "%v", share)
 	}
 }

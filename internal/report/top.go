@@ -199,7 +199,7 @@ func Top(samples []receiver.Sample, n int, opts Options) []Row {
 			most[p.row], p.row.File, p.row.Line = n, p.file, p.line
 		}
 	}
-	list := make([]Row, 0, len(rows))
+	list := make([]*Row, 0, len(rows))
 	for r := range maps.Values(rows) {
 		if all != 0 {
 			r.SelfShare, r.TotalShare = float64(r.Self)/float64(all), float64(r.Total)/float64(all)
@@ -211,9 +211,9 @@ func Top(samples []receiver.Sample, n int, opts Options) []Row {
 			return cmp.Or(cmp.Compare(ends[r][b], ends[r][a]), cmp.Compare(a, b))
 		})
 		r.Ends = r.Ends[:min(len(r.Ends), 3)]
-		list = append(list, *r)
+		list = append(list, r)
 	}
-	rank := func(r Row) int {
+	rank := func(r *Row) int {
 		switch {
 		case r.Self == 0:
 			return 2
@@ -222,18 +222,24 @@ func Top(samples []receiver.Sample, n int, opts Options) []Row {
 		}
 		return 0
 	}
-	slices.SortFunc(list, func(a, b Row) int {
-		return cmp.Or(cmp.Compare(rank(a), rank(b)), cmp.Compare(b.Self, a.Self), cmp.Compare(b.Total, a.Total),
-			cmp.Compare(a.Group, b.Group), cmp.Compare(a.Function, b.Function))
+	slices.SortFunc(list, func(a, b *Row) int {
+		if c := cmp.Or(cmp.Compare(rank(a), rank(b)), cmp.Compare(b.Self, a.Self), cmp.Compare(b.Total, a.Total)); c != 0 {
+			return c
+		}
+		return cmp.Or(cmp.Compare(a.Group, b.Group), cmp.Compare(a.Function, b.Function))
 	})
 	if n > 0 && n < len(list) {
-		rest := slices.DeleteFunc(slices.Clone(list[n:]), func(r Row) bool { return r.Function != NotOwn || r.Self < list[n-1].Self })
+		rest := slices.DeleteFunc(slices.Clone(list[n:]), func(r *Row) bool { return r.Function != NotOwn || r.Self < list[n-1].Self })
 		list = append(list[:n], rest...)
 	}
 	if n > 0 {
-		list = slices.DeleteFunc(list, func(r Row) bool { return r.SelfShare < visible && r.TotalShare < visible })
+		list = slices.DeleteFunc(list, func(r *Row) bool { return r.SelfShare < visible && r.TotalShare < visible })
 	}
-	return list
+	top := make([]Row, len(list))
+	for i, r := range list {
+		top[i] = *r
+	}
+	return top
 }
 
 // visible is the smallest share that does not round to zero.
@@ -297,7 +303,7 @@ func WriteTop(w io.Writer, t receiver.Type, group string, rows []Row, opts Optio
 	fmt.Fprintln(table, heading(t, opts)+"\t"+names(group, "FUNCTION")) // Flush returns the errors
 	decimals := digits(rows)
 	for _, r := range rows {
-		cells := []string{share(r.SelfShare, r.Self), percent(r.TotalShare), strconv.FormatInt(r.Self, 10)}
+		cells := []string{share(r.SelfShare, r.Self), Percent(r.TotalShare), strconv.FormatInt(r.Self, 10)}
 		if r.Error > 0 {
 			cells[0] += fmt.Sprintf(" ±%.0f", math.Ceil(100*r.Error))
 		} else if isSampled(t) {
@@ -378,14 +384,15 @@ func withPlaces(table string, rows []Row, width int) string {
 	return out.String()
 }
 
-func percent(share float64) string { return fmt.Sprintf("%.1f%%", 100*share) }
+// Percent writes a share from 0 to 1 as a percentage.
+func Percent(share float64) string { return fmt.Sprintf("%.1f%%", 100*share) }
 
 // share returns a share in percent that is zero only if the amount is zero.
 func share(share float64, amount int64) string {
 	if amount > 0 && share < visible {
 		return "<0.1%"
 	}
-	return percent(share)
+	return Percent(share)
 }
 
 // digits returns the number of decimals of seconds. It is enough for the smallest amount, because waits for locks often add up to

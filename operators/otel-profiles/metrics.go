@@ -86,7 +86,7 @@ var theInstruments = sync.OnceValue(func() *instruments {
 		rowsRead:      counter("rows_read", "{row}", "Rows read from gadgets"),
 		rowsDropped:   counter("rows_dropped", "{row}", "Rows that were dropped, by reason"),
 		eventsLost:    counter("events_lost", "{event}", "Events that Inspektor Gadget did not read in time, so they are in no row"),
-		userFrames:    counter("user_frames", "{frame}", "User frames of distinct stacks, by what is known about them"),
+		userFrames:    counter("user_frames", "{frame}", "User frames of distinct frame-pointer stacks, by what is known about them"),
 		replaced:      counter("texts_replaced", "{text}", "Names and attributes with control characters or invalid UTF-8, counted once for each stack or resource"),
 		fates: [len(profile.Fates{})]metric.Int64Counter{
 			profile.NoStack:    counter("rows_stack_none", "{row}", "Rows without any frame"),

@@ -111,7 +111,7 @@ type unwindInstance struct {
 	joiner *joiner
 	last   bool // the next packet is the last one
 
-	elsewhere struct{ events, value atomic.Uint64 } // rows from containers whose names are no longer known
+	elsewhere struct{ events, value atomic.Uint64 } // rows of exited processes that name a later container
 
 	before unwinder.Totals // totals at the start of the run
 	most   unwinder.Totals // the highest memory so far

@@ -36,7 +36,7 @@ type unwindTotals struct {
 	results   [wire.Results]unwindCount
 	overrun   uint64      // stacks that were not read in time
 	unlinked  uint64      // events that lost their span because there were too many spans
-	elsewhere unwindCount // rows from containers whose names are no longer known
+	elsewhere unwindCount // rows of exited processes that name a later container
 	missed    uint64      // calls of the gadget's programs that the kernel has skipped
 	others    uint64      // rows of Inspektor Gadget's own gadgets that contained the ID of another event
 }

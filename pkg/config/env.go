@@ -242,8 +242,10 @@ func (s *Set) readGeneral(env map[string]string) {
 			if service == "" {
 				service, origin = kv.Value, resourceVariable
 			}
-		case hasPrefix(kv.Key, "service.", "k8s.", "container."), slices.Contains(derivedResource, kv.Key), !wellFormed(kv.Key):
+		case hasPrefix(kv.Key, "service.", "k8s.", "container."), slices.Contains(derivedResource, kv.Key):
 			left = append(left, line(clip(kv.Key)))
+		case !wellFormed(kv.Key):
+			s.notices = append(s.notices, fmt.Sprintf("%s: ignoring %s: expected names of at most 255 bytes without spaces", resourceVariable, line(clip(kv.Key))))
 		default:
 			attributes = append(attributes, kv)
 		}

@@ -101,7 +101,7 @@ maps:
   endpoint: collector:4317
   keepalive: {time: 1m, timeout: 5s, permit_without_stream: true}
   balancer_name: pick_first
-  headers: {x-scope-orgid: "1"}
+  headers: {x-scope-orgid: "1", x.dotted: a}
   resource:
     deployment.environment.name: prod
     team: {name: core}
@@ -153,6 +153,7 @@ func TestFile(t *testing.T) {
 
 	e, err = set.Exporter("maps")
 	require.NoError(t, err)
+	require.Equal(t, []Header{{"x-scope-orgid", "1"}, {"x.dotted", "a"}}, e.Headers)
 	require.Equal(t, []KeyValue{{"deployment.environment.name", "prod"}, {"team.name", "core"}}, e.Resource)
 	require.Equal(t, []KeyValue{{"process.pid", "drop"}, {"thread.name", "resource"}}, e.Attributes)
 	require.Equal(t, Keepalive{Time: time.Minute, Timeout: 5 * time.Second, PermitWithoutStream: true}, e.Keepalive)

@@ -185,6 +185,7 @@ var mistakes = []struct {
 		{file: "prod: {exporter: file, path: p}", flags: Flags{"otel-profiles-compression": "none"}, notice: true, answer: onProd + `--otel-profiles-compression: has no effect with exporter: file`},
 		{environ: []string{"OTEL_EXPORTER_OTLP_TIMEOUT=10s"}, name: "otlp", notice: true, answer: onBuilt + `OTEL_EXPORTER_OTLP_TIMEOUT is ignored: got "10s", expected a whole number of milliseconds`},
 		{environ: []string{"OTEL_RESOURCE_ATTRIBUTES=k8s.pod.name=p"}, name: "otlp", notice: true, answer: `OTEL_RESOURCE_ATTRIBUTES: ignoring k8s.pod.name: these attributes identify the profiled workload or host, and cannot be set`},
+		{environ: []string{"OTEL_RESOURCE_ATTRIBUTES=team name=p"}, name: "otlp", notice: true, answer: `OTEL_RESOURCE_ATTRIBUTES: ignoring team name: expected names of at most 255 bytes without spaces`},
 	}},
 }
 

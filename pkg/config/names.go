@@ -34,11 +34,11 @@ const NamesEnvPrefix = "INSPEKTOR_GADGET_OPERATOR_OTEL_PROFILES_NAMES_"
 var nameTable = []setting{
 	size("memory", "64MiB", "128MiB", "The maximum size of all symbol tables together, in bytes. The least recently used tables are removed first. A table is also removed after 10 minutes without use, or after two intervals without use if this is longer.", 1<<20, 1<<40,
 		func(n *Names) *int64 { return &n.Memory }).taking("a size of at least 1MiB, such as 64MiB"),
-	duration("wait", "20ms", "50ms", "When a stack is printed, the operator waits up to this time for symbols that are still being read. Within one second, all such waits together take at most 5 times `wait`. Rows that are only exported cause no such waits. Instead, at the end of an interval, the operator waits for missing names for up to a quarter of the interval, and at most 5 s.", 0, time.Second,
+	duration("wait", "20ms", "50ms", "When a stack is printed, the operator waits up to this time for symbols that are still being read. On average, all such waits of a run together take at most 5 times `wait` per second. Rows that are only exported cause no such waits. Instead, the operator waits for missing names at the end of an interval. This wait takes up to a quarter of the interval, and at most 5 s.", 0, time.Second,
 		func(n *Names) *time.Duration { return &n.Wait }).taking("a duration of at most 1s, such as 20ms"),
 	boolean("source_lines", "false", "Read the names of source files, line numbers and inlined functions from the debug information of programs (section `.debug_info`). Reading this section takes a lot of time and memory. For Go programs, profiles contain source lines and inlined functions even without this setting.",
 		func(n *Names) *bool { return &n.Lines }),
-	list("debuginfod.urls", `["https://debuginfod.example.com"]`, "Servers that provide debug files by build ID, for programs without symbols. Whoever runs these servers can see which programs run on this machine.",
+	list("debuginfod.urls", `["https://debuginfod.example.com"]`, "Servers that provide debug files by build ID, for programs without symbols. Anyone who runs these servers can see which programs run on this machine.",
 		func(n *Names) *[]string { return &n.Debuginfod.URLs }),
 	duration("debuginfod.timeout", "60s", "30s", "The time limit for one request to a server.", time.Second, time.Hour,
 		func(n *Names) *time.Duration { return &n.Debuginfod.Timeout }),

@@ -30,7 +30,7 @@ var presetRules = []presetRule{
 	{"pyroscope", "attribute_values", "string", "Some releases of Pyroscope create labels only from string attributes.", pyroscopeHandler},
 	{"pyroscope", "attribute_keys", "label", "Pyroscope 2.x keeps dots in label names, but you cannot select such labels in queries or in Pyroscope's web interface. Pyroscope 1.x replaces the dots itself.", pyroscopeLabels},
 	{"pyroscope", "unnamed_functions", "file", "Pyroscope's symbolizer is off by default. Without the symbolizer, the flame graph omits stacks without function names.", pyroscopeConvert},
-	{"pyroscope", "profile_name", "label", "Pyroscope uses the period type as the profile's name. Without `label`, the profile `memory` is therefore named `space`, which Pyroscope's web interface does not recognize. With `label`, if the profile's name differs from the period type, the operator sends the name in the label `__name__`, and sends no period. Pyroscope does not store periods.", pyroscopeConvert},
+	{"pyroscope", "profile_name", "label", "Pyroscope uses the period type as the profile's name. Without `label`, the profile `memory` is therefore named `space`, which Pyroscope's web interface does not recognize. With `label`, the operator sends the name in the label `__name__`, and sends no period. CPU profiles, and profiles whose name is the period type, are sent unchanged. Pyroscope does not store periods.", pyroscopeConvert},
 	// These 20 and 6 attributes and the four labels that Pyroscope adds reach its limit of 30 labels. One of the four repeats
 	// service.name.
 	{"pyroscope", "max_resource_attributes", "20", "Pyroscope refuses a series with more than 30 labels. Every attribute of a resource or a sample becomes a label.", pyroscopeLimits},

@@ -295,6 +295,9 @@ func (c *compiler) time() {
 		}
 	}
 	if found == nil {
+		if c.plan.desc.Timestamps {
+			c.warnf("%s is set, but no field contains a time: each timestamp is the time at which the operator reads the row", annTimestamps)
+		}
 		return
 	}
 	c.plan.timestamp = newReader(c.ds, found)

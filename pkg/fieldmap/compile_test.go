@@ -316,6 +316,17 @@ func TestTimestamp(t *testing.T) {
 			require.Equal(t, tc.want, compile(t, s, testOptions()).Timestamp(s.row(map[string]any{"timestamp_raw": tc.value})))
 		})
 	}
+	t.Run("missing", func(t *testing.T) {
+		o := testOptions()
+		var warned func() []string
+		o.Logger, warned = recorder()
+		s := newSource(t, "x", plain).text("stack")
+		s.AddAnnotation(annStackFields, "stack")
+		s.AddAnnotation(annTimestamps, "true")
+		require.Zero(t, compile(t, s, o).Timestamp(s.row(nil)))
+		require.Len(t, warned(), 1)
+		require.Contains(t, warned()[0], "profiles.timestamps is set, but no field contains a time")
+	})
 	t.Run("since boot", func(t *testing.T) {
 		s := events(t, plain).annotate("timestamp_raw", annTimestamp, "true")
 		now := uint64(time.Now().UnixNano())

@@ -30,8 +30,7 @@ type Contexts interface {
 // hosts finds the fields that identify a row's process.
 func (c *compiler) hosts() {
 	h := &c.plan.hosts
-	contexts := c.o.Contexts != nil && (c.o.Hosts != nil || c.o.Exporter.ProcessContext == config.ContextAll)
-	if c.o.Hosts == nil && !contexts || c.o.Exporter.ServiceName != "" {
+	if c.o.Hosts == nil && c.o.Contexts == nil || c.o.Exporter.ServiceName != "" {
 		return
 	}
 	for i := range c.plan.stacks {
@@ -48,9 +47,7 @@ func (c *compiler) hosts() {
 	if h.pid.acc == nil {
 		return
 	}
-	if contexts {
-		h.contexts, h.contained = c.o.Contexts, c.o.Exporter.ProcessContext == config.ContextAll
-	}
+	h.contexts, h.contained = c.o.Contexts, c.o.Exporter.ProcessContext == config.ContextAll
 	if h.services = c.o.Hosts; h.services != nil {
 		h.cgroup = c.cgroup()
 	}

@@ -1,6 +1,7 @@
 package fieldmap
 
 import (
+	"cmp"
 	"slices"
 	"strings"
 
@@ -148,11 +149,9 @@ func (p *Plan) derive(d datasource.Data, own bool) *list {
 	node := id(idNode)
 	inContainer := namespace != "" || pod != "" || k8sContainer != "" || runtimeContainer != "" || containerID != ""
 
-	var said proccontext.Context
+	said := new(proccontext.Context)
 	if own {
-		if c := p.context(d, !inContainer); c != nil {
-			said = *c
-		}
+		said = cmp.Or(p.context(d, !inContainer), said)
 	}
 	service, version := firstOf(p.exporter.HostServiceName, "host"), said.Version
 	var process hostproc.Service

@@ -86,6 +86,7 @@ type builder struct {
 	merged    map[sampleKey]*profile.Sample
 	labeled   map[sampleKey]*profile.Sample // samples with labels, but without stacks and values
 	mappings  map[int32]*profile.Mapping
+	stacks    map[int32][]*profile.Location
 	locations map[string]*profile.Location // by the OTLP locations that make one pprof location
 	functions map[int32]*profile.Function
 }
@@ -98,8 +99,9 @@ func (b *builder) begin(dict dictionary.Dictionary) {
 	b.dict = dict
 	b.merged, b.labeled = map[sampleKey]*profile.Sample{}, map[sampleKey]*profile.Sample{}
 	b.mappings = map[int32]*profile.Mapping{}
-	b.locations = map[string]*profile.Location{}
-	b.functions = map[int32]*profile.Function{}
+	b.stacks = map[int32][]*profile.Location{}
+	b.locations = make(map[string]*profile.Location, len(dict.GetLocationTable()))
+	b.functions = make(map[int32]*profile.Function, len(dict.GetFunctionTable()))
 }
 
 // sampleKey identifies a sample. Profiles of different types share a sample if their keys are equal.
@@ -242,20 +244,32 @@ func (b *builder) programFirst(p *profile.Profile) {
 
 // sample returns the pprof sample for s, and makes it if there is none with its key.
 func (b *builder) sample(rp *otlpprofiles.ResourceProfiles, s *otlpprofiles.Sample, labels map[string][]string) *profile.Sample {
-	key := sampleKey{resource: rp, stack: s.GetStackIndex(), link: s.GetLinkIndex(), attributes: string(dictionary.AppendKey(nil, s.GetAttributeIndices()))}
+	key := sampleKey{resource: rp, stack: s.GetStackIndex(), link: s.GetLinkIndex(), attributes: string(dictionary.AppendKey(make([]byte, 0, 64), s.GetAttributeIndices()))}
 	if out := b.merged[key]; out != nil {
 		return out
 	}
 	like := b.labels(key, s, labels)
-	out := &profile.Sample{Value: make([]int64, len(b.out.SampleType)), Label: like.Label, NumLabel: like.NumLabel, NumUnit: like.NumUnit}
-	for rest := dictionary.At(b.dict.GetStackTable(), s.GetStackIndex()).GetLocationIndices(); len(rest) > 0; {
-		n := b.sameCode(rest)
-		out.Location = append(out.Location, b.location(rest[:n]))
-		rest = rest[n:]
-	}
+	out := &profile.Sample{Location: b.stack(key.stack), Value: make([]int64, len(b.out.SampleType)), Label: like.Label, NumLabel: like.NumLabel, NumUnit: like.NumUnit}
 	b.merged[key] = out
 	b.out.Sample = append(b.out.Sample, out)
 	return out
+}
+
+// stack returns the locations of a stack. Samples with the same stack share them.
+func (b *builder) stack(i int32) []*profile.Location {
+	list, known := b.stacks[i]
+	if known {
+		return list
+	}
+	rest := dictionary.At(b.dict.GetStackTable(), i).GetLocationIndices()
+	list = make([]*profile.Location, 0, len(rest))
+	for len(rest) > 0 {
+		n := b.sameCode(rest)
+		list = append(list, b.location(rest[:n]))
+		rest = rest[n:]
+	}
+	b.stacks[i] = list
+	return list
 }
 
 // labels returns a sample with the labels of s. Samples that differ only in their stacks share the labels.

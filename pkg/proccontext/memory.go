@@ -90,11 +90,9 @@ func (p *process) read(b []byte, at uint64) error {
 	size := uint64(os.Getpagesize())
 	first, last := at/size, (at+uint64(len(b))-1)/size
 	pages := make([]byte, (last-first+1)*pageEntry)
-	if _, err := p.pagemap.ReadAt(pages, int64(first*pageEntry)); err != nil {
-		return fmt.Errorf("%w: looking for pages: %w", errNone, err)
-	}
-	for i := 0; i < len(pages); i += pageEntry {
-		if binary.NativeEndian.Uint64(pages[i:])&(pagePresent|pageSwapped) == 0 {
+	_, _ = p.pagemap.ReadAt(pages, int64(first*pageEntry)) // an entry that cannot be read stays 0, like that of a missing page
+	for entry := range slices.Chunk(pages, pageEntry) {
+		if binary.NativeEndian.Uint64(entry)&(pagePresent|pageSwapped) == 0 {
 			return fmt.Errorf("%w: a missing page", errNone)
 		}
 	}

@@ -91,7 +91,7 @@ type entry struct {
 	// Only the goroutine of run uses these.
 	place
 	wait            int64
-	denied, refused bool
+	denied, refused sync.Once // the process was counted
 }
 
 // place is the start of a process, and the address and the time of its context. Unknown fields are 0.
@@ -227,10 +227,7 @@ func (r *Resolver) look(ctx context.Context, e *entry) (used time.Duration, next
 		e.said.Store(nil)
 		e.place = place{began: e.began}
 	case errors.Is(f.err, os.ErrPermission):
-		if !e.denied {
-			e.denied = true
-			r.Denied.Add(1)
-		}
+		e.denied.Do(func() { r.Denied.Add(1) })
 	case e.said.Load() != nil: // the process has exited and these are its last rows, or its context is being changed
 		return used, recheck
 	}
@@ -297,10 +294,7 @@ func (r *Resolver) admit(e *entry, c *Context) *Context {
 	case c.Instance == "" || take(o.instances, c.Key, maxInstances):
 		return c
 	}
-	if !e.refused {
-		e.refused = true
-		r.Refused.Add(1)
-	}
+	e.refused.Do(func() { r.Refused.Add(1) })
 	return admitted
 }
 

@@ -125,33 +125,26 @@ var (
 )
 
 // Read performs a task.
-func (r *runs) Read(ctx context.Context, t *symtab.Task) (table *symtab.Table, used time.Duration, err error) {
-	used, err = r.do(ctx, t.File(), func(c *symtab.Conn) (used time.Duration, err error) {
-		table, used, err = c.Exchange(ctx, t)
-		return used, err
-	})
-	return table, used, err
+func (r *runs) Read(ctx context.Context, t *symtab.Task) (*symtab.Table, time.Duration, error) {
+	return do(ctx, r, t.File(), func(c *symtab.Conn) (*symtab.Table, time.Duration, error) { return c.Exchange(ctx, t) })
 }
 
 // Ask makes the process decode data of the workload's process with this PID and start time. See symtab.Conn.
 func (r *runs) Ask(ctx context.Context, pid uint32, start uint64, request []byte) (answer []byte, used time.Duration, err error) {
-	used, err = r.do(ctx, symtab.FileID{Inode: uint64(pid), Process: start}, func(c *symtab.Conn) (used time.Duration, err error) {
-		answer, used, err = c.Ask(ctx, request)
-		return used, err
-	})
-	return answer, used, err
+	file := symtab.FileID{Inode: uint64(pid), Process: start}
+	return do(ctx, r, file, func(c *symtab.Conn) ([]byte, time.Duration, error) { return c.Ask(ctx, request) })
 }
 
 // do performs a task on a file in the process, which it starts if necessary. It returns the task's CPU time, even if the
 // process has exited.
-func (r *runs) do(ctx context.Context, file symtab.FileID, task func(*symtab.Conn) (time.Duration, error)) (time.Duration, error) {
+func do[T any](ctx context.Context, r *runs, file symtab.FileID, task func(*symtab.Conn) (T, time.Duration, error)) (answer T, used time.Duration, err error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	switch {
 	case r.closed:
-		return 0, errClosed
+		return answer, 0, errClosed
 	case slices.Contains(r.leftOut, file):
-		return 0, errLeftOut
+		return answer, 0, errLeftOut
 	}
 	if r.run != nil && r.run.gone() {
 		r.lose("")
@@ -159,22 +152,22 @@ func (r *runs) do(ctx context.Context, file symtab.FileID, task func(*symtab.Con
 	}
 	if r.run == nil {
 		if time.Now().Before(r.next) {
-			return 0, errLater
+			return answer, 0, errLater
 		}
 		if err := r.start(); err != nil {
-			return 0, err
+			return answer, 0, err
 		}
 	}
 	if r.resting != nil {
 		r.resting.Stop()
 	}
 	run := r.run
-	used, err := task(run.conn)
+	answer, used, err = task(run.conn)
 	run.used += used
 	if errors.Is(err, symtab.ErrReader) {
 		if ctx.Err() != nil && !errors.Is(ctx.Err(), context.DeadlineExceeded) { // the result is no longer wanted
 			r.end()
-			return run.unaccounted(), err
+			return answer, run.unaccounted(), err
 		}
 		said := ""
 		if r.blame(file) {
@@ -184,7 +177,7 @@ func (r *runs) do(ctx context.Context, file symtab.FileID, task func(*symtab.Con
 		used = run.unaccounted()
 	}
 	r.resting = time.AfterFunc(r.idle, r.rest)
-	return used, err
+	return answer, used, err
 }
 
 // blame records the file that was read when the process exited. It reports whether that happened before.

@@ -256,6 +256,7 @@ func (a *answer) profileOf(g group) *profilespb.Profile {
 	keys := slices.SortedFunc(maps.Keys(s.values), func(x, y sampleKey) int {
 		return cmp.Or(cmp.Compare(x.stack, y.stack), cmp.Compare(x.set, y.set), cmp.Compare(x.link, y.link))
 	})
+	p.Samples = make([]*profilespb.Sample, 0, len(keys))
 	for _, k := range keys {
 		p.Samples = append(p.Samples, &profilespb.Sample{StackIndex: k.stack, AttributeIndices: a.to.sets[k.set], LinkIndex: k.link, Values: []int64{s.values[k].value}})
 	}

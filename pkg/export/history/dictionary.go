@@ -91,6 +91,7 @@ type copier struct {
 	from dictionary.Dictionary
 	to   *interned
 	memo [stack + 1][]int32
+	sets map[string]int32 // of the target, by the source's attributes
 }
 
 func newCopier(from *profilespb.ProfilesDictionary, to *interned) *copier {
@@ -101,6 +102,7 @@ func newCopier(from *profilespb.ProfilesDictionary, to *interned) *copier {
 
 // extend appends entries to the source.
 func (c *copier) extend(d *profilespb.ProfilesDictionary) {
+	c.sets = map[string]int32{} // an index that was out of range can become valid
 	extend(c, text, &c.from.StringTable, d.GetStringTable())
 	extend(c, attribute, &c.from.AttributeTable, d.GetAttributeTable())
 	extend(c, function, &c.from.FunctionTable, d.GetFunctionTable())
@@ -179,9 +181,15 @@ func (c *copier) attributes(list []int32) []int32 {
 
 // set returns the target's set with the source's attributes.
 func (c *copier) set(list []int32) int32 {
-	out := c.attributes(list)
-	c.to.key = dictionary.AppendKey(c.to.key[:0], out)
-	return add(c.to, set, &c.to.sets, out)
+	c.to.key = dictionary.AppendKey(c.to.key[:0], list)
+	i, known := c.sets[string(c.to.key)]
+	if !known {
+		from, out := string(c.to.key), c.attributes(list)
+		c.to.key = dictionary.AppendKey(c.to.key[:0], out)
+		i = add(c.to, set, &c.to.sets, out)
+		c.sets[from] = i
+	}
+	return i
 }
 
 // head returns a profile with the target's indices, without samples, times and ID.

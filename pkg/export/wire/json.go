@@ -28,7 +28,7 @@ func JSON(body []byte) ([]byte, error) {
 
 // MarshalJSON returns a message in OTLP's JSON mapping, on one line.
 func MarshalJSON(m proto.Message) ([]byte, error) {
-	return appendMessage(make([]byte, 0, 2*proto.Size(m)), m.ProtoReflect())
+	return appendMessage(make([]byte, 0, 4*proto.Size(m)), m.ProtoReflect())
 }
 
 // decoders limits the process to one decoded request at a time, because a decoded request is many times as large as an encoded

@@ -62,6 +62,13 @@ func program(name string) func(*testing.T) []string {
 	}
 }
 
+func programAs(source, name string) func(*testing.T) []string {
+	return func(t *testing.T) []string {
+		start(t, compileAs(t, source, name))
+		return nil
+	}
+}
+
 // inBoth checks that the stacks of a program go about equally often through two of its functions.
 func inBoth(thread, one, other string) func(*testing.T, *run) {
 	return func(t *testing.T, r *run) {
@@ -146,8 +153,8 @@ func all() []gadget {
 			},
 		},
 		{
-			name: "trace_open", origin: upstream, flags: withBuildIDs, workload: program("opens"),
-			want: events("open"), check: inBoth("opens", "open_present", "open_missing"), until: opensEnough,
+			name: "trace_open", origin: upstream, flags: withBuildIDs, workload: programAs("opens", "opens_traced"),
+			want: events("open"), check: inBoth("opens_traced", "open_present", "open_missing"), until: opensEnough,
 		},
 		{
 			name: "trace_malloc", origin: upstream, flags: append([]string{"--verbose"}, withBuildIDs...), workload: program("allocs"),
@@ -190,7 +197,7 @@ var unsupported = []struct {
 	},
 	{
 		regexp.MustCompile(`go build wasm: .* chdir`),
-		"its WebAssembly part is a separate Go module, which is not part of Inspektor Gadget's module",
+		"Inspektor Gadget's Go module does not contain this gadget's WebAssembly part, so the test cannot build the gadget",
 	},
 }
 

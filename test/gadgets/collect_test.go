@@ -18,7 +18,7 @@ func TestCollectStacks(t *testing.T) {
 	igtest.NeedRoot(t)
 	image, err := igtest.BuildUpstream(t, "trace_open")
 	require.NoError(t, err)
-	start(t, compile(t, "opens"))
+	start(t, compileAs(t, "opens", "opens_collect"))
 	const variable = "INSPEKTOR_GADGET_OPERATOR_OTEL_PROFILES_EXPORTERS_OTLP_COLLECT_STACKS"
 	for name, tc := range map[string]struct {
 		collected bool
@@ -29,13 +29,13 @@ func TestCollectStacks(t *testing.T) {
 		"off": {false, slices.Concat(igrun.Prefix(), []string{"env", variable + "=off"}), "rows so far have no stack: the gadget collects no stacks without --collect-ustack"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			r, err := export(t, options{image: image, seconds: 3, flags: []string{"--comm=opens"}, prefix: tc.prefix, said: tc.said,
+			r, err := export(t, options{image: image, seconds: 3, flags: []string{"--comm=opens_collect"}, prefix: tc.prefix, said: tc.said,
 				until: func(samples []receiver.Sample) bool {
 					return len(samples) > 0 && (!tc.collected || igtest.Total(igtest.Through(samples, "open_present")) > 0)
 				}})
 			require.NoError(t, err)
 			r.requireSound(t)
-			samples := r.of("opens")
+			samples := r.of("opens_collect")
 			require.NotEmpty(t, samples)
 			t.Logf("%d rows, %d without stack", r.accounts.read, r.accounts.noStack)
 			const line = "the gadget collects stacks for the exporter, as if you had set --collect-ustack"

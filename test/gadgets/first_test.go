@@ -85,9 +85,18 @@ func checkFromPage(t *testing.T, page []byte, top string) {
 
 	command := append(igrun.Prefix(), "bash", "-ec", "cd "+top+"\n"+block(t, page, "check")+"\nkill %1")
 	printed := igtest.Output(t, command[0], command[1:]...)
+	t.Log(printed)
+	// On a busy machine, a part of the opens can lack names. Then both functions have less than half.
+	var shares []float64
 	for _, function := range []string{"open_missing", "open_present"} {
-		require.Regexp(t, `- +(49|50|51)\.\d% +- +opens +`+function, printed)
+		found := regexp.MustCompile(`- +(\d+\.\d)% +- +opens +` + function).FindStringSubmatch(printed)
+		require.NotNil(t, found, function)
+		share, err := strconv.ParseFloat(found[1], 64)
+		require.NoError(t, err)
+		require.Greater(t, share, 25.0)
+		shares = append(shares, share)
 	}
+	require.InDelta(t, shares[0], shares[1], 1)
 }
 
 // buildFromPage builds a gadget from its program and from the parts of its gadget.yaml.
@@ -122,11 +131,11 @@ func TestFirstGadgetAttribute(t *testing.T) {
 	}
 	buildFromPage(t, "count_opens_flags:dev", program, block(t, page, "gadget.yaml"), block(t, page, "attribute gadget.yaml"))
 
-	start(t, compile(t, "opens"))
-	r, err := export(t, options{image: "count_opens_flags:dev", seconds: 2, flags: []string{"--comm=opens"}, until: opensEnough})
+	start(t, compileAs(t, "opens", "opens_flags"))
+	r, err := export(t, options{image: "count_opens_flags:dev", seconds: 2, flags: []string{"--comm=opens_flags"}, until: opensEnough})
 	require.NoError(t, err)
 	r.requireSound(t)
-	opens := igtest.Through(r.of("opens"), "open_present")
+	opens := igtest.Through(r.of("opens_flags"), "open_present")
 	require.NotEmpty(t, opens)
 	for _, s := range opens {
 		require.Equal(t, strconv.Itoa(syscall.O_CLOEXEC), s.Attributes["open.flags"])
@@ -141,12 +150,12 @@ func TestFirstGadgetWhole(t *testing.T) {
 	require.NoError(t, err)
 	buildFromPage(t, "count_opens_whole:dev", block(t, page, "whole program.bpf.c"), block(t, page, "gadget.yaml"), block(t, page, "whole gadget.yaml"))
 
-	start(t, compile(t, "opens"))
-	r, err := export(t, options{image: "count_opens_whole:dev", seconds: 2, flags: []string{"--comm=opens", "--unwind=whole"}, until: opensEnough})
+	start(t, compileAs(t, "opens", "opens_whole"))
+	r, err := export(t, options{image: "count_opens_whole:dev", seconds: 2, flags: []string{"--comm=opens_whole", "--unwind=whole"}, until: opensEnough})
 	require.NoError(t, err)
 	r.requireSound(t)
 	require.Regexp(t, `unwind: \d+ events sampled, [1-9]\d* unwound`, string(r.log))
-	inBoth("opens", "open_present", "open_missing")(t, r)
+	inBoth("opens_whole", "open_present", "open_missing")(t, r)
 }
 
 // TestFirstGadgetSampling adds the page's lines for sampling to its gadgets: with the unwinder, and without it. A sampled event
@@ -163,7 +172,7 @@ func TestFirstGadgetSampling(t *testing.T) {
 	require.True(t, ok)
 	put := "\tkey.user_stack_key = put_user_stack("
 
-	start(t, compile(t, "opens"))
+	start(t, compileAs(t, "opens", "opens_sampled"))
 	for _, tt := range []struct {
 		image, example string
 		flags          []string
@@ -189,12 +198,12 @@ func TestFirstGadgetSampling(t *testing.T) {
 		sums := func(samples []receiver.Sample) (int64, int64) {
 			return igtest.Total(igtest.Through(samples, "open_present")), igtest.Total(igtest.Through(samples, "open_missing"))
 		}
-		r, err := export(t, options{image: tt.image, seconds: 2, flags: append([]string{"--comm=opens"}, tt.flags...), until: func(samples []receiver.Sample) bool {
+		r, err := export(t, options{image: tt.image, seconds: 2, flags: append([]string{"--comm=opens_sampled"}, tt.flags...), until: func(samples []receiver.Sample) bool {
 			return min(sums(samples)) > 500
 		}})
 		require.NoError(t, err)
 		r.requireSound(t)
-		present, missing := sums(r.of("opens"))
+		present, missing := sums(r.of("opens_sampled"))
 		t.Logf("%s: %d in open_present, %d in open_missing", tt.image, present, missing)
 		require.InEpsilon(t, present, missing, 0.5)
 	}

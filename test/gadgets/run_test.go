@@ -45,6 +45,15 @@ func compile(t *testing.T, name string) string {
 	return program
 }
 
+// compileAs compiles a program of testdata, and returns a link to it. A process that executes the link has the link's name. So a
+// test can select its own process while other tests run the same program.
+func compileAs(t *testing.T, source, name string) string {
+	t.Helper()
+	link := filepath.Join(t.TempDir(), name)
+	require.NoError(t, os.Symlink(compile(t, source), link))
+	return link
+}
+
 // compiled holds the programs of testdata that compile has built.
 var compiled struct {
 	sync.Mutex

@@ -200,7 +200,7 @@ func TestInspektorGadgets(t *testing.T) {
 			t.Skip("this machine has no sources of Inspektor Gadget")
 		}
 		said := answerWithout(t, "snapshot_process")
-		fmt.Fprintf(&missing, "\n## Gadgets without stacks\n\nThe exporter gets no rows from gadgets without stacks, and logs this line:\n\n```text\n%s\n```\n\nThe gadgets without stacks are %s.\n", said, strings.Join(others(t, known), ", "))
+		fmt.Fprintf(&missing, "\n## Gadgets without stacks\n\nThe exporter gets no rows from gadgets without stacks, and logs a line such as this one:\n\n```text\n%s\n```\n\nThe gadgets without stacks are %s.\n", said, strings.Join(others(t, known), ", "))
 	})
 	writeUpstreamPage(t, table.String(), missing.String())
 }

@@ -68,7 +68,7 @@ func TestAddresses(t *testing.T) {
 	dir := t.TempDir()
 	sources := map[bool]string{false: writeFile(t, "pairs.c", pairsProgram(false)), true: writeFile(t, "pairs.go", pairsProgram(true))}
 	table := &strings.Builder{}
-	fmt.Fprintf(table, "`make test-backends` wrote this table on %s.\n\n| program |", time.Now().UTC().Format("2 January 2006"))
+	fmt.Fprintf(table, "`make test-backends WRITE=1` wrote this table on %s.\n\n| program |", time.Now().UTC().Format("2 January 2006"))
 	for _, s := range symbolizing {
 		fmt.Fprintf(table, " %s | CPU time |", s.title)
 	}

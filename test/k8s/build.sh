@@ -69,8 +69,8 @@ for program in pause burn churn collector; do
 done
 step "building the daemon's image" "$bin/imagebuild" -manifest cmd/gadgettracermanager/image.yaml \
 	-archive "$LAB/images/inspektor-gadget.tar" -ref localhost/inspektor-gadget:test
-# The upgrade test needs a daemon from before the format of stored requests changed.
-if [ ! -e "$LAB/images/old.tar" ] && [[ ${RUN:-life} == *life* ]]; then
+# The steps upgrade and life need a daemon from before the format of stored requests changed, and a gadget of the same time.
+if [[ ${RUN:-life} =~ life|upgrade ]] && ! { [ -e "$LAB/images/old.tar" ] && [ -e "$LAB/old-gadget.tar" ]; }; then
 	changed=$(git -c safe.directory="$top" log --format=%H -S'storeVersion = 2' -- pkg/export | tail -1)
 	[ -n "$changed" ] || {
 		echo "build.sh: the commit that changed the format of stored requests is not in this clone: run git fetch --unshallow" >&2
@@ -81,6 +81,7 @@ if [ ! -e "$LAB/images/old.tar" ] && [[ ${RUN:-life} == *life* ]]; then
 	git -c safe.directory="$top" archive "$changed^" | tar -C "$LAB/old" -x
 	(cd "$LAB/old" && step "building the daemon's image of before $changed (a few minutes, once)" \
 		go run -buildvcs=false ./cmd/imagebuild -manifest cmd/gadgettracermanager/image.yaml -archive "$LAB/old.tar" -ref localhost/inspektor-gadget:old)
+	"$top/.ci/gadgets" build "$IG" profile_cpu_old:dev "$LAB/old/gadgets/profile_cpu" "$LAB/old-gadget.tar"
 	rm -rf "$LAB/old"
 	mv "$LAB/old.tar" "$LAB/images/old.tar"
 fi

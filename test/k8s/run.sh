@@ -59,14 +59,19 @@ gadget() {
 	rm -f "$LAB"/cosign.{key,pub}
 	(cd "$LAB" && "$LAB/bin/cosign" generate-key-pair 2>/dev/null)
 	local archive
-	for archive in gadget alloc lock; do "$here/cluster.sh" in ig image import "$LAB/$archive.tar" >/dev/null; done
-	for target in profile_cpu unsigned profile_alloc profile_lock; do
+	local archives="gadget alloc lock" signed="profile_cpu profile_alloc profile_lock"
+	if [ -e "$LAB/old-gadget.tar" ]; then archives+=" old-gadget" signed+=" profile_cpu_old"; fi
+	for archive in $archives; do "$here/cluster.sh" in ig image import "$LAB/$archive.tar" >/dev/null; done
+	for target in unsigned $signed; do
 		local source=$target:${GADGET_TAG:-dev}
-		case $target in profile_cpu | unsigned) source=${GADGET_NAME:-profile_cpu:${GADGET_TAG:-dev}} ;; esac
+		case $target in
+		profile_cpu | unsigned) source=${GADGET_NAME:-profile_cpu:${GADGET_TAG:-dev}} ;;
+		profile_cpu_old) source=profile_cpu_old:dev ;;
+		esac
 		"$here/cluster.sh" in ig image tag "$source" 10.88.0.1:5000/$target:test >/dev/null 2>&1
 		"$here/cluster.sh" in ig image push --insecure-registries 10.88.0.1:5000 10.88.0.1:5000/$target:test >/dev/null 2>&1
 	done
-	for target in profile_cpu profile_alloc profile_lock; do
+	for target in $signed; do
 		"$here/cluster.sh" in cosign sign --key "$LAB/cosign.key" --tlog-upload=false --allow-http-registry --yes \
 			10.88.0.1:5000/$target:test 2>&1 | grep -v -i warning || true
 	done

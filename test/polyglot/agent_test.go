@@ -213,7 +213,7 @@ func TestAgentCost(t *testing.T) {
 	n, m := float64(bare.samples), float64(named.samples)
 	load, err := os.ReadFile("/proc/loadavg")
 	require.NoError(t, err)
-	fmt.Fprintf(&b, "\nWithout names of native functions, profile_cpu used %.2f times the agent's user CPU time. With these names, it used %.2f times the agent's user CPU time. For user and kernel time together, the ratios are %.2f and %.2f. For eBPF programs, the ratios are %.2f and %.2f. The machine's load was %s.\n",
+	fmt.Fprintf(&b, "\nWithout names of native functions, profile_cpu used %.2f times the agent's user CPU time per sample. With these names, it used %.2f times the agent's user CPU time per sample. For user and kernel time together, the ratios are %.2f and %.2f. For eBPF programs, the ratios are %.2f and %.2f. The machine's load was %s.\n",
 		ratio(bare.user, agent.user)/n, ratio(named.user, agent.user)/m,
 		ratio(bare.user+bare.system, agent.user+agent.system)/n, ratio(named.user+named.system, agent.user+agent.system)/m,
 		ratio(bare.kernel, agent.kernel)/n, ratio(named.kernel, agent.kernel)/m, strings.Fields(string(load))[0])

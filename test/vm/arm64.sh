@@ -1,5 +1,5 @@
 #!/bin/bash
-# arm64.sh starts ig, the unwinder and each gadget once on arm64. It boots Debian's kernel in QEMU, with a C and a Go program to
+# arm64.sh starts ig, the unwinder and three gadgets once on arm64. It boots Debian's kernel in QEMU, with a C and a Go program to
 # profile. A Go test outside checks that their functions have arrived. This needs root and Debian's packages, and leaves nothing
 # running.
 #

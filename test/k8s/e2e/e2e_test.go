@@ -27,7 +27,9 @@ const (
 	unsignedImage = registryAddress + "/unsigned:test"
 	allocImage    = registryAddress + "/profile_alloc:test"
 	lockImage     = registryAddress + "/profile_lock:test"
-	tenant        = "tenant-from-a-secret"
+	// oldGadget is a profile_cpu that is as old as oldImage.
+	oldGadget = registryAddress + "/profile_cpu_old:test"
+	tenant    = "tenant-from-a-secret"
 )
 
 // TestKubernetes runs its steps in order, because later steps use what earlier steps set up.
@@ -52,12 +54,13 @@ func TestKubernetes(t *testing.T) {
 		{"collector outage", testCollectorOutage},
 		{"two clients", testTwoClients},
 		{"headless and daemon restart", testHeadlessAndRestart},
-		{"roll-out of a config", testRollout},
-		{"locks of a namespace", testLocks},
+		{"rollout of a config", testRollout},
 		{"whole stacks", testLanguages},
+		{"locks of a namespace", testLocks},
 		{"memory of a pod", testMemory},
 		{"leak of a pod", testLeak},
 		{"short pods", testShortPods},
+		{"history in an emptyDir", testEmptyDir},
 		{"hook modes", testHookModes},
 		{"upgrade", testUpgrade},
 		{"life", testLife},

@@ -352,13 +352,7 @@ func (g *guide) history(t *testing.T) {
 	t.Helper()
 	rest := g.run(t, historyPage, pageBlocks(t, g.top, historyPage, "In Kubernetes"), has("--detach"))
 	pod, _ := g.daemonPod(t)
-	eventually(t, func() error {
-		answer, err := g.try(t.Context(), "kubectl", "-n", "gadget", "exec", pod, "--", "profile", "history", "--since", "1h", "-o", "/var/lib/ig-otel-profiles/asked")
-		if err == nil && !strings.Contains(answer, "burn_leaf") {
-			err = fmt.Errorf("no burn_leaf in the answer:\n%s", answer)
-		}
-		return err
-	})
+	g.requireHistory(t, pod)
 	g.run(t, historyPage, rest, nil)
 	g.kubectl(t, "gadget", "delete", "recorder")
 }

@@ -173,7 +173,7 @@ func testLife(t *testing.T, c cluster) {
 
 	since := time.Now()
 	g.deployWithStorage(t, oldImage)
-	c.kubectl(t, "gadget", "run", image, "-n", "shop", "--detach", "--name", "life", "--otel-profiles-exporter=collector", "--format-stacks=false")
+	c.kubectl(t, "gadget", "run", oldGadget, "-n", "shop", "--detach", "--name", "life", "--otel-profiles-exporter=collector", "--format-stacks=false")
 	c.eventuallyArrived(t, since, some("solo", since, since.Add(time.Hour)))
 
 	// At the upgrade, the queue contains rows in the old format.

@@ -19,7 +19,7 @@ func testUpgrade(t *testing.T, c cluster) {
 		{"kubectl gadget deploy ", "kubectl gadget deploy --timeout 10m --image-pull-policy Never "},
 		{ours + ":v1.0.0", oldImage},
 		{ours + ":v1.1.0", newImage},
-		{gadget + ":v1.0.0", image}, // the image of the old daemon has no unwinder
+		{gadget + ":v1.0.0", oldGadget},
 		{gadget + ":v1.1.0", image},
 	}
 	if _, err := c.try(t.Context(), "kubectl", "get", "namespace", "gadget"); err == nil {
@@ -51,7 +51,7 @@ func testUpgrade(t *testing.T, c cluster) {
 	c.patchProbes(t)
 	c.kubectl(t, "-n", "gadget", "patch", "daemonset", "gadget", "--type=merge", "-p", `{"spec": {"template": {"spec": {"hostPID": true}}}}`)
 	c.daemonPod(t)
-	c.kubectl(t, "gadget", "run", image, "-A", "--detach", "--name", "cpu", "--otel-profiles-exporter=collector")
+	c.kubectl(t, "gadget", "run", oldGadget, "-A", "--detach", "--name", "cpu", "--otel-profiles-exporter=collector")
 	runs(oldImage)
 
 	rest := g.run(t, lifePage, pageBlocks(t, g.top, lifePage, "Upgrade"), has("--detach"))

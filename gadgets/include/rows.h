@@ -48,7 +48,7 @@ static __u64 rows_made;
  * Rows by process and by user: the turn in the upper half, and the rows in the lower half. The slot
  * of a process or user depends on the turn, so nobody can choose to share the slot of another.
  */
-#define PROCESS_SLOT_BITS 16
+#define PROCESS_SLOT_BITS 12
 #define USER_SLOT_BITS 10
 struct {
 	__uint(type, BPF_MAP_TYPE_ARRAY);

@@ -55,14 +55,8 @@ func cpu(hz int64) receiver.Type {
 	return receiver.Type{Type: "samples", Unit: "count", PeriodType: "cpu", PeriodUnit: "nanoseconds", Period: 1_000_000_000 / hz}
 }
 
-func program(name string) func(*testing.T) []string {
-	return func(t *testing.T) []string {
-		start(t, compile(t, name))
-		return nil
-	}
-}
-
-func programAs(source, name string) func(*testing.T) []string {
+// program starts a program of testdata under a name.
+func program(source, name string) func(*testing.T) []string {
 	return func(t *testing.T) []string {
 		start(t, compileAs(t, source, name))
 		return nil
@@ -138,7 +132,7 @@ func all() []gadget {
 			},
 		},
 		{
-			name: "profile_cpu", origin: upstream, flags: withBuildIDs, workload: program("busy"),
+			name: "profile_cpu", origin: upstream, flags: withBuildIDs, workload: program("busy", "busy"),
 			want: cpu(49), value: []string{"samples"}, check: through("busy", "spin"), until: spins,
 		},
 		{
@@ -153,11 +147,11 @@ func all() []gadget {
 			},
 		},
 		{
-			name: "trace_open", origin: upstream, flags: withBuildIDs, workload: programAs("opens", "opens_traced"),
+			name: "trace_open", origin: upstream, flags: withBuildIDs, workload: program("opens", "opens_traced"),
 			want: events("open"), check: inBoth("opens_traced", "open_present", "open_missing"), until: opensEnough,
 		},
 		{
-			name: "trace_malloc", origin: upstream, flags: append([]string{"--verbose"}, withBuildIDs...), workload: program("allocs"),
+			name: "trace_malloc", origin: upstream, flags: append([]string{"--verbose"}, withBuildIDs...), workload: program("allocs", "allocs"),
 			want: events("malloc"),
 			check: func(t *testing.T, r *run) {
 				for _, function := range []string{"allocate_small", "allocate_large"} {
@@ -166,12 +160,12 @@ func all() []gadget {
 			},
 		},
 		{
-			name: "trace_capabilities", origin: upstream, flags: withBuildIDs, workload: program("caps"),
+			name: "trace_capabilities", origin: upstream, flags: withBuildIDs, workload: program("caps", "caps"),
 			want: events("capabilities"), check: through("caps", "need_capability"),
 		},
 		{name: "trace_tcpdrop", origin: upstream, want: events("tcpdrop")},
 		{
-			name: "audit_seccomp", origin: upstream, flags: withBuildIDs, workload: program("audited"),
+			name: "audit_seccomp", origin: upstream, flags: withBuildIDs, workload: program("audited", "audited"),
 			want: events("seccomp"), check: through("audited", "call_audited"),
 		},
 		{name: "trace_gpu_starvation", origin: upstream, flags: withBuildIDs, want: events("gpu_starvation")},

@@ -139,21 +139,9 @@ func (g *gadgetChains) enable(ctx context.Context, t *tracer.Tracer) error {
 // load loads chains with their entry programs. The result also lists the chains that the kernel rejects.
 func (g *gadgetChains) load(kinds []wire.ChainKind) (wire.Entries, error) {
 	loaded := wire.Entries{Descriptors: map[wire.ChainKind]int{}, Refused: map[wire.ChainKind]string{}}
-	entries, err := ebpf.LoadCollectionSpecFromReader(bytes.NewReader(entryObject))
+	entries, err := g.spec()
 	if err != nil {
-		return loaded, fmt.Errorf("reading the entry programs: %w", err)
-	}
-	system, err := g.profiler.CollectionSpecWith(nil, nil, nil)
-	if err != nil {
-		return loaded, fmt.Errorf("reading the profiler's data on this kernel: %w", err)
-	}
-	for name, v := range system.Variables {
-		if own := entries.Variables[name]; own != nil {
-			own.Value = v.Value
-		}
-	}
-	if err := entries.Variables["gadgets_origin"].Set(g.origin); err != nil {
-		return loaded, fmt.Errorf("setting the origin of the gadgets' events: %w", err)
+		return loaded, err
 	}
 	if g.guards == nil {
 		if g.guards, err = ebpf.NewMap(entries.Maps["guards"]); err != nil {
@@ -179,9 +167,47 @@ func (g *gadgetChains) load(kinds []wire.ChainKind) (wire.Entries, error) {
 	return loaded, nil
 }
 
-// entry loads a chain and its entry program, which gadgets call. It adds everything that it creates to keep.
+// spec returns the programs in the object of this module, with the profiler's data on this kernel.
+func (g *gadgetChains) spec() (*ebpf.CollectionSpec, error) {
+	entries, err := ebpf.LoadCollectionSpecFromReader(bytes.NewReader(entryObject))
+	if err != nil {
+		return nil, fmt.Errorf("reading the entry programs: %w", err)
+	}
+	system, err := g.profiler.CollectionSpecWith(nil, nil, nil)
+	if err != nil {
+		return nil, fmt.Errorf("reading the profiler's data on this kernel: %w", err)
+	}
+	for name, v := range system.Variables {
+		if own := entries.Variables[name]; own != nil {
+			own.Value = v.Value
+		}
+	}
+	if err := entries.Variables["gadgets_origin"].Set(g.origin); err != nil {
+		return nil, fmt.Errorf("setting the origin of the gadgets' events: %w", err)
+	}
+	return entries, nil
+}
+
+// watchExecs makes the profiler read the mappings of a process again when the process executes another program.
+func (g *gadgetChains) watchExecs() error {
+	spec, err := g.spec()
+	if err != nil {
+		return err
+	}
+	program, err := g.program("process_exec", spec, map[string]*ebpf.Map{})
+	if err != nil {
+		return err
+	}
+	l, err := link.AttachRawTracepoint(link.RawTracepointOptions{Name: "sched_process_exec", Program: program})
+	if err != nil {
+		return fmt.Errorf("attaching to sched_process_exec: %w", err)
+	}
+	g.keep = append(g.keep, l)
+	return nil
+}
+
+// entry loads a chain and its entry program, which gadgets call.
 func (g *gadgetChains) entry(c chain, spec *ebpf.CollectionSpec) (*ebpf.Program, error) {
-	maps.DeleteFunc(spec.Programs, func(name string, _ *ebpf.ProgramSpec) bool { return name != c.entry })
 	program, own := spec.Programs[c.entry], maps.Clone(g.shared)
 	own["guards"] = g.guards
 	if c.typ != ebpf.UnspecifiedProgram {
@@ -193,15 +219,21 @@ func (g *gadgetChains) entry(c chain, spec *ebpf.CollectionSpec) (*ebpf.Program,
 		refer(program, progsMap, ownName(progsMap, c.typ))
 		refer(program, recordsMap, ownName(recordsMap, c.typ))
 	}
+	return g.program(c.entry, spec, own)
+}
+
+// program loads a program of this module's object. It adds everything that it creates to keep.
+func (g *gadgetChains) program(name string, spec *ebpf.CollectionSpec, own map[string]*ebpf.Map) (*ebpf.Program, error) {
+	maps.DeleteFunc(spec.Programs, func(other string, _ *ebpf.ProgramSpec) bool { return other != name })
 	if err := g.link(spec, own); err != nil {
-		return nil, fmt.Errorf("preparing the entry program: %w", err)
+		return nil, fmt.Errorf("preparing the program %s: %w", name, err)
 	}
-	entry, err := ebpf.NewProgram(program)
+	loaded, err := ebpf.NewProgram(spec.Programs[name])
 	if err != nil {
-		return nil, fmt.Errorf("loading the entry program: %w", err)
+		return nil, fmt.Errorf("loading the program %s: %w", name, err)
 	}
-	g.keep = append(g.keep, entry)
-	return entry, nil
+	g.keep = append(g.keep, loaded)
+	return loaded, nil
 }
 
 // ownName returns the name of the map in a copy that replaces one of the profiler's maps.

@@ -120,6 +120,9 @@ func start(ctx context.Context, c config, s *sampler, logger *slog.Logger) (*run
 		r.close()
 		return nil, err
 	}
+	if err := r.chains.watchExecs(); err != nil {
+		logger.Warn("cannot watch for execve, so the stacks of a process can remain incomplete after it executes another program", "error", err)
+	}
 	if err := t.AttachPrctlMonitor(); err != nil {
 		logger.Debug("cannot watch for changes of process contexts, which are now detected later", "error", err)
 	}

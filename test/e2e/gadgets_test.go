@@ -80,6 +80,35 @@ func TestCPU(t *testing.T) {
 	}
 }
 
+// TestExec: a program that executes another program at the same addresses gets the other program's stacks and names.
+func TestExec(t *testing.T) {
+	igtest.NeedRoot(t)
+	t.Parallel()
+	// Go's linker gives all programs the same address, so the addresses of the first program are also known for the second.
+	launcher, program := compileGo(t, "./launch", "launch-go"), compileGo(t, "./burn", burners[0].thread)
+	image := igtest.Import(t, "profile_cpu")
+	p := start(t, launcher, program)
+	flags := []string{"--frequency=99", "--pid=" + strconv.Itoa(p.pid)}
+	sessions := []*session{begin(t, nil, image, flags...), begin(t, nil, image, append(flags, "--unwind=frame-pointers")...)}
+	of := func(samples []receiver.Sample, thread string) []receiver.Sample {
+		return slices.DeleteFunc(slices.Clone(samples), func(s receiver.Sample) bool { return s.Attributes["thread.name"] != thread })
+	}
+	for _, s := range sessions {
+		s.until("a sample of the first program", func(samples []receiver.Sample) bool { return len(igtest.Through(samples, "main.prepare")) > 0 })
+	}
+	p.next(t)
+	for _, s := range sessions {
+		s.until("samples of the second program", func(samples []receiver.Sample) bool { return igtest.Total(of(samples, burners[0].thread)) > 200 })
+	}
+	p.stop(t)
+	for _, s := range sessions {
+		samples := of(s.stop("samples").samples, burners[0].thread)
+		all, named := igtest.Total(samples), igtest.Total(igtest.Through(samples, burners[0].work))
+		t.Logf("%d of %d samples are in %s", named, all, burners[0].work)
+		require.Greater(t, 20*named, 19*all)
+	}
+}
+
 // requireShares checks a program's profile.
 func (r *run) requireShares(t *testing.T, p program, pid int, period int64, cpu time.Duration) {
 	t.Helper()

@@ -262,4 +262,15 @@ int gadget_perf(struct pt_regs *ctx)
   return enter(ctx, UNWIND_PERF);
 }
 
+// process_exec reports a process that executes another program. Otherwise, the profiler continues to use the mappings of the previous
+// program at addresses that both programs use.
+SEC("raw_tracepoint/sched_process_exec")
+int process_exec(void *ctx)
+{
+  u32 pid = 0, tid = 0;
+  if (get_pid_tgid(&pid, &tid) && pid_information_exists(pid))
+    report_pid(ctx, (u64)pid << 32 | tid, RATELIMIT_ACTION_PRIORITY);
+  return 0;
+}
+
 char _license[] SEC("license") = "GPL";

@@ -140,11 +140,12 @@ func start(ctx context.Context, c config, s *sampler, logger *slog.Logger) (*run
 
 // bufferShare returns each CPU's share of the kernel's stack buffer, in the unit of tracer.Config.SamplesPerSecond: the profiler
 // multiplies it by the number of CPUs and by 25 KiB, and rounds up to a power of two. A stack takes 1 KiB on average, and all
-// stacks are read four times a second. One goroutine handles about 10,000 stacks a second, which is 2.5 MiB for each read. So if
-// a buffer of 8 MiB is not enough for long, a larger buffer is not, either. With 332 CPUs or more, the buffer has 16 MiB.
+// stacks are read four times a second. If other programs keep all CPUs busy, seconds can pass between two reads, so the buffer has
+// at least 4 MiB. One goroutine handles about 10,000 stacks a second, which is 2.5 MiB for each read. So if a buffer of 8 MiB is
+// not enough for long, a larger buffer is not, either. With 332 CPUs or more, the buffer has 16 MiB.
 func bufferShare(cpus int) int {
-	const small, most = 20, 320 // 320 * 25 KiB is nearly 8 MiB
-	return min(small, max(1, most/cpus))
+	const each, least, most = 20, 160, 320 // 320 * 25 KiB is nearly 8 MiB
+	return max(1, min(max(each, least/cpus), most/cpus))
 }
 
 // newTracer loads the profiler's own programs.

@@ -7,6 +7,7 @@ import (
 	"math"
 	"os"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -119,7 +120,8 @@ func (r *run) requireShares(t *testing.T, p program, pid int, period int64, cpu 
 	sampled, known := 0.0, false
 	for _, s := range samples {
 		// For some seconds, the program can have the service of the test process, because it was forked from it.
-		require.Contains(t, []string{p.thread, filepath.Base(os.Args[0])}, s.Service, "the executable")
+		// On a busy machine, the operator can also send a row before it knows the program.
+		require.Contains(t, []string{p.thread, filepath.Base(os.Args[0]), "host"}, s.Service, "the executable")
 		known = known || s.Service == p.thread
 		require.Equal(t, p.thread, s.Attributes["thread.name"])
 		require.Equal(t, receiver.Type{Type: "samples", Unit: "count", PeriodType: "cpu", PeriodUnit: "nanoseconds", Period: period}, receiver.TypeOf(s))
@@ -475,8 +477,17 @@ func TestLock(t *testing.T) {
 		function, n := readTruth(t, line)
 		own[function] = n
 	}
+	notArrived := regexp.MustCompile(`whose stack did not arrive \((\d+\.\d) % of the nanoseconds\)`)
 	for i, s := range sessions {
 		r := s.stop("contentions", "delay_raw")
+		// On a very busy machine, the unwinder cannot read all stacks in time. These waits have no row.
+		lost := 0.0
+		if m := notArrived.FindStringSubmatch(r.log); m != nil {
+			percent, err := strconv.ParseFloat(m[1], 64)
+			require.NoError(t, err)
+			lost = percent / 100
+		}
+		require.Less(t, lost, 0.1)
 		delays, contentions := igtest.Typed(r.samples, "delay"), igtest.Typed(r.samples, "contentions")
 		for unit, samples := range map[string][]receiver.Sample{"nanoseconds": delays, "count": contentions} {
 			for _, s := range samples { // as in Go's profiles of mutexes
@@ -504,7 +515,7 @@ func TestLock(t *testing.T) {
 				return s.Attributes["thread.name"] != l.thread || slices.ContainsFunc([]string{l.function, "read_table", "write_table", "fill_pipe", "list_folder", "change_folder"}, func(f string) bool { return igtest.Depth(s, f) >= 0 })
 			}))
 			t.Logf("%s: %.3f s in stacks by frame pointers", l.thread, float64(missed)/1e9)
-			within := l.within * float64(own[l.function].sum)
+			within := (l.within + 3*lost) * float64(own[l.function].sum) // the lost waits can all be of one kind
 			require.InDelta(t, own[l.function].sum, igtest.Total(found)+missed/2, within+float64(missed)/2, l.function)
 			require.Less(t, 2*missed, igtest.Total(found), l.function)
 			require.Positive(t, igtest.Total(igtest.Through(contentions, l.function)))

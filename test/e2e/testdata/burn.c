@@ -16,7 +16,7 @@
 
 static volatile uint64_t sink;
 static int zeros;
-static char buffer[1 << 16];
+static char buffer[1 << 20]; // large, so that a read takes much longer than entering the kernel
 
 static uint64_t thread_ms(void)
 {
@@ -67,7 +67,7 @@ static inline __attribute__((always_inline)) long raw_read(int fd, void *to, siz
 
 __attribute__((noinline)) void c_kernel(void)
 {
-	for (int i = 0; i < 20; i++)
+	for (int i = 0; i < 2; i++)
 		sink += raw_read(zeros, buffer, sizeof(buffer));
 }
 

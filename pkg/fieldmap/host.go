@@ -132,24 +132,11 @@ func (p *Plan) processKey(resource uint64, d datasource.Data) uint64 {
 	}
 	host := p.onHost(d)
 	if host && p.hosts.services != nil {
-		if s := p.hostService(d); s.Name != "" {
-			resource = p.mix(p.mix(resource, maphash.String(p.seed, s.Name)), maphash.String(p.seed, s.Path))
-		}
+		s := p.hostService(d)
+		resource = p.mix(p.mix(resource, maphash.String(p.seed, s.Name)), maphash.String(p.seed, s.Path))
 	}
 	if c := p.context(d, host); c != nil {
 		resource = p.mix(resource, c.Key)
 	}
 	return resource
-}
-
-// hostGroup returns a number for the service of a row outside containers. 0 means no service.
-func (p *Plan) hostGroup(d datasource.Data) uint64 {
-	name := p.hostService(d).Name
-	if c := p.context(d, true); c != nil && c.Service != "" {
-		name = c.Service
-	}
-	if name == "" {
-		return 0
-	}
-	return max(maphash.String(p.seed, name), 1)
 }

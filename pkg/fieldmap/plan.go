@@ -273,11 +273,9 @@ func (p *Plan) Resource(d datasource.Data) profile.Resource {
 		p.cutAttributes.Add(uint64(l.cut))
 	}
 	r := profile.Resource{Attributes: l.resource, Dropped: l.cut}
-	if p.hosts.services != nil && p.onHost(d) {
-		r.Host, r.Group = true, p.hostGroup(d)
-		if r.Group != 0 {
-			r.Rest = p.derive(d, false).resource
-		}
+	r.Host = p.hosts.services != nil && p.onHost(d)
+	if l.service != "" {
+		r.Group, r.Rest = max(maphash.String(p.seed, l.service), 1), p.derive(d, false).resource
 	}
 	return r
 }

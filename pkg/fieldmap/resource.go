@@ -80,6 +80,7 @@ type list struct {
 	plan     *Plan
 	resource []profile.Attribute
 	sample   []profile.Attribute // attributes that the settings move to the sample
+	service  string              // the service of a row outside containers, or empty
 	cut      int                 // resource attributes over the limit
 }
 
@@ -147,19 +148,18 @@ func (p *Plan) derive(d datasource.Data, own bool) *list {
 	labels := parseLabels(id(idLabels))
 	image := parseImage(id(idImageName))
 	node := id(idNode)
-	inContainer := namespace != "" || pod != "" || k8sContainer != "" || runtimeContainer != "" || containerID != ""
 
-	said := new(proccontext.Context)
+	host := p.onHost(d)
+	said, process := new(proccontext.Context), hostproc.Service{}
 	if own {
-		said = cmp.Or(p.context(d, !inContainer), said)
+		said = cmp.Or(p.context(d, host), said)
 	}
-	service, version := firstOf(p.exporter.HostServiceName, "host"), said.Version
-	var process hostproc.Service
-	if !inContainer && own {
+	if own && host {
 		process = p.hostService(d)
-		service = firstOf(said.Service, process.Name, service)
+		l.service = firstOf(said.Service, process.Name)
 	}
-	if inContainer {
+	service, version := firstOf(l.service, p.exporter.HostServiceName, "host"), said.Version
+	if !host {
 		// The last two are for rows with almost no metadata, because every resource gets a service.name.
 		service = firstOf(said.Service, owner, pod, k8sContainer, runtimeContainer, containerID[:min(len(containerID), 12)], namespace)
 		version = firstOf(said.Version, image.version())

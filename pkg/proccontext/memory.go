@@ -39,35 +39,59 @@ var (
 	errBusy = errors.New("the context is being updated")
 )
 
-// process is a process with its memory open for reading. Its descriptors never refer to a later process with the same PID.
+// process is the result of reading a process's memory. Its descriptors never refer to a later process with the same PID.
 type process struct {
-	dir             procfs.Dir
+	place
+	payload []byte // empty if the context is known
+	err     error
+
 	memory, pagemap *os.File
-	began           uint64 // in nanoseconds since boot
 }
 
-// open opens the process in proc. The caller closes it, also after an error.
-func (p *process) open(proc string, of Process) (err error) {
-	if p.dir, err = procfs.Open(proc, of.PID); err != nil {
+// find copies the context of the process in proc, unless it is known. It returns errNone if there is no context.
+func (p *process) find(proc string, of Process, known place) error {
+	dir, err := procfs.Open(proc, of.PID)
+	if err != nil {
 		return err
 	}
-	if p.began, err = p.dir.Began(proc, of.PID); err != nil {
-		return err
-	}
-	if exe, _, err := p.dir.Executable(); of.Inode != 0 && (err != nil || exe != of.Inode) {
+	defer dir.Close()
+	if exe, _, err := dir.Executable(); of.Inode != 0 && (err != nil || exe != of.Inode) {
 		return cmp.Or(err, os.ErrNotExist) // the PID now belongs to another process
 	}
-	if p.memory, err = p.dir.Open("mem"); err != nil {
+	if p.began, err = dir.Began(proc, of.PID); err != nil {
 		return err
 	}
-	p.pagemap, err = p.dir.Open("pagemap")
-	return err
-}
-
-func (p *process) close() {
-	p.dir.Close()
-	p.memory.Close() // Close of nil does nothing
-	p.pagemap.Close()
+	if p.memory, err = dir.Open("mem"); err != nil {
+		return err
+	}
+	defer p.memory.Close()
+	if p.pagemap, err = dir.Open("pagemap"); err != nil {
+		return err
+	}
+	defer p.pagemap.Close()
+	if p.began == known.began {
+		if err := p.context(known.address, known.published); !errors.Is(err, errNone) {
+			return err
+		}
+	}
+	maps, err := dir.Read("maps", procfs.MaxMaps)
+	if err != nil || len(maps) == 0 {
+		return cmp.Or(err, os.ErrNotExist)
+	}
+	if !bytes.Contains(maps, signature) { // true for most processes, and faster than parsing
+		return errNone
+	}
+	tries := 0
+	for m := range procfs.Mappings(maps) {
+		if tries == maxMappings || !mayHaveContext(m) {
+			continue
+		}
+		tries++
+		if err := p.context(m.Start, 0); !errors.Is(err, errNone) {
+			return err
+		}
+	}
+	return errNone
 }
 
 func mayHaveContext(m procfs.Mapping) bool {
@@ -102,36 +126,35 @@ func (p *process) read(b []byte, at uint64) error {
 	return nil
 }
 
-// context copies the payload of the context at an address, and returns the time of its publication. If that time equals known,
-// it copies nothing. If the context is changed meanwhile, the error is errBusy.
-func (p *process) context(at, known uint64) (payload []byte, published uint64, err error) {
+// context copies the payload of the context at an address, and sets the place. If the time of publication equals known, it copies
+// nothing. If the context is changed meanwhile, the error is errBusy.
+func (p *process) context(at, known uint64) error {
 	var header, again [headerSize]byte
-	if err := p.read(header[:], at); err != nil {
-		return nil, 0, err
+	err := p.read(header[:], at)
+	if err != nil {
+		return err
 	}
-	published = binary.NativeEndian.Uint64(header[publishedAt:])
+	p.address, p.published = at, binary.NativeEndian.Uint64(header[publishedAt:])
 	n := binary.NativeEndian.Uint32(header[sizeAt:])
 	switch {
 	case !bytes.HasPrefix(header[:], signature), binary.NativeEndian.Uint32(header[versionAt:]) != version:
-		return nil, 0, errNone
-	case published == 0:
-		return nil, 0, errBusy
-	case published == known:
-		return nil, published, nil
+		return errNone
+	case p.published == 0:
+		return errBusy
+	case p.published == known:
+		return nil
 	case n == 0 || n > maxPayload:
 		err = fmt.Errorf("%w: a payload of %d bytes", errNone, n)
 	default:
-		payload = make([]byte, n)
-		err = p.read(payload, binary.NativeEndian.Uint64(header[payloadAt:]))
+		p.payload = make([]byte, n)
+		err = p.read(p.payload, binary.NativeEndian.Uint64(header[payloadAt:]))
 	}
 	// An unfinished change can cause any error above. Each change has another time, so it also shows in the header.
-	if failed := p.read(again[:], at); failed != nil {
-		err = failed
-	} else if again != header {
-		err = errBusy
+	if failed := p.read(again[:], at); failed != nil || again != header {
+		err = cmp.Or(failed, errBusy)
 	}
 	if err != nil {
-		return nil, 0, err
+		p.payload = nil
 	}
-	return payload, published, nil
+	return err
 }

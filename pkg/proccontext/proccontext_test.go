@@ -77,9 +77,9 @@ func publish(t *testing.T, payload []byte) *contexttest.Published {
 func own() Process { return Process{PID: uint32(os.Getpid())} }
 
 // read returns the context of this process.
-func read(known place) (f found) {
-	(&Resolver{proc: "/proc"}).readMemory(&f, own(), known)
-	return f
+func read(known place) (p process) {
+	p.err = p.find("/proc", own(), known)
+	return p
 }
 
 // TestRead checks that a context is found, that an unchanged context is not copied again, and that a changed one is.
@@ -275,7 +275,7 @@ func testResolver(t *testing.T) {
 // TestEnded checks that an exited process keeps its context for its last rows, and that a later process with its PID does not
 // get it.
 func TestEnded(t *testing.T) {
-	r := &Resolver{proc: "/proc", reader: &here{}, owners: map[string]*owner{}, patience: patience.New(wait, maxStuck)}
+	r := &Resolver{proc: "/proc", reader: &here{}, services: names{}, instances: names{}, patience: patience.New(wait, maxStuck)}
 	cmd := exec.Command("sleep", "600")
 	require.NoError(t, cmd.Start())
 	e := &entry{process: Process{PID: uint32(cmd.Process.Pid)}}
@@ -306,7 +306,7 @@ func TestEnded(t *testing.T) {
 
 // TestBounds checks that the number of an owner's names is limited, and that they do not displace other owners' names.
 func TestBounds(t *testing.T) {
-	r := &Resolver{owners: map[string]*owner{}}
+	r := &Resolver{services: names{}, instances: names{}}
 	e, other := &entry{owner: "evil"}, &entry{owner: "good"}
 	for i := range maxInstances + 10 {
 		c := r.admit(e, keyed(Context{Service: "a", Instance: fmt.Sprint(i)}))
@@ -323,7 +323,7 @@ func TestBounds(t *testing.T) {
 	require.Nil(t, r.admit(e, nil))
 	for i := range 3 * maxOwners {
 		r.admit(&entry{owner: fmt.Sprint(i)}, keyed(Context{Service: "b"}))
-		require.LessOrEqual(t, len(r.owners), maxOwners)
+		require.LessOrEqual(t, max(len(r.services), len(r.instances)), maxOwners)
 	}
 }
 

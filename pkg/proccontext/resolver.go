@@ -1,8 +1,6 @@
 package proccontext
 
 import (
-	"bytes"
-	"cmp"
 	"context"
 	"errors"
 	"maps"
@@ -14,7 +12,6 @@ import (
 	"time"
 
 	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/patience"
-	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/procfs"
 )
 
 // Reader decodes payloads in an unprivileged process. unwinder.Reader implements it.
@@ -77,8 +74,8 @@ type Resolver struct {
 	known map[Process]*entry
 
 	// Only the goroutine of run uses these.
-	owners   map[string]*owner
-	patience *patience.Runner
+	services, instances names
+	patience            *patience.Runner
 }
 
 // entry is a known process.
@@ -97,15 +94,15 @@ type entry struct {
 // place is the start of a process, and the address and the time of its context. Unknown fields are 0.
 type place struct{ began, address, published uint64 }
 
-// owner limits the names that processes choose themselves.
-type owner struct{ services, instances map[uint64]bool }
+// names are the keys of the services or instances that processes have chosen themselves, by owner.
+type names map[string]map[uint64]bool
 
 // New returns a running Resolver for the processes below root/proc. root is "" or "/" outside containers. Close ends it.
 func New(root string, reader Reader) *Resolver {
 	ctx, stop := context.WithCancel(context.Background())
 	r := &Resolver{
 		proc: filepath.Join("/", root, "proc"), reader: reader, queue: make(chan *entry, maxQueue), stop: stop,
-		known: map[Process]*entry{}, owners: map[string]*owner{}, patience: patience.New(wait, maxStuck),
+		known: map[Process]*entry{}, services: names{}, instances: names{}, patience: patience.New(wait, maxStuck),
 	}
 	r.runs.Go(func() { r.run(ctx) })
 	return r
@@ -148,9 +145,7 @@ func (r *Resolver) Watch(p Process, owner string) {
 				clear(r.known)
 			}
 		}
-		e := &entry{process: p, owner: owner}
-		e.due.Store(r.clock.Load())
-		r.known[p] = e
+		r.known[p] = &entry{process: p, owner: owner}
 	}
 	r.mu.Unlock()
 	r.Lookup(p)
@@ -177,7 +172,8 @@ func (r *Resolver) run(ctx context.Context) {
 		case <-sweeps:
 			r.sweep(now)
 		case <-renewals:
-			clear(r.owners)
+			clear(r.services)
+			clear(r.instances)
 		case e := <-r.queue:
 			used, next := r.look(ctx, e)
 			e.due.Store(now + next)
@@ -187,46 +183,37 @@ func (r *Resolver) run(ctx context.Context) {
 	}
 }
 
-// found is the result of reading a process's memory.
-type found struct {
-	place
-	payload []byte
-	err     error
-}
-
 // look reads a process's context. It returns the used CPU time, and the number of seconds until the next read.
 func (r *Resolver) look(ctx context.Context, e *entry) (used time.Duration, next int64) {
-	f, known := new(found), e.place
-	used, err := r.patience.Do(ctx, func() { r.readMemory(f, e.process, known) }, func() func() { return func() {} })
+	p, known := new(process), e.place
+	used, err := r.patience.Do(ctx, func() { p.err = p.find(r.proc, e.process, known) }, func() func() { return func() {} })
 	switch {
 	case errors.Is(err, patience.ErrStuck):
 		return used, hour
 	case err != nil:
 		return used, lastLook
 	}
-	if f.began != 0 && f.began != e.began { // a new process, or another process with its PID
+	if p.began != 0 && p.began != e.began { // a new process, or another process with its PID
 		e.said.Store(nil)
-		e.place, e.wait = place{began: f.began}, 0
+		e.place, e.wait = place{began: p.began}, 0
 	}
 	switch {
-	case f.err == nil:
-		e.address = f.address
-		if f.published == e.published {
-			return used, recheck
-		}
+	case p.err == nil && p.published == e.published:
+		return used, recheck
+	case p.err == nil:
 		asking, cancel := context.WithTimeout(ctx, wait)
 		defer cancel()
-		answer, cpu, err := r.reader.Ask(asking, e.process.PID, e.began, f.payload)
+		answer, cpu, err := r.reader.Ask(asking, e.process.PID, e.began, p.payload)
 		used += cpu
 		if err == nil {
-			e.published, e.wait = f.published, 0
+			e.place, e.wait = p.place, 0
 			e.said.Store(r.admit(e, parse(answer)))
 		}
 		return used, recheck
-	case errors.Is(f.err, errNone):
+	case errors.Is(p.err, errNone):
 		e.said.Store(nil)
 		e.place = place{began: e.began}
-	case errors.Is(f.err, os.ErrPermission):
+	case errors.Is(p.err, os.ErrPermission):
 		e.denied.Do(func() { r.Denied.Add(1) })
 	case e.said.Load() != nil: // the process has exited and these are its last rows, or its context is being changed
 		return used, recheck
@@ -235,71 +222,35 @@ func (r *Resolver) look(ctx context.Context, e *entry) (used time.Duration, next
 	return used, e.wait
 }
 
-// readMemory copies a process's context, unless it is already known.
-func (r *Resolver) readMemory(f *found, of Process, known place) {
-	var p process
-	defer p.close()
-	if f.err = p.open(r.proc, of); f.err != nil {
-		return
-	}
-	if f.began = p.began; f.began != known.began {
-		known = place{}
-	}
-	try := func(at, published uint64) bool {
-		f.address = at
-		f.payload, f.published, f.err = p.context(at, published)
-		return !errors.Is(f.err, errNone)
-	}
-	if known.address != 0 && try(known.address, known.published) {
-		return
-	}
-	maps, err := p.dir.Read("maps", procfs.MaxMaps)
-	if f.err = errNone; err != nil || len(maps) == 0 {
-		f.err = cmp.Or(err, os.ErrNotExist)
-	}
-	if !bytes.Contains(maps, signature) { // true for most processes, and faster than parsing
-		return
-	}
-	tries := 0
-	for m := range procfs.Mappings(maps) {
-		if !mayHaveContext(m) {
-			continue
-		}
-		if tries++; tries > maxMappings || try(m.Start, 0) {
-			return
-		}
-	}
-}
-
 // admit returns the part of a context that its owner is allowed to add. That is the whole context, the context without the
 // instance, or nil.
 func (r *Resolver) admit(e *entry, c *Context) *Context {
 	if c == nil {
 		return nil
 	}
-	o := r.owners[e.owner]
-	if o == nil {
-		if len(r.owners) >= maxOwners {
-			clear(r.owners)
-		}
-		o = &owner{map[uint64]bool{}, map[uint64]bool{}}
-		r.owners[e.owner] = o
-	}
 	service := *c
 	service.Instance = ""
 	admitted := keyed(service)
 	switch {
-	case !take(o.services, admitted.Key, maxServices):
+	case !r.services.take(e.owner, admitted.Key, maxServices):
 		admitted = nil
-	case c.Instance == "" || take(o.instances, c.Key, maxInstances):
+	case c.Instance == "" || r.instances.take(e.owner, c.Key, maxInstances):
 		return c
 	}
 	e.refused.Do(func() { r.Refused.Add(1) })
 	return admitted
 }
 
-// take adds a key to a set that is limited to most keys. It reports whether the set then contains the key.
-func take(set map[uint64]bool, key uint64, most int) bool {
+// take adds a key to an owner's set, which is limited to most keys. It reports whether the set then contains the key.
+func (n names) take(owner string, key uint64, most int) bool {
+	set := n[owner]
+	if set == nil {
+		if len(n) >= maxOwners {
+			clear(n)
+		}
+		set = map[uint64]bool{}
+		n[owner] = set
+	}
 	if len(set) < most {
 		set[key] = true
 	}

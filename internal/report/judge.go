@@ -94,17 +94,16 @@ func (t tally) of(all tally) draw {
 // tallyOf counts each hit of a timer. Other events can occur together, for example the faults of one call, so each sample
 // counts once.
 func tallyOf(s receiver.Sample) tally {
-	t := receiver.TypeOf(s)
 	weight, timed := s.Seconds()
 	if !timed {
 		weight = float64(s.Total())
 	}
 	n := max(1, float64(len(s.Timestamps)))
 	switch {
-	case isSampled(t):
+	case isSampled(receiver.TypeOf(s)):
 		n = float64(s.Total())
-	case t.Unit == "nanoseconds" && t.PeriodUnit == t.Unit && t.PeriodType == t.Type && t.Period > 1:
-		n = max(1, float64(s.Total())/float64(t.Period))
+	case s.Unit == "nanoseconds" && s.PeriodUnit == s.Unit && s.PeriodType == s.Type && s.Period > 1:
+		n = max(1, float64(s.Total())/float64(s.Period))
 	}
 	if weight <= 0 {
 		return tally{}
@@ -137,25 +136,18 @@ func (r run) share(k judgedKey) draw { return r[k].of(r[k.whole()]) }
 
 // runOf adds up samples by function and, with totals, also by caller.
 func runOf(samples []receiver.Sample, totals bool, opts Options) run {
-	r, seen := run{}, map[judgedKey]bool{}
+	r := run{}
 	for _, s := range samples {
 		t, group := tallyOf(s), opts.Group(s)
 		r.add(judgedKey{}, t)
 		r.add(judgedKey{Group, group, ""}, t)
-		clear(seen)
-		add := func(k judgedKey, f receiver.Frame) {
-			if !seen[k] {
-				seen[k] = true
-				t.kernel = f.Type == "kernel"
-				r.add(k, t)
-			}
-		}
 		leaf, at, _ := opts.leaf(s.Stack)
-		add(judgedKey{Self, group, leaf}, at)
+		t.kernel = at.Type == "kernel"
+		r.add(judgedKey{Self, group, leaf}, t)
 		if totals {
-			add(judgedKey{Total, group, leaf}, at)
-			for _, f := range opts.shown(s.Stack) {
-				add(judgedKey{Total, group, label(f)}, f)
+			for name, f := range opts.functions(s.Stack, leaf, at) {
+				t.kernel = f.Type == "kernel"
+				r.add(judgedKey{Total, group, name}, t)
 			}
 		}
 	}

@@ -5,6 +5,7 @@ import (
 	"cmp"
 	"fmt"
 	"io"
+	"iter"
 	"maps"
 	"math"
 	"path"
@@ -88,18 +89,20 @@ func (o Options) leaf(stack []receiver.Frame) (name string, at receiver.Frame, e
 	return label(stack[i]), stack[i], ""
 }
 
-// shown returns the frames of a stack that have a total.
-func (o Options) shown(stack []receiver.Frame) []receiver.Frame {
-	if !o.ownAlone {
-		return stack
-	}
-	var frames []receiver.Frame
-	for i, own := range ownFrames(stack) {
-		if own {
-			frames = append(frames, stack[i])
+// functions yields the functions of a stack that have a total, each once with its innermost frame. The first is the result of leaf.
+func (o Options) functions(stack []receiver.Frame, leaf string, at receiver.Frame) iter.Seq2[string, receiver.Frame] {
+	return func(yield func(string, receiver.Frame) bool) {
+		var own []bool
+		if o.ownAlone {
+			own = ownFrames(stack)
+		}
+		more, seen := yield(leaf, at), map[string]bool{leaf: true}
+		for i, f := range stack {
+			if name := label(f); more && !seen[name] && (own == nil || own[i]) {
+				more, seen[name] = yield(name, f), true
+			}
 		}
 	}
-	return frames
 }
 
 // label names a frame. Unnamed addresses in one file share a name, because single addresses are not helpful.
@@ -152,7 +155,6 @@ func Top(samples []receiver.Sample, n int, opts Options) []Row {
 	}
 	all, sampled := int64(0), len(samples) > 0
 	ends := map[*Row]map[string]int64{}
-	seen := map[string]bool{}
 	sums, order := map[stackKey]*stackSum{}, []*stackSum(nil)
 	for _, s := range samples {
 		sampled = sampled && isSampled(receiver.TypeOf(s))
@@ -179,17 +181,10 @@ func Top(samples []receiver.Sample, n int, opts Options) []Row {
 		}
 		r.Seconds += s.seconds
 		r.Nameless = r.Nameless || end == "" && nameless(at)
-		clear(seen)
-		seen[leaf] = true
-		r.Total += total
-		places[place{r, true, at.File, at.Line}] += total
-		for _, f := range opts.shown(stack) {
-			if name := label(f); !seen[name] {
-				seen[name] = true
-				r := row(group, name)
-				r.Total += total
-				places[place{r, false, f.File, f.Line}] += total
-			}
+		for name, f := range opts.functions(stack, leaf, at) {
+			r := row(group, name)
+			r.Total += total
+			places[place{r, name == leaf, f.File, f.Line}] += total
 		}
 	}
 	most := map[*Row]int64{}

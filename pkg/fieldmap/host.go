@@ -1,6 +1,7 @@
 package fieldmap
 
 import (
+	"cmp"
 	"hash/maphash"
 
 	"github.com/inspektor-gadget/inspektor-gadget/pkg/datasource"
@@ -91,22 +92,21 @@ func (p *Plan) hostService(d datasource.Data) hostproc.Service {
 	})
 }
 
-// context returns the context that a row's process publishes. It returns nil if there is no context or contexts are not used.
+var noContext = new(proccontext.Context)
+
+// context returns the context that a row's process publishes. It returns noContext if there is none or contexts are not used.
 // host reports that the row comes from outside containers. context does not allocate for a known process.
 func (p *Plan) context(d datasource.Data, host bool) *proccontext.Context {
 	h := &p.hosts
 	if h.contexts == nil || host && h.services == nil || !host && !h.contained {
-		return nil
+		return noContext
 	}
 	process := proccontext.Process{PID: uint32(h.pid.number(d)), Inode: h.inode.number(d)}
-	if process.PID == 0 {
-		return nil
-	}
 	c, watched := h.contexts.Lookup(process)
 	if !watched {
 		h.contexts.Watch(process, p.owner(d, host))
 	}
-	return c
+	return cmp.Or(c, noContext)
 }
 
 // owner identifies the processes that share a limit on published names. They run in one container or, outside containers,
@@ -135,8 +135,5 @@ func (p *Plan) processKey(resource uint64, d datasource.Data) uint64 {
 		s := p.hostService(d)
 		resource = p.mix(p.mix(resource, maphash.String(p.seed, s.Name)), maphash.String(p.seed, s.Path))
 	}
-	if c := p.context(d, host); c != nil {
-		resource = p.mix(resource, c.Key)
-	}
-	return resource
+	return p.mix(resource, p.context(d, host).Key)
 }

@@ -1,14 +1,12 @@
 package fieldmap
 
 import (
-	"cmp"
 	"slices"
 	"strings"
 
 	"github.com/inspektor-gadget/inspektor-gadget/pkg/datasource"
 
 	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/hostproc"
-	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/proccontext"
 	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/profile"
 )
 
@@ -150,9 +148,9 @@ func (p *Plan) derive(d datasource.Data, own bool) *list {
 	node := id(idNode)
 
 	host := p.onHost(d)
-	said, process := new(proccontext.Context), hostproc.Service{}
+	said, process := noContext, hostproc.Service{}
 	if own {
-		said = cmp.Or(p.context(d, host), said)
+		said = p.context(d, host)
 	}
 	if own && host {
 		process = p.hostService(d)

@@ -50,10 +50,7 @@ type rule struct {
 	relative    bool
 }
 
-// measures are the names of measures in rules.
-var measures = map[string]report.Measure{"share": report.Self, "self": report.Self, "total": report.Total, "service": report.Group}
-
-var ruleText = regexp.MustCompile(`^(?:(.+):)?(share|self|total|service)>\+?([0-9]+(?:\.[0-9]+)?)(pp|%)$`)
+var ruleText = regexp.MustCompile(`^(?:(.+):)?(?:share|(self|total|service))>\+?([0-9]+(?:\.[0-9]+)?)(pp|%)$`)
 
 func parseRules(texts []string) ([]rule, error) {
 	rules := make([]rule, 0, len(texts))
@@ -63,7 +60,7 @@ func parseRules(texts []string) ([]rule, error) {
 			return nil, fmt.Errorf("--fail-on %q: write a rule such as 'share>+3pp', 'total>+10%%' or 'shop:share>+3pp'", text)
 		}
 		least, _ := strconv.ParseFloat(m[3], 64) // a number, by the expression
-		rules = append(rules, rule{text: text, group: m[1], measure: measures[m[2]], least: least / 100, relative: m[4] == "%"})
+		rules = append(rules, rule{text: text, group: m[1], measure: cmp.Or(report.Measure(m[2]), report.Self), least: least / 100, relative: m[4] == "%"})
 	}
 	return rules, nil
 }
@@ -97,7 +94,6 @@ type checked struct {
 	inputs      [2][]string
 	verdict     report.Verdict
 	rules       []rule
-	changes     int // significant ones
 	regressions []string
 	rows        int
 }
@@ -164,9 +160,6 @@ func (c *checked) apply() error {
 	for i, j := range c.verdict.Rows {
 		names[j.Group] = true
 		broken := []string{}
-		if j.Significant {
-			c.changes++
-		}
 		for _, r := range c.rules {
 			if r.broken(j) {
 				broken = append(broken, r.text)

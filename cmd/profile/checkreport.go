@@ -47,15 +47,16 @@ func (c checked) conclusion() string {
 	case len(c.regressions) > 0:
 		return plural(int64(len(c.regressions)), "regression")
 	case len(c.rules) == 0:
-		return plural(int64(c.changes), "change") + " beyond chance"
+		changes := slices.DeleteFunc(slices.Clone(c.verdict.Rows), func(j report.Judged) bool { return !j.Significant })
+		return plural(int64(len(changes)), "change") + " beyond chance"
 	}
 	return "no regression"
 }
 
-// table returns the heading and the rows to show.
+// table returns the heading and the rows to show. Each begins with its name.
 func (c checked) table() [][]string {
 	several := slices.ContainsFunc(c.verdict.Rows, func(j report.Judged) bool { return j.Measure == report.Group })
-	table := [][]string{{"BEFORE", "AFTER", "POINTS", "DETECTABLE", "", "OF", "FUNCTION"}}
+	table := [][]string{{"FUNCTION", "BEFORE", "AFTER", "POINTS", "DETECTABLE", "", "OF"}}
 	for _, j := range c.verdict.Rows[:min(c.rows, len(c.verdict.Rows))] {
 		verdict := ""
 		switch {
@@ -74,7 +75,7 @@ func (c checked) table() [][]string {
 		if several && j.Measure != report.Group {
 			name += " in " + report.Shown(j.Group, 32)
 		}
-		table = append(table, []string{report.Percent(j.Before), report.Percent(j.After), j.Points(), fmt.Sprintf("%.1f", 100*j.Detectable), verdict, string(j.Measure), name})
+		table = append(table, []string{name, report.Percent(j.Before), report.Percent(j.After), j.Points(), fmt.Sprintf("%.1f", 100*j.Detectable), verdict, string(j.Measure)})
 	}
 	return table
 }
@@ -85,8 +86,7 @@ func (c checked) text(w io.Writer) error {
 	fmt.Fprintln(w, strings.Join(c.head(), "\n")+"\n")
 	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', tabwriter.AlignRight)
 	for _, cells := range c.table() {
-		last := len(cells) - 1
-		fmt.Fprintf(t, "%s\t  %s\n", strings.Join(cells[:last], "\t"), cells[last])
+		fmt.Fprintf(t, "%s\t  %s\n", strings.Join(cells[1:], "\t"), cells[0])
 	}
 	_ = t.Flush() // runCheck's writer keeps its errors
 	if n := len(c.verdict.Rows) - c.rows; n > 0 {
@@ -111,12 +111,11 @@ func (c checked) markdown(w io.Writer) error {
 	}
 	fmt.Fprintln(w)
 	for i, cells := range c.table() {
-		last := len(cells) - 1
-		name, rule := code(cells[last]), ""
+		name, rule := code(cells[0]), ""
 		if i == 0 {
-			name, rule = cells[last], "|---|"+strings.Repeat("--:|", last)+"\n"
+			name, rule = cells[0], "|---|"+strings.Repeat("--:|", len(cells)-1)+"\n"
 		}
-		fmt.Fprintf(w, "| %s | %s |\n%s", name, strings.Join(cells[:last], " | "), rule)
+		fmt.Fprintf(w, "| %s | %s |\n%s", name, strings.Join(cells[1:], " | "), rule)
 	}
 	fmt.Fprintln(w)
 	for _, line := range c.head() {

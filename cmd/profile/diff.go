@@ -188,8 +188,7 @@ func oneRoot(runs [][]receiver.Sample, first int) [][]receiver.Sample {
 	for i, run := range runs {
 		runs[i] = slices.Clone(run)
 		for j, s := range run {
-			was, attributes := report.Program(s), map[string]string{}
-			maps.Copy(attributes, s.Attributes)
+			was, attributes := report.Program(s), maps.Clone(s.Attributes)
 			attributes["process.executable.name"] = program
 			s.Service, s.Attributes, s.Stack = service, attributes, slices.Clone(s.Stack)
 			for k, f := range s.Stack { // frames without a name show the file's name

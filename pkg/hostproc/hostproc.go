@@ -12,6 +12,7 @@ import (
 	"sync"
 	"sync/atomic"
 
+	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/bounded"
 	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/printable"
 )
 
@@ -54,7 +55,7 @@ type Resolver struct {
 
 	mu          sync.RWMutex
 	known       map[Process]entry
-	executables map[string]map[string]bool // paths of executables by unit
+	executables *bounded.Sets[string] // paths of executables by unit
 }
 
 type entry struct {
@@ -79,7 +80,7 @@ func New(root string) *Resolver {
 	proc := filepath.Join("/", root, "proc")
 	return &Resolver{
 		proc: proc, groups: newGroups(mount), spaces: newNamespaces(proc),
-		known: map[Process]entry{}, executables: map[string]map[string]bool{},
+		known: map[Process]entry{}, executables: bounded.New[string](maxUnits, maxExecutables),
 	}
 }
 
@@ -102,30 +103,10 @@ func (r *Resolver) Lookup(p Process) Service {
 	if len(r.known) >= maxProcesses {
 		clear(r.known) // running processes are looked up again
 	}
-	if s.Name != "" {
-		s = r.bound(s)
+	if s.Path != "" && !r.executables.Add(s.Name, s.Path) {
+		s = Service{Name: s.Name} // because each executable becomes a resource
 	}
 	r.known[p] = entry{s, epoch}
-	return s
-}
-
-// bound removes the executable if its unit already has maxExecutables, because each executable becomes a resource.
-func (r *Resolver) bound(s Service) Service {
-	if s.Path == "" {
-		return s
-	}
-	paths := r.executables[s.Name]
-	if paths == nil {
-		if len(r.executables) >= maxUnits {
-			clear(r.executables)
-		}
-		paths = map[string]bool{}
-		r.executables[s.Name] = paths
-	}
-	if !paths[s.Path] && len(paths) >= maxExecutables {
-		return Service{Name: s.Name}
-	}
-	paths[s.Path] = true
 	return s
 }
 

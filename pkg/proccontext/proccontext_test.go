@@ -22,6 +22,7 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	"github.com/ig-otel-profiles/ig-otel-profiles/internal/contexttest"
+	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/bounded"
 	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/patience"
 	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/procfs"
 )
@@ -275,7 +276,7 @@ func testResolver(t *testing.T) {
 // TestEnded checks that an exited process keeps its context for its last rows, and that a later process with its PID does not
 // get it.
 func TestEnded(t *testing.T) {
-	r := &Resolver{proc: "/proc", reader: &here{}, services: names{}, instances: names{}, patience: patience.New(wait, maxStuck)}
+	r := &Resolver{proc: "/proc", reader: &here{}, patience: patience.New(wait, maxStuck)}
 	cmd := exec.Command("sleep", "600")
 	require.NoError(t, cmd.Start())
 	e := &entry{process: Process{PID: uint32(cmd.Process.Pid)}}
@@ -306,7 +307,7 @@ func TestEnded(t *testing.T) {
 
 // TestBounds checks that the number of an owner's names is limited, and that they do not displace other owners' names.
 func TestBounds(t *testing.T) {
-	r := &Resolver{services: names{}, instances: names{}}
+	r := &Resolver{services: bounded.New[uint64](maxOwners, maxServices), instances: bounded.New[uint64](maxOwners, maxInstances)}
 	e, other := &entry{owner: "evil"}, &entry{owner: "good"}
 	for i := range maxInstances + 10 {
 		c := r.admit(e, keyed(Context{Service: "a", Instance: fmt.Sprint(i)}))
@@ -321,10 +322,11 @@ func TestBounds(t *testing.T) {
 	require.NotNil(t, r.admit(other, keyed(Context{Service: "b", Instance: "1"})))
 	require.EqualValues(t, 1, r.Refused.Load())
 	require.Nil(t, r.admit(e, nil))
-	for i := range 3 * maxOwners {
+	require.Nil(t, r.admit(e, keyed(Context{Service: "new"})))
+	for i := range maxOwners {
 		r.admit(&entry{owner: fmt.Sprint(i)}, keyed(Context{Service: "b"}))
-		require.LessOrEqual(t, max(len(r.services), len(r.instances)), maxOwners)
 	}
+	require.NotNil(t, r.admit(e, keyed(Context{Service: "new"})), "there were too many owners")
 }
 
 // TestManyProcesses checks that many processes never displace the processes that have a context.

@@ -11,6 +11,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/bounded"
 	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/patience"
 )
 
@@ -74,7 +75,7 @@ type Resolver struct {
 	known map[Process]*entry
 
 	// Only the goroutine of run uses these.
-	services, instances names
+	services, instances *bounded.Sets[uint64] // the keys of contexts
 	patience            *patience.Runner
 }
 
@@ -94,15 +95,13 @@ type entry struct {
 // place is the start of a process, and the address and the time of its context. Unknown fields are 0.
 type place struct{ began, address, published uint64 }
 
-// names are the keys of the services or instances that processes have chosen themselves, by owner.
-type names map[string]map[uint64]bool
-
 // New returns a running Resolver for the processes below root/proc. root is "" or "/" outside containers. Close ends it.
 func New(root string, reader Reader) *Resolver {
 	ctx, stop := context.WithCancel(context.Background())
 	r := &Resolver{
 		proc: filepath.Join("/", root, "proc"), reader: reader, queue: make(chan *entry, maxQueue), stop: stop,
-		known: map[Process]*entry{}, services: names{}, instances: names{}, patience: patience.New(wait, maxStuck),
+		known: map[Process]*entry{}, patience: patience.New(wait, maxStuck),
+		services: bounded.New[uint64](maxOwners, maxServices), instances: bounded.New[uint64](maxOwners, maxInstances),
 	}
 	r.runs.Go(func() { r.run(ctx) })
 	return r
@@ -172,8 +171,8 @@ func (r *Resolver) run(ctx context.Context) {
 		case <-sweeps:
 			r.sweep(now)
 		case <-renewals:
-			clear(r.services)
-			clear(r.instances)
+			r.services.Clear()
+			r.instances.Clear()
 		case e := <-r.queue:
 			used, next := r.look(ctx, e)
 			e.due.Store(now + next)
@@ -232,27 +231,11 @@ func (r *Resolver) admit(e *entry, c *Context) *Context {
 	service.Instance = ""
 	admitted := keyed(service)
 	switch {
-	case !r.services.take(e.owner, admitted.Key, maxServices):
+	case !r.services.Add(e.owner, admitted.Key):
 		admitted = nil
-	case c.Instance == "" || r.instances.take(e.owner, c.Key, maxInstances):
+	case c.Instance == "" || r.instances.Add(e.owner, c.Key):
 		return c
 	}
 	e.refused.Do(func() { r.Refused.Add(1) })
 	return admitted
-}
-
-// take adds a key to an owner's set, which is limited to most keys. It reports whether the set then contains the key.
-func (n names) take(owner string, key uint64, most int) bool {
-	set := n[owner]
-	if set == nil {
-		if len(n) >= maxOwners {
-			clear(n)
-		}
-		set = map[uint64]bool{}
-		n[owner] = set
-	}
-	if len(set) < most {
-		set[key] = true
-	}
-	return set[key]
 }

@@ -128,10 +128,7 @@ func (b *pgoBuild) label() string {
 func (m *pgoMerger) read(file string) error {
 	requests, p, err := read(file)
 	if len(requests) > 0 && err == nil {
-		var data []byte
-		if data, err = otlp.File(receiver.Newest(requests)...); err == nil {
-			p, err = pprof.ParseData(data)
-		}
+		p, err = otlp.Profile(receiver.Newest(requests)...)
 	}
 	if p != nil && err == nil {
 		m.add(p)

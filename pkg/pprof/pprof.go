@@ -20,11 +20,11 @@ import (
 	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/dictionary"
 )
 
-// File returns all profiles of the requests as one gzipped pprof profile. It writes each stack once, with a value for each type
+// Profile returns all profiles of the requests as one pprof profile. It has each stack once, with a value for each type
 // of profile. Samples of a CPU profiler (samples/count with a period in cpu/nanoseconds) also get their CPU time as a value,
-// shown by default. Attributes of samples become labels, and so do the resource attributes in resourceKeys. File accepts damaged
-// requests: an index out of range counts as empty.
-func File[R dictionary.Request](requests ...R) ([]byte, error) {
+// shown by default. Attributes of samples become labels, and so do the resource attributes in resourceKeys. Profile accepts
+// damaged requests: an index out of range counts as empty.
+func Profile[R dictionary.Request](requests ...R) (*profile.Profile, error) {
 	b := newBuilder()
 	for _, r := range requests {
 		b.dict = dictionary.Of(r)
@@ -47,6 +47,15 @@ func File[R dictionary.Request](requests ...R) ([]byte, error) {
 	b.programFirst(p)
 	if err := p.CheckValid(); err != nil {
 		return nil, fmt.Errorf("the pprof profile is not valid: %w", err)
+	}
+	return p, nil
+}
+
+// File returns the result of Profile as a gzipped file.
+func File[R dictionary.Request](requests ...R) ([]byte, error) {
+	p, err := Profile(requests...)
+	if err != nil {
+		return nil, err
 	}
 	// This package's compressor needs half the time of the standard library's, which Write would use.
 	var out bytes.Buffer

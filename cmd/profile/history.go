@@ -254,12 +254,8 @@ func (p *past) report(out io.Writer, o options, info runInfo, a history.Answer) 
 func services(out io.Writer, t receiver.Type, samples []receiver.Sample, most int) {
 	amounts, all := map[string]float64{}, 0.0
 	for _, s := range samples {
-		amount, timed := s.Seconds()
-		if !timed {
-			amount = float64(s.Total())
-		}
-		amounts[s.Service] += amount
-		all += amount
+		amounts[s.Service] += s.Amount()
+		all += s.Amount()
 	}
 	names := slices.SortedFunc(maps.Keys(amounts), func(a, b string) int { return cmp.Or(cmp.Compare(amounts[b], amounts[a]), strings.Compare(a, b)) })
 	table := tabwriter.NewWriter(out, 0, 0, 2, ' ', tabwriter.AlignRight)

@@ -104,6 +104,14 @@ func (s Sample) Seconds() (float64, bool) {
 	return 0, false
 }
 
+// Amount returns the time in seconds, or else the total.
+func (s Sample) Amount() float64 {
+	if seconds, ok := s.Seconds(); ok {
+		return seconds
+	}
+	return float64(s.Total())
+}
+
 // Resolve returns the samples of a request. It accepts any request. An index out of range counts as empty. Resource and scope
 // attributes can refer to the string table, as in the output of the Collector's file exporter. Samples share parts, so callers
 // must not change them.

@@ -109,9 +109,12 @@ type spread struct{ factor, freedom float64 }
 
 // moderate returns the typical value of estimated factors, and the degrees of freedom of this value. logs are the logarithms of
 // the factors. Each factor has its own degrees of freedom (Smyth's empirical Bayes, as in limma). A function with few runs then
-// uses information from other functions.
+// uses information from other functions. With one run for each side, nothing is estimated, and freedom is 0.
 func moderate(logs []float64, freedom float64) spread {
-	if len(logs) < 3 {
+	switch {
+	case freedom == 0:
+		return spread{1, math.Inf(1)}
+	case len(logs) < 3:
 		return spread{1, 0}
 	}
 	slices.Sort(logs) // for the same sum each time

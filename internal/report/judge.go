@@ -94,11 +94,7 @@ func (t tally) of(all tally) draw {
 // tallyOf counts each hit of a timer. Other events can occur together, for example the faults of one call, so each sample
 // counts once.
 func tallyOf(s receiver.Sample) tally {
-	weight, timed := s.Seconds()
-	if !timed {
-		weight = float64(s.Total())
-	}
-	n := max(1, float64(len(s.Timestamps)))
+	weight, n := s.Amount(), max(1, float64(len(s.Timestamps)))
 	switch {
 	case isSampled(receiver.TypeOf(s)):
 		n = float64(s.Total())
@@ -170,7 +166,7 @@ func sum(runs []run) run {
 // program's normal variation.
 func Judge(before, after [][]receiver.Sample, totals bool, opts Options) Verdict {
 	opts = opts.grouped().over(slices.Concat(before, after)...)
-	v := Verdict{typical: spread{1, math.Inf(1)}}
+	var v Verdict
 	var runs [2][]run
 	var sums [2]run
 	groups := map[string]bool{}
@@ -195,16 +191,13 @@ func Judge(before, after [][]receiver.Sample, totals bool, opts Options) Verdict
 		}
 		j := Judged{Measure: k.measure, Group: k.group, Function: k.function, Kernel: part.kernel, P: 1, sides: [2]draw{sums[0].share(k), sums[1].share(k)}}
 		if j.Tested = j.enough() && (freedom > 0 || !j.Kernel); j.Tested {
-			if v.Tested++; freedom > 0 {
-				j.factor = j.differs(k, runs) / freedom
-				logs = append(logs, math.Log(max(j.factor, 0.01))) // a single factor of 0 would dominate
-			}
+			v.Tested++
+			j.factor = j.differs(k, runs) / max(freedom, 1)
+			logs = append(logs, math.Log(max(j.factor, 0.01))) // a single factor of 0 would dominate
 		}
 		v.Rows = append(v.Rows, j)
 	}
-	if freedom > 0 {
-		v.typical = moderate(logs, freedom)
-	}
+	v.typical = moderate(logs, freedom)
 	for i := range v.Rows {
 		v.Rows[i].judge(v, freedom)
 	}

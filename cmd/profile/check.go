@@ -52,8 +52,7 @@ type rule struct {
 
 var ruleText = regexp.MustCompile(`^(?:(.+):)?(?:share|(self|total|service))>\+?([0-9]+(?:\.[0-9]+)?)(pp|%)$`)
 
-func parseRules(texts []string) ([]rule, error) {
-	rules := make([]rule, 0, len(texts))
+func parseRules(texts []string) (rules []rule, err error) {
 	for _, text := range texts {
 		m := ruleText.FindStringSubmatch(strings.ReplaceAll(text, " ", ""))
 		if m == nil {

@@ -177,12 +177,7 @@ func oneRoot(runs [][]receiver.Sample, first int) [][]receiver.Sample {
 	if len(before) != 1 || len(after) != 1 || before[0] == after[0] {
 		return runs
 	}
-	joined := func(before, after string) string {
-		if before == after {
-			return after
-		}
-		return before + " → " + after
-	}
+	joined := func(names ...string) string { return strings.Join(slices.Compact(names), " → ") }
 	service, program := joined(before[0].service, after[0].service), joined(before[0].program, after[0].program)
 	runs = slices.Clone(runs)
 	for i, run := range runs {

@@ -15,11 +15,9 @@ import (
 // hostReader finds a row's service by its process. If services is nil, all rows outside containers belong to one service.
 type hostReader struct {
 	services   *hostproc.Resolver
-	pid, inode reader // PID of the process, and inode of its executable
-	cgroup     reader // ID of the process's cgroup
-	// contexts provides process contexts, or is nil if they are not used. contained reports that they also apply in containers.
-	contexts  Contexts
-	contained bool
+	pid, inode reader   // PID of the process, and inode of its executable
+	cgroup     reader   // ID of the process's cgroup
+	contexts   Contexts // nil if process contexts are not used
 }
 
 // Contexts provides process contexts. Its methods never block. proccontext.Resolver implements it.
@@ -36,10 +34,7 @@ func (c *compiler) hosts() {
 	}
 	for i := range c.plan.stacks {
 		if f := &c.plan.stacks[i]; f.user != nil && f.inode.acc != nil {
-			h.inode = f.inode
-			if h.pid.acc == nil {
-				h.pid = f.pid
-			}
+			h.inode, h.pid = f.inode, cmp.Or(h.pid, f.pid)
 		}
 	}
 	if acc := c.processField(processPID); acc != nil {
@@ -48,7 +43,7 @@ func (c *compiler) hosts() {
 	if h.pid.acc == nil {
 		return
 	}
-	h.contexts, h.contained = c.o.Contexts, c.o.Exporter.ProcessContext == config.ContextAll
+	h.contexts = c.o.Contexts
 	if h.services = c.o.Hosts; h.services != nil {
 		h.cgroup = c.cgroup()
 	}
@@ -81,11 +76,9 @@ func (p *Plan) onHost(d datasource.Data) bool {
 	return true
 }
 
-// hostService returns the service of a row outside containers. It does not allocate for a process that is known.
+// hostService returns the service of a row outside containers. Call it only if such rows have services. It does not allocate for a
+// process that is known.
 func (p *Plan) hostService(d datasource.Data) hostproc.Service {
-	if p.hosts.services == nil {
-		return hostproc.Service{}
-	}
 	h := &p.hosts
 	return h.services.Lookup(hostproc.Process{
 		PID: uint32(h.pid.number(d)), Inode: h.inode.number(d), Cgroup: h.cgroup.number(d),
@@ -98,7 +91,7 @@ var noContext = new(proccontext.Context)
 // host reports that the row comes from outside containers. context does not allocate for a known process.
 func (p *Plan) context(d datasource.Data, host bool) *proccontext.Context {
 	h := &p.hosts
-	if h.contexts == nil || host && h.services == nil || !host && !h.contained {
+	if h.contexts == nil || host && h.services == nil || !host && p.exporter.ProcessContext != config.ContextAll {
 		return noContext
 	}
 	process := proccontext.Process{PID: uint32(h.pid.number(d)), Inode: h.inode.number(d)}

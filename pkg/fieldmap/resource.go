@@ -152,7 +152,7 @@ func (p *Plan) derive(d datasource.Data, own bool) *list {
 	if own {
 		said = p.context(d, host)
 	}
-	if own && host {
+	if own && host && p.hosts.services != nil {
 		process = p.hostService(d)
 		l.service = firstOf(said.Service, process.Name)
 	}

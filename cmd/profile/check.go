@@ -59,7 +59,9 @@ func parseRules(texts []string) (rules []rule, err error) {
 			return nil, fmt.Errorf("--fail-on %q: write a rule such as 'share>+3pp', 'total>+10%%' or 'shop:share>+3pp'", text)
 		}
 		least, _ := strconv.ParseFloat(m[3], 64) // a number, by the expression
-		rules = append(rules, rule{text: text, group: m[1], measure: cmp.Or(report.Measure(m[2]), report.Self), least: least / 100, relative: m[4] == "%"})
+		rules = append(rules, rule{
+			text: text, group: m[1], measure: cmp.Or(report.Measure(m[2]), report.Self), least: least / 100, relative: m[4] == "%",
+		})
 	}
 	return rules, nil
 }

@@ -75,7 +75,9 @@ func (c checked) table() [][]string {
 		if several && j.Measure != report.Group {
 			name += " in " + report.Shown(j.Group, 32)
 		}
-		table = append(table, []string{name, report.Percent(j.Before), report.Percent(j.After), j.Points(), fmt.Sprintf("%.1f", 100*j.Detectable), verdict, string(j.Measure)})
+		table = append(table, []string{
+			name, report.Percent(j.Before), report.Percent(j.After), j.Points(), fmt.Sprintf("%.1f", 100*j.Detectable), verdict, string(j.Measure),
+		})
 	}
 	return table
 }

@@ -45,8 +45,10 @@ struct {
 static __u64 rows_made;
 
 /*
- * Rows by process and by user: the turn in the upper half, and the rows in the lower half. The slot
- * of a process or user depends on the turn, so nobody can choose to share the slot of another.
+ * Rows by process and by user: the turn in the upper half, and the rows in the lower half. Each
+ * process and user has two slots, and the smaller number counts. So it rarely gets the rows of
+ * another one, which would need to share both slots. The slots depend on the turn, so nobody can
+ * choose to share the slots of another.
  */
 #define PROCESS_SLOT_BITS 12
 #define USER_SLOT_BITS 10
@@ -64,15 +66,43 @@ struct {
 	__type(value, __u64);
 } rows_of_users SEC(".maps");
 
-/* The number of rows that a process or user has made in this turn. */
-static __always_inline __u64 *rows_of(void *slots, __u32 id, __u32 bits, __u32 turn)
+/* The two slots of a process or user. */
+struct rows_of {
+	__u64 *first, *second;
+};
+
+static __always_inline __u64 *slot_of(void *slots, __u32 hash, __u32 bits,
+				      __u32 turn)
 {
-	__u32 slot = id * turn >> (32 - bits);
+	__u32 slot = hash >> (32 - bits);
 	__u64 *count = bpf_map_lookup_elem(slots, &slot);
 
 	if (count && *count >> 32 != turn)
 		*count = (__u64)turn << 32;
 	return count;
+}
+
+static __always_inline struct rows_of rows_of(void *slots, __u32 id, __u32 bits,
+					      __u32 turn)
+{
+	return (struct rows_of){
+		slot_of(slots, id * turn, bits, turn),
+		slot_of(slots, id * turn * 0x9e3779b1, bits, turn),
+	};
+}
+
+/* The number of rows that a process or user has made in this turn. */
+static __always_inline __u32 rows_in(const struct rows_of *of)
+{
+	__u32 first = *of->first, second = *of->second;
+
+	return first < second ? first : second;
+}
+
+static __always_inline void add_row(const struct rows_of *of)
+{
+	__sync_fetch_and_add(of->first, 1);
+	__sync_fetch_and_add(of->second, 1);
 }
 
 /*
@@ -100,7 +130,7 @@ static __always_inline bool may_have_row(__s64 free, __u32 of_process,
 static __always_inline void *row_of(void *rows, const struct profiles_process *proc,
 				    const void *key, const void *fresh)
 {
-	__u64 *of_process = NULL, *of_user = NULL;
+	struct rows_of of_process = {}, of_user = {};
 	struct rows_read *read;
 	__u32 zero = 0, turn;
 	void *row = bpf_map_lookup_elem(rows, key);
@@ -114,17 +144,19 @@ static __always_inline void *row_of(void *rows, const struct profiles_process *p
 				     PROCESS_SLOT_BITS, turn);
 		of_user = rows_of(&rows_of_users, proc->uid, USER_SLOT_BITS,
 				  turn);
-		if (!of_process || !of_user ||
+		if (!of_process.first || !of_process.second ||
+		    !of_user.first || !of_user.second ||
 		    !may_have_row(rows_max_entries - (__s64)(rows_made - read->rows),
-				  *of_process, *of_user))
+				  rows_in(&of_process), rows_in(&of_user)))
 			return NULL;
 	}
 	/* If another CPU is faster, its row is used. */
 	if (!bpf_map_update_elem(rows, key, fresh, BPF_NOEXIST)) {
 		__sync_fetch_and_add(&rows_made, 1);
-		if (of_process && of_user) {
-			__sync_fetch_and_add(of_process, 1);
-			__sync_fetch_and_add(of_user, 1);
+		if (of_process.first && of_process.second &&
+		    of_user.first && of_user.second) {
+			add_row(&of_process);
+			add_row(&of_user);
 		}
 	}
 	return bpf_map_lookup_elem(rows, key);

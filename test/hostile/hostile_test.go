@@ -299,7 +299,13 @@ func floodStacks(t *testing.T, mode string, rows int) {
 		t.Logf("%s: %d of %d waits have a row", p.path, got[i], want[i])
 	}
 	for i := range good {
-		// In 2 of 11 runs on a slow machine, a program lost 5 % of its waits. The cause is not known.
-		require.GreaterOrEqual(t, 10*got[i], 9*want[i])
+		if 100*got[i] < 99*want[i] {
+			for _, s := range samples { // these rows can have the missing waits
+				if path := s.Resource["process.executable.path"]; path != attack && path != good[i].path {
+					t.Logf("%d waits: %v %v %v", s.Total(), s.Resource, s.Attributes, s.Stack)
+				}
+			}
+		}
+		require.GreaterOrEqual(t, 100*got[i], 99*want[i])
 	}
 }

@@ -106,7 +106,8 @@ func TestExec(t *testing.T) {
 		samples := of(s.stop("samples").samples, burners[0].thread)
 		all, named := igtest.Total(samples), igtest.Total(igtest.Through(samples, burners[0].work))
 		t.Logf("%d of %d samples are in %s", named, all, burners[0].work)
-		require.Greater(t, 20*named, 19*all)
+		// Without the change of mappings, no sample would be. Samples from before main and from the moment after execve are not.
+		require.Greater(t, 5*named, 4*all)
 	}
 }
 
@@ -477,15 +478,15 @@ func TestLock(t *testing.T) {
 		function, n := readTruth(t, line)
 		own[function] = n
 	}
-	notArrived := regexp.MustCompile(`whose stack did not arrive \((\d+\.\d) % of the nanoseconds\)`)
+	shares := regexp.MustCompile(`(unwound|whose stack did not arrive) \((\d+\.\d) % of the nanoseconds\)`)
 	for i, s := range sessions {
 		r := s.stop("contentions", "delay_raw")
-		// On a very busy machine, the unwinder cannot read all stacks in time. These waits have no row.
-		lost := 0.0
-		if m := notArrived.FindStringSubmatch(r.log); m != nil {
-			percent, err := strconv.ParseFloat(m[1], 64)
+		// On a busy machine, the unwinder cannot collect or deliver some stacks. Their waits can have an unknown kind and no row.
+		lost := 1.0
+		for _, m := range shares.FindAllStringSubmatch(r.log, -1) {
+			percent, err := strconv.ParseFloat(m[2], 64)
 			require.NoError(t, err)
-			lost = percent / 100
+			lost += map[bool]float64{true: -percent, false: percent}[m[1] == "unwound"] / 100
 		}
 		require.Less(t, lost, 0.1)
 		delays, contentions := igtest.Typed(r.samples, "delay"), igtest.Typed(r.samples, "contentions")
@@ -500,12 +501,15 @@ func TestLock(t *testing.T) {
 			function, thread, calls, kind string
 			within                        float64
 		}{
-			{"take_mutex", "mutex", "pthread_mutex_lock", "user_mutex", 0.1}, {"take_short_mutex", "short", "pthread_mutex_lock", "user_mutex", 0.15},
-			{"read_table", "table", "pthread_rwlock_rdlock", "user_rwlock", 0.1}, {"write_table", "table", "pthread_rwlock_wrlock", "user_rwlock", 0.1},
-			{"count_pipe", "pipe", "ioctl", "kernel_mutex", 0.1}, {"take_shared", "shared", "pthread_mutex_lock", "user_mutex", 0.1},
-			{"list_folder", "folder", "getdents64", "kernel_rwsem", 0.1}, {"change_folder", "folder", "fchmod", "kernel_rwsem", 0.1},
+			{"take_mutex", "mutex", "pthread_mutex_lock", "user_mutex", 0.15}, {"take_short_mutex", "short", "pthread_mutex_lock", "user_mutex", 0.15},
+			{"read_table", "table", "pthread_rwlock_rdlock", "user_rwlock", 0.15}, {"write_table", "table", "pthread_rwlock_wrlock", "user_rwlock", 0.15},
+			{"take_shared", "shared", "pthread_mutex_lock", "user_mutex", 0.15},
+			// These waits are parts of system calls. The program's own time also has the other parts. On a busy machine, a thread can
+			// lose its CPU there.
+			{"count_pipe", "pipe", "ioctl", "kernel_mutex", 0.25},
+			{"list_folder", "folder", "getdents64", "kernel_rwsem", 0.25}, {"change_folder", "folder", "fchmod", "kernel_rwsem", 0.25},
 			// The name of libc's function for this kind of mutex depends on its version.
-			{"take_pi_mutex", "pi", "", "user_pi_mutex", 0.1},
+			{"take_pi_mutex", "pi", "", "user_pi_mutex", 0.15},
 		} {
 			found := igtest.Through(delays, l.function)
 			t.Logf("%s: %.3f s; its own %.3f s in %d calls", l.function, float64(igtest.Total(found))/1e9, float64(own[l.function].sum)/1e9, own[l.function].calls)

@@ -176,8 +176,8 @@ func (m *pgoMerger) add(p *pprof.Profile) {
 		if parts[b] == nil {
 			parts[b] = emptyPGOProfile()
 		}
-		// The compiler does not know the frames of the kernel and of libraries.
-		own := slices.DeleteFunc(s.Location, func(l *pprof.Location) bool { return builds[l.Mapping] != b || len(l.Line) == 0 })
+		// The compiler does not know the frames of the kernel and of libraries. Several samples can share their locations.
+		own := slices.DeleteFunc(slices.Clone(s.Location), func(l *pprof.Location) bool { return builds[l.Mapping] != b || len(l.Line) == 0 })
 		parts[b].Sample = append(parts[b].Sample, &pprof.Sample{Value: []int64{cpu, n}, Location: own})
 	}
 	for _, l := range p.Location {

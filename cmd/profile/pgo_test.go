@@ -148,7 +148,9 @@ func goOTLP(file, folder string, weight int64, kernel bool) *collectorpb.ExportP
 		if kernel {
 			stack = append([]receiver.Frame{{Name: "page_fault", Type: "kernel", Mapping: "[kernel.kallsyms]", Address: 1}}, stack...)
 		}
-		samples = append(samples, timed(weight, stack...))
+		shared := timed(weight/2, stack...) // the same stack as the next sample, with another attribute
+		shared.Attributes = map[string]string{"thread.name": "worker"}
+		samples = append(samples, shared, timed(weight-weight/2, stack...))
 	}
 	r := request(samples...)
 	for _, f := range r.Dictionary.FunctionTable {

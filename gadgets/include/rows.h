@@ -47,7 +47,7 @@ static __u64 rows_made;
 /*
  * Rows by process and by user: the turn in the upper half, and the rows in the lower half. Each
  * process and user has two slots, and the smaller number counts. So it rarely gets the rows of
- * another one, which would need to share both slots. The slots depend on the turn, so nobody can
+ * others, because these would need to be in both slots. The slots depend on the turn, so nobody can
  * choose to share the slots of another.
  */
 #define PROCESS_SLOT_BITS 12
@@ -85,9 +85,11 @@ static __always_inline __u64 *slot_of(void *slots, __u32 hash, __u32 bits,
 static __always_inline struct rows_of rows_of(void *slots, __u32 id, __u32 bits,
 					      __u32 turn)
 {
+	__u32 hash = (id + 1) * turn; /* 0 would have one slot */
+
 	return (struct rows_of){
-		slot_of(slots, id * turn, bits, turn),
-		slot_of(slots, id * turn * 0x9e3779b1, bits, turn),
+		slot_of(slots, hash, bits, turn),
+		slot_of(slots, hash * 0x9e3779b1, bits, turn),
 	};
 }
 

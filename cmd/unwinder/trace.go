@@ -121,7 +121,7 @@ func start(ctx context.Context, c config, s *sampler, logger *slog.Logger) (*run
 		return nil, err
 	}
 	if err := r.chains.watchExecs(); err != nil {
-		logger.Warn("cannot watch for execve, so the stacks of a process can remain incomplete after it executes another program", "error", err)
+		logger.Warn("cannot watch for execve, so the stacks of a process can be incomplete or wrong after it executes another program", "error", err)
 	}
 	if err := t.AttachPrctlMonitor(); err != nil {
 		logger.Debug("cannot watch for changes of process contexts, which are now detected later", "error", err)
@@ -142,7 +142,8 @@ func start(ctx context.Context, c config, s *sampler, logger *slog.Logger) (*run
 // multiplies it by the number of CPUs and by 25 KiB, and rounds up to a power of two. A stack takes 1 KiB on average, and all
 // stacks are read four times a second. If other programs keep all CPUs busy, seconds can pass between two reads, so the buffer has
 // at least 4 MiB. One goroutine handles about 10,000 stacks a second, which is 2.5 MiB for each read. So if a buffer of 8 MiB is
-// not enough for long, a larger buffer is not, either. With 332 CPUs or more, the buffer has 16 MiB.
+// not enough for long, a larger buffer is not, either. With 332 to 663 CPUs, the buffer has
+// 16 MiB, and with more CPUs 32 MiB.
 func bufferShare(cpus int) int {
 	const each, least, most = 20, 160, 320 // 320 * 25 KiB is nearly 8 MiB
 	return max(1, min(max(each, least/cpus), most/cpus))

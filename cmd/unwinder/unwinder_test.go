@@ -447,7 +447,7 @@ func TestSeenFiles(t *testing.T) {
 
 // The profiler makes one buffer for all CPUs, and rounds its size up to a power of two.
 func TestBufferShare(t *testing.T) {
-	for cpus, want := range map[int]int{1: 4 << 20, 2: 4 << 20, 8: 4 << 20, 16: 8 << 20, 17: 8 << 20, 64: 8 << 20, 160: 8 << 20, 331: 8 << 20, 332: 16 << 20} {
+	for cpus, want := range map[int]int{1: 4 << 20, 2: 4 << 20, 8: 4 << 20, 16: 8 << 20, 17: 8 << 20, 64: 8 << 20, 160: 8 << 20, 331: 8 << 20, 332: 16 << 20, 663: 16 << 20, 664: 32 << 20} {
 		size := 1
 		for size < bufferShare(cpus)*cpus*support.Sizeof_Trace {
 			size *= 2

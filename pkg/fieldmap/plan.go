@@ -170,7 +170,7 @@ func (p *Plan) mixFields(h uint64, fields []reader, d datasource.Data, guard boo
 func (p *Plan) SameKeys(first *Plan) bool {
 	same := func(a, b []reader) bool { return slices.EqualFunc(a, b, reader.same) }
 	return p.k1 == first.k1 && p.hosts.services == first.hosts.services && p.hosts.contexts == first.hosts.contexts &&
-		p.exporter.ProcessContext == first.exporter.ProcessContext && p.containerID.same(first.containerID) &&
+		(p.hosts.contexts == nil || p.exporter.ProcessContext == first.exporter.ProcessContext) && p.containerID.same(first.containerID) &&
 		same(p.identityFields, first.identityFields) && same(p.resourceFields, first.resourceFields) && same(p.sampleKeyFields, first.sampleKeyFields)
 }
 

@@ -197,9 +197,11 @@ func (r *Resolver) look(ctx context.Context, e *entry) (used time.Duration, next
 		e.place, e.wait = place{began: p.began}, 0
 	}
 	switch {
-	case p.err == nil && p.published == e.published:
-		return used, recheck
 	case p.err == nil:
+		e.address = p.address
+		if p.published == e.published {
+			return used, recheck
+		}
 		asking, cancel := context.WithTimeout(ctx, wait)
 		defer cancel()
 		answer, cpu, err := r.reader.Ask(asking, e.process.PID, e.began, p.payload)

@@ -106,7 +106,8 @@ func TestExec(t *testing.T) {
 		samples := of(s.stop("samples").samples, burners[0].thread)
 		all, named := igtest.Total(samples), igtest.Total(igtest.Through(samples, burners[0].work))
 		t.Logf("%d of %d samples are in %s", named, all, burners[0].work)
-		// Without the change of mappings, no sample would be. Samples from before main and from the moment after execve are not.
+		// If the unwinder used the mappings of the first program, no sample would be in work. A few samples are older than main, or
+		// than the second program's mappings.
 		require.Greater(t, 5*named, 4*all)
 	}
 }
@@ -118,12 +119,14 @@ func (r *run) requireShares(t *testing.T, p program, pid int, period int64, cpu 
 	require.NotEmpty(t, samples, "no samples of %s", p.thread)
 	at := map[string]int64{}
 	var all, inKernel int64
-	sampled, known := 0.0, false
+	sampled, unknown := 0.0, int64(0)
 	for _, s := range samples {
 		// For some seconds, the program can have the service of the test process, because it was forked from it.
 		// On a busy machine, the operator can also send a row before it knows the program.
 		require.Contains(t, []string{p.thread, filepath.Base(os.Args[0]), "host"}, s.Service, "the executable")
-		known = known || s.Service == p.thread
+		if s.Service != p.thread {
+			unknown += s.Total()
+		}
 		require.Equal(t, p.thread, s.Attributes["thread.name"])
 		require.Equal(t, receiver.Type{Type: "samples", Unit: "count", PeriodType: "cpu", PeriodUnit: "nanoseconds", Period: period}, receiver.TypeOf(s))
 		seconds, ok := s.Seconds()
@@ -141,7 +144,7 @@ func (r *run) requireShares(t *testing.T, p program, pid int, period int64, cpu 
 			inKernel += s.Total()
 		}
 	}
-	require.True(t, known, "no sample has %s as its service", p.thread)
+	require.Less(t, 2*unknown, igtest.Total(samples), "most samples have %s as their service", p.thread)
 	if p.restInKernel { // except while entering and leaving it
 		require.Greater(t, 5*inKernel, 4*at[p.rest], p.rest)
 	}
@@ -519,7 +522,8 @@ func TestLock(t *testing.T) {
 				return s.Attributes["thread.name"] != l.thread || slices.ContainsFunc([]string{l.function, "read_table", "write_table", "fill_pipe", "list_folder", "change_folder"}, func(f string) bool { return igtest.Depth(s, f) >= 0 })
 			}))
 			t.Logf("%s: %.3f s in stacks by frame pointers", l.thread, float64(missed)/1e9)
-			within := (l.within + 3*lost) * float64(own[l.function].sum) // the lost waits can all be of one kind
+			// The lost waits can be mostly of one kind. The share is of all waits, also those of idle threads.
+			within := (l.within + 3*lost) * float64(own[l.function].sum)
 			require.InDelta(t, own[l.function].sum, igtest.Total(found)+missed/2, within+float64(missed)/2, l.function)
 			require.Less(t, 2*missed, igtest.Total(found), l.function)
 			require.Positive(t, igtest.Total(igtest.Through(contentions, l.function)))

@@ -263,7 +263,8 @@ int gadget_perf(struct pt_regs *ctx)
 }
 
 // process_exec reports a process that executes another program. Otherwise, the profiler continues to use the mappings of the previous
-// program at addresses that both programs use.
+// program at addresses that both programs use. If a process executes several programs in a few seconds, the profiler can read the
+// later ones up to 5 s late.
 SEC("raw_tracepoint/sched_process_exec")
 int process_exec(void *ctx)
 {

@@ -202,8 +202,9 @@ func TestLiveEnds(t *testing.T) {
 	require.Contains(t, r.Log.String(), "stopping the run: the probes cost ")
 }
 
-// TestMallocWithoutPause runs a program that allocates without pause. A second program, which allocates 5,000 times a second,
-// must keep its probes.
+// TestMallocWithoutPause runs a program that allocates without pause. A second program, which allocates 1,000 times a second,
+// must keep its probes. Two programs share the limit of 5 % of a CPU. On slow machines, a call costs up to 20 µs, so 5,000 calls
+// a second would need more than a half.
 func TestMallocWithoutPause(t *testing.T) {
 	igtest.NeedRoot(t)
 	dir := folder(t)
@@ -225,7 +226,7 @@ func TestMallocWithoutPause(t *testing.T) {
 	from := sums(r.rcv.Samples(), good)
 	r.until("more of the good program", func() bool {
 		n := sums(r.rcv.Samples(), good)
-		return n[0]-from[0]+n[1]-from[1] > 400e6 // about five seconds
+		return n[0]-from[0]+n[1]-from[1] > 80e6 // about five seconds
 	})
 	samples := r.stop()
 	g, a := sums(samples, good), sums(samples, attack)

@@ -1,7 +1,7 @@
 /*
- * burn [SECONDS | pause] is the workload. It spins in named functions, for ever or for some
- * seconds. With pause, it only waits, like a pod's pause container. Otherwise, it sleeps about half of the time. If every
- * CPU were always busy, an emulated machine would take ten seconds instead of one to start a pod.
+ * burn [SECONDS | pause] is the workload. It spins in named functions, for ever or for some seconds of its own CPU time. With
+ * pause, it only waits, like a pod's pause container. Otherwise, it sleeps about half of the time. If every CPU were always
+ * busy, an emulated machine would take ten seconds instead of one to start a pod.
  */
 #include <stdlib.h>
 #include <string.h>
@@ -25,13 +25,13 @@ __attribute__((noinline)) static void burn_outer(void)
 
 int main(int argc, char **argv)
 {
-	time_t end = 0;
+	clock_t end = 0;
 
 	while (argc > 1 && !strcmp(argv[1], "pause"))
 		pause();
 	if (argc > 1)
-		end = time(NULL) + atol(argv[1]);
-	while (!end || time(NULL) < end) {
+		end = atol(argv[1]) * CLOCKS_PER_SEC;
+	while (!end || clock() < end) {
 		burn_outer();
 		usleep(100000);
 	}

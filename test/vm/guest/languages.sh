@@ -39,11 +39,12 @@ until [ -s $out/ig.json ]; do
 	sleep 0.1
 done
 say "first rows of profile_cpu"
-burn plain ended k8s.io whole-brief 8
-burn pod ended shop whole-job burner 8
+burn plain ended k8s.io whole-brief 2
+burn pod ended shop whole-job burner 2
 burn pod during shop whole-pay burner
 language during k8s.io lang-late python
 say "four more containers run"
+ended $out/containers
 sleep "$SECONDS_OF_LANGUAGES"
 kill -INT $ig
 wait $ig || fail "ig ended with $?"

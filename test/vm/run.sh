@@ -19,8 +19,10 @@ RUN=${RUN:-} VM=${VM:-$top/build/vm} IG=${IG:-$top/build/bin/ig} GADGET=${GADGET
 PROFILE=${PROFILE:-$top/build/bin/profile}
 ALLOC=${ALLOC:-${GADGET%/*}/profile_alloc.tar} LOCK=${LOCK:-${GADGET%/*}/profile_lock.tar}
 MALLOC=${MALLOC:-$top/build/ig-gadgets/trace_malloc.tar}
-: "${SECONDS_OF_RUN:=10}" "${SECONDS_OF_LANGUAGES:=90}" "${SMP:=2}"
-if [ "$RUN" = languages ]; then : "${MEM:=2048}"; else : "${MEM:=1024}"; fi
+: "${SECONDS_OF_RUN:=10}" "${SECONDS_OF_LANGUAGES:=90}"
+# One thread of QEMU emulates all CPUs. With two, each waits for up to a tenth of a second whenever it interrupts the other.
+# Containers then take five times as long to start. If a start takes longer than 15 seconds, ig never sees the container.
+if [ "$RUN" = languages ]; then : "${MEM:=2048}" "${SMP:=2}"; else : "${MEM:=1024}" "${SMP:=1}"; fi
 : "${LIMIT:=1800}"
 mkdir -p "$VM"
 VM=$(cd "$VM" && pwd)

@@ -49,6 +49,12 @@ PROFILE_FLAGS = $(if $(PID),--pid $(PID)) $(if $(COMM),--comm '$(COMM)') $(if $(
 # The shell has a variable SECONDS, too. So make uses it only from its command line or environment.
 SECONDS_ASKED = $(if $(filter command line environment%,$(origin SECONDS)),$(SECONDS))
 
+# With an empty PID=, for example from a $(pidof …) that found no process, "make profile" would profile the whole machine.
+ifneq ($(filter profile,$(MAKECMDGOALS)),)
+$(foreach name,PID COMM CONTAINER,$(if $(filter command line environment%,$(origin $(name))),$(if $(strip $($(name))),,$(error \
+	$(name)= has no value. A command in $$(...) gives no value if it finds nothing))))
+endif
+
 .PHONY: profile
 profile: build gadgets $(BIN)/profile ## Show what PID=, COMM= or CONTAINER= does for SECONDS=30 (root)
 	@$(BIN)/profile $(PROFILE_FLAGS)

@@ -35,6 +35,7 @@ func TestEveryConfiguration(t *testing.T) {
 	}
 	require.ElementsMatch(t, []string{
 		"hub-exporter", "hub", "hub-batch", "hub-kubernetes", "tenants", "relay", "pyroscope-gateway",
+		"pyroscope-kubernetes-exporter", "pyroscope-kubernetes",
 		"backends-exporter", "backends-collector", "pyroscope-names", // test/backends has these three
 		backends.Pyroscope, backends.Parca, backends.Devfiler, backends.Elastic,
 	}, names)

@@ -13,6 +13,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/ig-otel-profiles/ig-otel-profiles/internal/backends"
 	"github.com/ig-otel-profiles/ig-otel-profiles/internal/collectortest"
 )
 
@@ -114,4 +115,33 @@ func TestKubernetes(t *testing.T) {
 			require.NotContains(t, r, "team", s.Service)
 		}
 	}
+}
+
+// TestPyroscopeKubernetes sends to Pyroscope through a Collector that finds pods by name and then changes the names of attributes.
+func TestPyroscopeKubernetes(t *testing.T) {
+	backend := start(t)
+	kubeconfig := apiServer(t,
+		[]object{podObject("shop", "cart-7d4b9c-x2x4z", "uid-cart", "10.0.0.1", object{"team": "checkout"}, nil)},
+		[]object{{"kind": "PartialObjectMetadata", "apiVersion": "meta.k8s.io/v1", "metadata": object{"name": "shop"}}},
+	)
+	c := collectortest.NewWithConfig(t, collectortest.Documented(t, "pyroscope-kubernetes"),
+		"BACKEND="+backend.Addr(), "BACKEND_INSECURE=true", "K8S_AUTH_TYPE=kubeConfig", "KUBECONFIG="+kubeconfig)
+	c.Start()
+	send(t, exporter(t, "pyroscope-kubernetes-exporter", "http://"+c.GRPC), rows())
+	c.Stop()
+
+	accepted(t, backends.Pyroscope, backend.Requests())
+	shown(t, backends.Pyroscope, backend.Requests())
+	found := false
+	for _, s := range resolve(backend.Requests()) {
+		require.NotContains(t, s.Attributes, "thread.name")
+		if s.Service != "cart" {
+			continue
+		}
+		found = true
+		require.Equal(t, "uid-cart", s.Resource["k8s_pod_uid"])
+		require.Equal(t, "checkout", s.Resource["team"])
+		require.Equal(t, "cart-7d4b9c-x2x4z", s.Resource["k8s_pod_name"])
+	}
+	require.True(t, found)
 }

@@ -135,7 +135,7 @@ func TestSettingNames(t *testing.T) {
 // foreign are flags of programs other than ours and Inspektor Gadget's.
 var foreign = []string{
 	"feature-gates", "config", "post-renderer", "tlog-upload", "offline", "perf-basic-prof", "store-address", "insecure", "no-extract", "allow-downgrades",
-	"remote-store-format", "off-cpu-threshold", "set", "version", "help", "now", "collect-kstack",
+	"remote-store-format", "force-confold", "off-cpu-threshold", "set", "version", "help", "now", "collect-kstack",
 }
 
 // TestFlags finds in the code every flag that the users' pages name.

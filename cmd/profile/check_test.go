@@ -143,6 +143,9 @@ func TestDiffShowsWhatCheckShows(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			args := []string{inputOf(t, tt.before...), inputOf(t, tt.after...), "--rows=100"}
 			var out bytes.Buffer
+			require.NoError(t, runCheck([]string{"--rows=100", args[0], args[0], "--", args[1], args[1]}, &out))
+			require.Contains(t, out.String(), tt.of, "several runs")
+			out.Reset()
 			require.NoError(t, runCheck(append(args, "--format=json"), &out))
 			var checked struct{ Shares []report.Judged }
 			require.NoError(t, json.Unmarshal(out.Bytes(), &checked))

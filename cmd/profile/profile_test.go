@@ -524,6 +524,7 @@ func TestInputs(t *testing.T) {
 	require.NoError(t, err)
 	require.InDelta(t, 20, info.Seconds, 1e-9, "nothing was sampled between pprof files")
 	require.Equal(t, 6*time.Second, covered([]span{{0, 1e9}, {5e9, 2e9}, {0, 2e9}, {6e9, 2e9}}), "profiles without a start are added")
+	require.Equal(t, 5*time.Second, covered([]span{{5e9, 4e9}, {6e9, 1e9}, {8e9, 2e9}}), "a short profile in a longer one")
 	requests[0].ResourceProfiles[0].ScopeProfiles[0].Profiles[0].DurationNano = 0
 	file, err = pprof.File(requests[0])
 	require.NoError(t, err)

@@ -414,6 +414,32 @@ func TestDrainBeforeTheFolderIsOpen(t *testing.T) {
 	require.NoError(t, e.Shutdown(t.Context()))
 }
 
+// A stored request that cannot be read now must stay for the next start.
+func TestUnreadableRequestIsKept(t *testing.T) {
+	cfg := withStorage(t, "127.0.0.1:1")
+	cfg.Queue.NumConsumers = 1
+	before, _ := open(t, cfg)
+	for range 2 {
+		before.Enqueue(Message{Body: make([]byte, 10), Rows: 1})
+	}
+	settled(t, before)
+	stop(t, before)
+
+	s, logs := &stepSender{sending: make(chan int), let: make(chan struct{})}, &capture{}
+	e := prepare(cfg, Options{Logger: logs.logger()})
+	go e.run(func() (sender, error) { return s, nil })
+	<-s.sending
+	second := storedFiles(t, cfg.Queue.Storage)[1]
+	require.NoError(t, os.Remove(second))
+	require.NoError(t, os.Symlink("elsewhere", second)) // the exporter follows no links
+	s.let <- struct{}{}
+	require.NoError(t, e.Shutdown(t.Context()))
+	require.Equal(t, map[Reason]int64{ReasonStorageError: 1}, balanced(t, e).Rows.Dropped)
+	require.Contains(t, logs.String(), "its file is kept for the next start")
+	_, err := os.Lstat(second)
+	require.NoError(t, err)
+}
+
 // If the receiver is down, a Drain that began before its message was on disk must end when the message is stored.
 func TestDrainEndsWhenStored(t *testing.T) {
 	cfg := withStorage(t, "")

@@ -2,6 +2,7 @@ package fieldmap
 
 import (
 	"testing"
+	"unsafe"
 
 	"github.com/inspektor-gadget/inspektor-gadget/pkg/datasource"
 	"github.com/inspektor-gadget/inspektor-gadget/pkg/gadget-service/api"
@@ -77,6 +78,14 @@ func TestLateNames(t *testing.T) {
 		require.True(t, all)
 		require.Equal(t, want, frameNames(profile.Sample{Stack: frames}))
 	}
+}
+
+// TestLaterKeepsNames checks that frames that wait for names do not change with the text of their row, which is reused.
+func TestLaterKeepsNames(t *testing.T) {
+	text := []byte("work")
+	l := newLater(&frameSettings{}, &userFrames{}, []profile.Frame{{Name: unsafe.String(&text[0], len(text))}})
+	copy(text, "rest")
+	require.Equal(t, []profile.Frame{{Name: "work"}}, l.read)
 }
 
 // TestHandedStack checks that a stack from an operator is the whole stack of a sample. Its text is only for printed rows.

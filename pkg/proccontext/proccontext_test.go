@@ -352,3 +352,18 @@ func TestManyProcesses(t *testing.T) {
 	r.sweep(unused + 1)
 	require.Empty(t, r.known)
 }
+
+// TestFullQueue requires that a process is read later if the queue is full.
+func TestFullQueue(t *testing.T) {
+	r := &Resolver{queue: make(chan *entry, 1), known: map[Process]*entry{}}
+	first, second := &entry{process: Process{PID: 1}}, &entry{process: Process{PID: 2}}
+	r.known[first.process], r.known[second.process] = first, second
+	r.Lookup(first.process)
+	r.Lookup(second.process)
+	require.Same(t, first, <-r.queue)
+	r.Lookup(first.process)
+	require.Empty(t, r.queue, "it is being read")
+	r.Lookup(second.process)
+	require.Len(t, r.queue, 1)
+	require.Same(t, second, <-r.queue)
+}

@@ -101,6 +101,22 @@ func TestStoreReasons(t *testing.T) {
 	}
 }
 
+// TestStoreClosesRoots requires that a failed read leaves no descriptor of the file system's root open.
+func TestStoreClosesRoots(t *testing.T) {
+	s := newStore(t, Options{Limits: elftest.Small})
+	r := onDisk(t, elftest.Example().Bytes()[:40])
+	dir, err := filepath.EvalSymlinks(filepath.Dir(r.Path))
+	require.NoError(t, err)
+	r.Root = func() (*os.File, error) { return os.Open(dir) }
+	require.Equal(t, symtab.Malformed, stateAfter(t, s, r))
+	open, err := os.ReadDir("/proc/self/fd")
+	require.NoError(t, err)
+	for _, fd := range open {
+		target, _ := os.Readlink("/proc/self/fd/" + fd.Name()) // the descriptor of ReadDir is closed
+		require.NotEqual(t, dir, target)
+	}
+}
+
 // All tables together must stay within the limit, and the most recently used tables must stay.
 func TestStoreBytes(t *testing.T) {
 	s := newStore(t, Options{Bytes: 100 << 10, Limits: elftest.Small})

@@ -31,7 +31,7 @@ func TestChildren(t *testing.T) {
 				idle := exec.CommandContext(t.Context(), "sleep", "1000")
 				require.NoError(t, idle.Start())
 				t.Cleanup(func() { _ = idle.Wait() })
-				pids = []string{"--pid=" + strconv.Itoa(idle.Process.Pid), "--also-pids=" + strconv.Itoa(parent.cmd.Process.Pid) + ",1000000000"}
+				pids = []string{"--pid=" + strconv.Itoa(idle.Process.Pid), "--also-pids=1000000000," + strconv.Itoa(parent.cmd.Process.Pid)}
 			}
 			r, err := export(t, options{image: igtest.Import(t, g), seconds: 3,
 				flags: slices.Concat([]string{"--include-children"}, pids, framePointers),

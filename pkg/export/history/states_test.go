@@ -134,6 +134,22 @@ func TestStates(t *testing.T) {
 	}
 }
 
+// TestStatesReplaceEachOther requires that only the newest states count for an answer's limit, however many intervals there are.
+func TestStatesReplaceEachOther(t *testing.T) {
+	m := newMachine(t, limit)
+	values := map[string]int64{}
+	for i := range 12 {
+		values[string(rune('a'+i))] = 20
+	}
+	for i := range 20 {
+		m.record(interval{float64(i), float64(i + 1), values})
+	}
+	a, err := history.ReadBounded(m.dir, history.Query{From: noon, To: noon.Add(time.Hour)}, 40)
+	require.NoError(t, err)
+	require.Zero(t, a.Rare)
+	require.Equal(t, values, inUse(a))
+}
+
 // A range contains the states whose interval ends in the range, and the last ones count.
 func TestStatesInARange(t *testing.T) {
 	m := newMachine(t, limit)

@@ -85,9 +85,13 @@ func TestLinesAlone(t *testing.T) {
 	binary.LittleEndian.PutUint64(content[64+16:], 0)
 	all, err := readBytes(content)
 	require.NoError(t, err)
-	note := elftest.TestSection{Name: ".gnu_debuglink", Kind: elf.SHT_PROGBITS, Data: binary.LittleEndian.AppendUint32([]byte("debug\x00\x00\x00"), crc32.ChecksumIEEE(content))}
-	stripped := new(elftest.TestELF).Code(".text", 0x1000, make([]byte, 0x100)).Add(note).Bytes()
-	for name, file := range map[string][]byte{"the file's own": content, "of its debug file": stripped} {
+	linked := func(padded string) []byte {
+		note := elftest.TestSection{Name: ".gnu_debuglink", Kind: elf.SHT_PROGBITS, Data: binary.LittleEndian.AppendUint32([]byte(padded), crc32.ChecksumIEEE(content))}
+		return new(elftest.TestELF).Code(".text", 0x1000, make([]byte, 0x100)).Add(note).Bytes()
+	}
+	for name, file := range map[string][]byte{
+		"the file's own": content, "of its debug file": linked("debug\x00\x00\x00"), "with four bytes of padding": linked("file.dbg\x00\x00\x00\x00"),
+	} {
 		t.Run(name, func(t *testing.T) {
 			dir := t.TempDir()
 			require.NoError(t, os.WriteFile(dir+"/file", file, 0o600))

@@ -353,6 +353,17 @@ func TestPGOOfLargeNumbers(t *testing.T) {
 	require.Regexp(t, `\(\d{7,}\.\d s of CPU time\)`, said)
 }
 
+// TestPGOOfCounts requires that a profile with only numbers of samples is used, with the time of its period.
+func TestPGOOfCounts(t *testing.T) {
+	said, _ := mergePGO(t, goProgram(t, "/usr/bin/shop", "", "example.com/shop", 20, func(p *pprof.Profile) {
+		p.SampleType = p.SampleType[:1]
+		for _, s := range p.Sample {
+			s.Value = s.Value[:1]
+		}
+	}))
+	require.Contains(t, said, "1200 samples (12.0 s of CPU time) of shop ")
+}
+
 func TestPGOMistakes(t *testing.T) {
 	noStart := goProgram(t, "/usr/bin/shop", "", "example.com/shop", 1, func(p *pprof.Profile) {
 		for _, f := range p.Function {

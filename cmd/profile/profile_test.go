@@ -594,6 +594,9 @@ func TestFromPprof(t *testing.T) {
 	want[0].Resource = map[string]string{"service.name": "shop", "k8s.pod.name": "p", "container.name": "c"}
 	want[0].Attributes["thread.name"] = "a,b"
 	require.Equal(t, want, got)
+
+	got = fromPprof(&gpprof.Profile{SampleType: []*gpprof.ValueType{of("cpu")}, PeriodType: of("cpu"), Period: 10, Sample: []*gpprof.Sample{{Value: []int64{30}}}})
+	require.Equal(t, [][]int64{{30}}, [][]int64{got[0].Values}, "without a number of samples, the time stays")
 }
 
 func TestWordsForTypes(t *testing.T) {
@@ -906,4 +909,8 @@ func TestLogOfIG(t *testing.T) {
 	}
 	fmt.Fprint(log, strings.Repeat("y", 3*maxLog))
 	require.Less(t, len(log.String()), 2*maxLog+2)
+}
+
+func TestShellLine(t *testing.T) {
+	require.Equal(t, `ig run cpu '--comm=a b' 'it'\''s' '$HOME' 'x|y'`, shellLine([]string{"ig", "run", "cpu", "--comm=a b", "it's", "$HOME", "x|y"}))
 }

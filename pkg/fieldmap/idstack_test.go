@@ -314,6 +314,20 @@ func TestIDStackThatComesBack(t *testing.T) {
 	require.Equal(t, "main.work", sm.Stack[1].Name)
 }
 
+// TestRowsDoNotMix checks that a row's stack has no parts of the row before.
+func TestRowsDoNotMix(t *testing.T) {
+	s := idGadget(t, idMetadata)
+	o := idOptions(t, &functions{})
+	require.NoError(t, o.UserMap().Put(uint32(19), append([]uint64{0x402000}, make([]uint64, 126)...)))
+	p := compile(t, s, o)
+	for _, id := range []uint32{18, 19, 18} {
+		row := idRow()
+		row["kern_stack_id"], row["user_stack_id.stack_id"] = uint32(0xfffffff2), id
+		sm, _ := p.Sample(s.row(row))
+		require.Equal(t, map[uint32][]string{18: {"main.work", "main.main"}, 19: {"main.main"}}[id], frameNames(sm))
+	}
+}
+
 // TestIDStackOfTheKernel checks that a function of the running kernel gets its name.
 func TestIDStackOfTheKernel(t *testing.T) {
 	symbols, err := stack.LoadKernelSymbols()

@@ -194,7 +194,11 @@ func FuzzRow(f *testing.F) {
 // Keys returns the keys of a row without sharing its stack key.
 func (p *Plan) Keys(d datasource.Data) (resource, row uint64) { return p.KeysOf(d, p.StackKey(d)) }
 
-// Sample reads a row without sharing its stack.
+// rowStack has the memory of the stacks of all rows, as in the operator.
+var rowStack Stack
+
+// Sample reads a row without sharing its stack. The frames are valid until the next call.
 func (p *Plan) Sample(d datasource.Data) (profile.Sample, stack.Outcome) {
-	return p.SampleOf(d, new(Stack))
+	rowStack.Forget()
+	return p.SampleOf(d, &rowStack)
 }

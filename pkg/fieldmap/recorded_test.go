@@ -59,6 +59,11 @@ func TestFileOfFrame(t *testing.T) {
 	named := mapping
 	named.Symbolized = true
 	require.Equal(t, []profile.Frame{{Mapping: mapping, Address: 1}, {Name: "main.f", Type: profile.FrameGo, Mapping: named, Address: 3}}, frames)
+
+	file.Info = buildid.Info{} // its identity is not known yet
+	read[0].Mapping = profile.Mapping{File: "/bin/read"}
+	frames, _ = (&frameSettings{FileForm: FileForm{Files: true}}).append(nil, read[:1], known)
+	require.Equal(t, "/bin/read", frames[0].Mapping.File)
 }
 
 // TestFrameCounts checks that each frame counts once, up to where a stack has left the program's code.

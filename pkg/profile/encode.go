@@ -259,7 +259,6 @@ func (e *encoder) encode(v *view, w *window, stride int, start, end uint64, lim 
 func (e *encoder) group(touched []uint32) {
 	v := e.v
 	e.counts = grow(e.counts[:0], len(v.resources))
-	clear(e.counts)
 	for _, id := range touched {
 		e.counts[v.samples[id].resource]++
 	}

@@ -382,8 +382,8 @@ func (s *stepSender) Send(ctx context.Context, m Message) attempt.Outcome {
 
 func (s *stepSender) Close() error { return nil }
 
-// A Drain that begins before the storage folder is open must wait for its own messages, even if the folder contains as many.
-func TestDrainBeforeTheFolderIsOpen(t *testing.T) {
+// withTwoStored returns settings with one consumer and a storage folder that has two messages.
+func withTwoStored(t *testing.T) config.Exporter {
 	cfg := withStorage(t, "127.0.0.1:1")
 	cfg.Queue.NumConsumers = 1
 	before, _ := open(t, cfg)
@@ -392,7 +392,12 @@ func TestDrainBeforeTheFolderIsOpen(t *testing.T) {
 	}
 	settled(t, before)
 	stop(t, before)
+	return cfg
+}
 
+// A Drain that begins before the storage folder is open must wait for its own messages, even if the folder contains as many.
+func TestDrainBeforeTheFolderIsOpen(t *testing.T) {
+	cfg := withTwoStored(t)
 	s := &stepSender{sending: make(chan int), let: make(chan struct{})}
 	e := prepare(cfg, Options{Logger: (&capture{}).logger()})
 	e.Enqueue(Message{Body: make([]byte, 20), Rows: 1})
@@ -416,15 +421,7 @@ func TestDrainBeforeTheFolderIsOpen(t *testing.T) {
 
 // A stored request that cannot be read now must stay for the next start.
 func TestUnreadableRequestIsKept(t *testing.T) {
-	cfg := withStorage(t, "127.0.0.1:1")
-	cfg.Queue.NumConsumers = 1
-	before, _ := open(t, cfg)
-	for range 2 {
-		before.Enqueue(Message{Body: make([]byte, 10), Rows: 1})
-	}
-	settled(t, before)
-	stop(t, before)
-
+	cfg := withTwoStored(t)
 	s, logs := &stepSender{sending: make(chan int), let: make(chan struct{})}, &capture{}
 	e := prepare(cfg, Options{Logger: logs.logger()})
 	go e.run(func() (sender, error) { return s, nil })

@@ -66,9 +66,6 @@ var hexFields = map[protoreflect.Name]bool{"trace_id": true, "span_id": true, "p
 // appendMessage appends m in protobuf's JSON mapping with OTLP's changes: enums are numbers, and hexFields are hexadecimal. It
 // omits unset fields.
 func appendMessage(b []byte, m protoreflect.Message) ([]byte, error) {
-	if s, ok := m.Interface().(*otlpprofiles.Sample); ok {
-		return appendSample(b, s), nil
-	}
 	b = append(b, '{')
 	first := true
 	var err error
@@ -103,39 +100,6 @@ func appendMessage(b []byte, m protoreflect.Message) ([]byte, error) {
 		b = append(b, ']')
 	}
 	return append(b, '}'), nil
-}
-
-// appendSample does the same without reflection, because most messages are samples.
-func appendSample(b []byte, s *otlpprofiles.Sample) []byte {
-	start := len(b)
-	if s.GetStackIndex() != 0 {
-		b = strconv.AppendInt(append(b, `,"stackIndex":`...), int64(s.GetStackIndex()), 10)
-	}
-	b = appendList(b, `,"attributeIndices":[`, s.GetAttributeIndices(), func(b []byte, n int32) []byte { return strconv.AppendInt(b, int64(n), 10) })
-	if s.GetLinkIndex() != 0 {
-		b = strconv.AppendInt(append(b, `,"linkIndex":`...), int64(s.GetLinkIndex()), 10)
-	}
-	b = appendList(b, `,"values":[`, s.GetValues(), func(b []byte, n int64) []byte { return append(strconv.AppendInt(append(b, '"'), n, 10), '"') })
-	b = appendList(b, `,"timestampsUnixNano":[`, s.GetTimestampsUnixNano(), func(b []byte, n uint64) []byte { return append(strconv.AppendUint(append(b, '"'), n, 10), '"') })
-	if len(b) == start {
-		return append(b, "{}"...)
-	}
-	b[start] = '{' // instead of the first comma
-	return append(b, '}')
-}
-
-func appendList[T any](b []byte, name string, list []T, value func([]byte, T) []byte) []byte {
-	if len(list) == 0 {
-		return b
-	}
-	b = append(b, name...)
-	for i, v := range list {
-		if i > 0 {
-			b = append(b, ',')
-		}
-		b = value(b, v)
-	}
-	return append(b, ']')
 }
 
 func appendValue(b []byte, fd protoreflect.FieldDescriptor, v protoreflect.Value) ([]byte, error) {

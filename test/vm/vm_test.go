@@ -175,6 +175,10 @@ func TestContainersInVM(t *testing.T) {
 	}
 	require.NoError(t, w.Flush())
 	t.Logf("profiles that arrived from the virtual machine\n%s", table.String())
+	if failed {
+		said, err := os.ReadFile(filepath.Join(out, "ig.err"))
+		t.Logf("ig's log, %v:\n%s", err, said)
+	}
 	require.False(t, failed)
 	for id, a := range arrived {
 		// A pause container can appear when it starts. Other containers must not appear.

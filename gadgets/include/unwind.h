@@ -64,8 +64,11 @@ struct {
 		__type(value, __u32);                  \
 	} name SEC(".maps");
 
-/* The rows whose frames come from the unwinder. */
-#define UNWOUND_SIZE (1 << 20)
+/*
+ * The rows whose frames come from the unwinder. On a machine whose CPUs are all busy, ig sometimes
+ * does not run for several seconds. The kernel keeps at least 20,000 events for it.
+ */
+#define UNWOUND_SIZE (1 << 22)
 struct {
 	__uint(type, BPF_MAP_TYPE_RINGBUF);
 	__uint(max_entries, UNWOUND_SIZE);
@@ -80,7 +83,7 @@ struct {
 static __always_inline void submit_unwound(void *record)
 {
 	bool many = bpf_ringbuf_query(&unwound, BPF_RB_AVAIL_DATA) >
-		    UNWOUND_SIZE / 4;
+		    UNWOUND_SIZE / 16;
 
 	bpf_ringbuf_submit(record,
 			   many ? BPF_RB_FORCE_WAKEUP : BPF_RB_NO_WAKEUP);

@@ -6,47 +6,25 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"os"
 	"os/exec"
 	"path/filepath"
 	"slices"
-	"strconv"
 	"sync"
 	"testing"
 
 	"github.com/stretchr/testify/require"
 )
 
-// These settings apply to each sampled run.
 const (
-	checkFrequency = "4000"
-	checkRule      = "share>+5%"
+	checkRule = "share>+5%"
 	// checkRuns is the number of runs per side. Several runs show the program's normal variation. On a busy machine, successive
 	// samples are similar, so the variation within a single run is too small.
 	checkRuns = 3
 )
 
-// sampleCheck samples a new process of the program, in which the function price is slower by a given percentage.
-func sampleCheck(t *testing.T, program, dir, seconds string, slower int) error {
-	// With a low priority, the programs do not slow down the start of ig.
-	process := exec.CommandContext(t.Context(), "nice", "-n", "19", program, strconv.Itoa(slower))
-	if err := process.Start(); err != nil {
-		return err
-	}
-	said, err := command(t.Context(), t, "--pid", fmt.Sprint(process.Process.Pid), "--seconds", seconds, "--frequency", checkFrequency, "-o", dir,
-		"--", "--unwind=frame-pointers").CombinedOutput()
-	if err != nil {
-		err = fmt.Errorf("%w: %s", err, said)
-	}
-	_ = process.Process.Kill()
-	_ = process.Wait() // killed
-	return err
-}
-
 // judgement is the part of the JSON output of "profile check" that this test reads.
 type judgement struct {
 	Before, After struct{ Samples float64 }
-	Tested        int
 	Shares        []struct {
 		Function      string
 		Before, After float64
@@ -74,72 +52,36 @@ func against(before, after []string) []string {
 }
 
 // TestCheck requires that "profile check" finds only the function that was made slower, and nothing in an unchanged program.
-// With CHECK_PAIRS, the test counts how often it does.
+// The change is far beyond the samples' random error. TestFigures counts how often the check finds smaller changes.
 func TestCheck(t *testing.T) {
 	dir := t.TempDir()
 	program := filepath.Join(dir, "shop")
 	compiler(t, "build", "-o", program, "./testdata/check")
-	pairs, slower, seconds := 1, []int{0, 80}, "10" // far beyond these samples' random error
-	counted := os.Getenv("CHECK_PAIRS") != ""
-	if counted {
-		var err error
-		pairs, err = strconv.Atoi(os.Getenv("CHECK_PAIRS"))
-		require.NoError(t, err)
-		slower, seconds = []int{0, 10, 20, 40}, "20"
+	var sides [3][]string // before, unchanged, changed
+	var errs [len(sides) * checkRuns]error
+	var group sync.WaitGroup
+	for i := range errs {
+		side := i / checkRuns
+		run := filepath.Join(dir, fmt.Sprintf("%s-%d", []string{"base", "same", "new"}[side], i%checkRuns))
+		sides[side] = append(sides[side], run)
+		// With a low priority, the programs do not slow down the start of ig.
+		process := exec.CommandContext(t.Context(), "nice", "-n", "19", program, []string{"0", "0", "80"}[side])
+		group.Go(func() {
+			errs[i] = sampleRun(t, process, "--seconds", "10", "--frequency", "4000", "-o", run, "--", "--unwind=frame-pointers")
+		})
 	}
-	var base, changed []string // of the last pair
-	found, others, samples, least := make([]int, len(slower)), make([]int, len(slower)), 0.0, 0.0
-	for pair := range pairs {
-		sides := make([][]string, 1+len(slower)) // before, then one for each of slower
-		errs := make([]error, len(sides)*checkRuns)
-		var group sync.WaitGroup
-		for i := range errs {
-			side, name, percent := i/checkRuns, "base", 0
-			if side > 0 {
-				percent = slower[side-1]
-				name = fmt.Sprint("new-", percent)
+	group.Wait()
+	require.NoError(t, errors.Join(errs[:]...))
+	base, changed := sides[0], sides[2]
+	for code, side := range sides[1:] {
+		j := judged(t, code, against(base, side)...)
+		for _, s := range j.Shares {
+			if s.Function == "main.price" {
+				t.Logf("price %.1f → %.1f %%; %.0f and %.0f samples; growth is stated as detectable from %.0f %% on", 100*s.Before, 100*s.After, j.Before.Samples, j.After.Samples, 100*s.FoundFrom/s.Before)
 			}
-			run := filepath.Join(dir, fmt.Sprintf("%s-%d-%d", name, pair, i%checkRuns))
-			sides[side] = append(sides[side], run)
-			group.Go(func() { errs[i] = sampleCheck(t, program, run, seconds, percent) })
-		}
-		group.Wait()
-		require.NoError(t, errors.Join(errs...))
-		base, changed = sides[0], sides[len(sides)-1]
-		for i, percent := range slower {
-			code := -1
-			if !counted {
-				code = min(percent, 1)
-			}
-			j := judged(t, code, against(sides[0], sides[1+i])...)
-			another := false
-			for _, s := range j.Shares {
-				if s.Function == "main.price" {
-					least += s.FoundFrom / s.Before / float64(pairs*len(slower))
-					t.Logf("pair %d, %d %% slower: price %.1f → %.1f %%, %v; %.0f and %.0f samples", pair, percent, 100*s.Before, 100*s.After, s.Broken, j.Before.Samples, j.After.Samples)
-				}
-				if len(s.Broken) > 0 && s.Function == "main.price" {
-					found[i]++
-				} else if len(s.Broken) > 0 {
-					another = true
-					t.Logf("pair %d, %d %% slower: %s %.1f → %.1f %% was named, too", pair, percent, s.Function, 100*s.Before, 100*s.After)
-				}
-			}
-			if another {
-				others[i]++
-			}
-			samples += (j.Before.Samples + j.After.Samples) / float64(2*pairs*len(slower))
+			require.Equal(t, code == 1 && s.Function == "main.price", len(s.Broken) > 0, "%s %.1f → %.1f %%", s.Function, 100*s.Before, 100*s.After)
 		}
 	}
-	t.Logf("of %d pairs each, %.0f samples a side; growth of price is stated as detectable from %.0f %% on", pairs, samples, 100*least)
-	for i, percent := range slower {
-		t.Logf("%d %% slower: price named in %d, another function in %d", percent, found[i], others[i])
-	}
-	if counted {
-		return // the page has the numbers
-	}
-	require.Zero(t, found[0]+others[0], "an unchanged program")
-	require.Equal(t, pairs, found[len(found)-1])
 	run(t, false, append([]string{"check", "--fail-on", "shop:" + checkRule}, against(base, changed)...)...)
 	require.Contains(t, run(t, true, "diff", base[0], changed[0], "-o", "none"), "main.price")
 	for _, format := range []string{"text", "markdown"} {

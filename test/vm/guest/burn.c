@@ -1,7 +1,8 @@
 /*
  * burn [SECONDS | pause] is the workload. It spins in named functions, for ever or for some seconds of its own CPU time. With
- * pause, it only waits, like a pod's pause container. Otherwise, it sleeps four fifths of the time. If every CPU were always
- * busy, an emulated machine would take ten seconds instead of one to start a pod.
+ * pause, it only waits, like a pod's pause container. Otherwise, it sleeps most of the time. If every CPU were always busy, an
+ * emulated machine would take ten seconds instead of one to start a pod. It sleeps for at most half a second at once, because a
+ * round can take many seconds while a gadget starts.
  */
 #include <stdlib.h>
 #include <string.h>
@@ -34,7 +35,7 @@ static long microseconds(void)
 int main(int argc, char **argv)
 {
 	clock_t end = 0;
-	long start;
+	long start, took;
 
 	while (argc > 1 && !strcmp(argv[1], "pause"))
 		pause();
@@ -43,7 +44,8 @@ int main(int argc, char **argv)
 	while (!end || clock() < end) {
 		start = microseconds();
 		burn_outer();
-		usleep(4 * (microseconds() - start));
+		took = microseconds() - start;
+		usleep(took < 125000 ? 4 * took : 500000);
 	}
 	return 0;
 }

@@ -64,6 +64,8 @@ func (c checked) table() [][]string {
 			verdict = "REGRESSION"
 		case j.Kernel && !j.Tested && len(c.inputs[0])+len(c.inputs[1]) == 2:
 			verdict = "needs runs"
+		case report.Missing(j.Function):
+			verdict = "not tested"
 		case !j.Tested:
 			verdict = "too few samples"
 		case j.Significant && j.After > j.Before:

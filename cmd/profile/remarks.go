@@ -139,7 +139,7 @@ func (r *result) remarks(samples []receiver.Sample) []string {
 			unkept += n
 			continue
 		}
-		frames := slices.DeleteFunc(slices.Clone(s.Stack), func(f receiver.Frame) bool { return f.Type == "kernel" || isMark(f.Name) })
+		frames := slices.DeleteFunc(slices.Clone(s.Stack), func(f receiver.Frame) bool { return f.Type == "kernel" || report.Missing(f.Name) })
 		if len(frames) == 0 {
 			if slices.ContainsFunc(s.Stack, func(f receiver.Frame) bool { return f.Name == "[truncated]" }) {
 				cut += n

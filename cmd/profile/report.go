@@ -275,11 +275,6 @@ func explained(rows []report.Row) []string {
 	return lines
 }
 
-// isMark reports whether a name represents a missing part of a stack.
-func isMark(name string) bool {
-	return slices.ContainsFunc(marks, func(mark [2]string) bool { return mark[0] == name && name != "[generated code]" })
-}
-
 func writePage(path string, page flamepage.Page) error {
 	if err := create(path, func(w io.Writer) error { return flamepage.Write(w, page) }); err != nil {
 		return fmt.Errorf("writing the flame graph: %w", err)

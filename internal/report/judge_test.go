@@ -223,3 +223,14 @@ func TestEnough(t *testing.T) {
 		require.Equal(t, tested, (&Judged{sides: [2]draw{side, side}}).enough(), "%v", share)
 	}
 }
+
+// TestMissingParts requires that a larger share of samples without a stack is no significant change.
+func TestMissingParts(t *testing.T) {
+	side := func(work, missing int64) [][]receiver.Sample {
+		part := func(n int64, name string) receiver.Sample { return of(timer, "shop", n, receiver.Frame{Name: name}) }
+		return [][]receiver.Sample{{part(work, "work"), part(5000, "rest"), part(missing, "[truncated]")}}
+	}
+	v := Judge(side(500, 10), side(900, 300), false, Options{})
+	require.Equal(t, []string{"work"}, grown(v))
+	require.Equal(t, 2, v.Tested)
+}

@@ -22,6 +22,15 @@ import (
 // noStack is the function of samples without a stack.
 const noStack = "[no stack]"
 
+// Missing reports whether a function's name represents a missing part of a stack.
+func Missing(name string) bool {
+	switch name {
+	case noStack, "[lost user stack]", "[truncated]", "[incomplete]", "[unknown]", "[file not known]":
+		return true
+	}
+	return false
+}
+
 // With Options.Own, NotOwn represents stacks that contain none of the program's own functions. These are stacks of idle runtime
 // threads, and stacks whose callers are missing.
 const NotOwn = "[no function of its own]"

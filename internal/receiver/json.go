@@ -21,7 +21,7 @@ import (
 var ids = regexp.MustCompile(`("(?:traceId|spanId|profileId)"\s*:\s*)"((?:[0-9a-fA-F]{2})+)"`)
 
 // maxLine is the longest line that ReadJSONLines takes.
-const maxLine = 64 << 20
+const maxLine = 512 << 20
 
 // WriteJSONLine writes a request as one line of OTLP JSON.
 func WriteJSONLine(w io.Writer, req *collectorpb.ExportProfilesServiceRequest) error {
@@ -59,10 +59,11 @@ func ReadJSONLines(r io.Reader) ([]*collectorpb.ExportProfilesServiceRequest, er
 	line := 0
 	for s.Scan() {
 		line++
-		if len(bytes.TrimSpace(s.Bytes())) == 0 {
+		text := bytes.TrimSpace(s.Bytes())
+		if len(text) == 0 {
 			continue
 		}
-		req, err := ParseJSON(s.Bytes())
+		req, err := ParseJSON(text)
 		if err != nil {
 			return reqs, fmt.Errorf("line %d: %w", line, err)
 		}

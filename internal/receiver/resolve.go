@@ -131,8 +131,9 @@ func Resolve(req *collectorpb.ExportProfilesServiceRequest) []Sample {
 				resource[d.Key(kv)] = d.Text(kv.GetValue())
 			}
 		}
+		common := d.common(resource, p)
 		for _, s := range p.GetSamples() {
-			samples = append(samples, d.sample(resource, p, s))
+			samples = append(samples, d.sample(common, s))
 		}
 	}
 	return samples
@@ -173,29 +174,32 @@ func (d resolver) set(indices []int32) map[string]string {
 	return attrs
 }
 
-func (d resolver) sample(resource map[string]string, p dictionary.Profile, s *profilespb.Sample) Sample {
+// common returns the parts that a profile's samples share.
+func (d resolver) common(resource map[string]string, p dictionary.Profile) Sample {
 	start := time.Unix(0, int64(p.GetTimeUnixNano())).UTC()
-	out := Sample{
+	return Sample{
 		Service:    resource["service.name"],
 		Resource:   resource,
-		Attributes: d.set(s.GetAttributeIndices()),
-		Stack:      d.stack(s.GetStackIndex()),
 		Type:       d.Str(p.GetSampleType().GetTypeStrindex()),
 		Unit:       d.Str(p.GetSampleType().GetUnitStrindex()),
 		PeriodType: d.Str(p.GetPeriodType().GetTypeStrindex()),
 		PeriodUnit: d.Str(p.GetPeriodType().GetUnitStrindex()),
 		Period:     p.GetPeriod(),
-		Values:     s.GetValues(),
-		Timestamps: s.GetTimestampsUnixNano(),
 		Start:      start,
 		End:        start.Add(time.Duration(p.GetDurationNano())),
 		Scope:      p.Scope.GetScope().GetName(),
 	}
+}
+
+// sample returns common with the sample's own parts.
+func (d resolver) sample(common Sample, s *profilespb.Sample) Sample {
+	common.Attributes, common.Stack = d.set(s.GetAttributeIndices()), d.stack(s.GetStackIndex())
+	common.Values, common.Timestamps = s.GetValues(), s.GetTimestampsUnixNano()
 	if s.GetLinkIndex() != 0 {
 		link := dictionary.At(d.GetLinkTable(), s.GetLinkIndex())
-		out.TraceID, out.SpanID = hex.EncodeToString(link.GetTraceId()), hex.EncodeToString(link.GetSpanId())
+		common.TraceID, common.SpanID = hex.EncodeToString(link.GetTraceId()), hex.EncodeToString(link.GetSpanId())
 	}
-	return out
+	return common
 }
 
 // buildIDPrefix is the prefix of the attributes that identify a file. gnu comes before go and htlhash.

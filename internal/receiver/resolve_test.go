@@ -125,6 +125,10 @@ func TestJSONLines(t *testing.T) {
 	reqs, err = ReadJSONLines(strings.NewReader(b.String() + b.String()[:50]))
 	require.ErrorContains(t, err, "line 2")
 	require.Len(t, reqs, 1)
+	// A result of a history is one line, which can be as long as the largest answer.
+	reqs, err = ReadJSONLines(strings.NewReader(strings.Repeat(" ", 65<<20) + b.String()))
+	require.NoError(t, err)
+	require.Len(t, reqs, 1)
 	// An ID of the wrong length stays unchanged, so the checker can find it.
 	bad := request()
 	bad.Dictionary.LinkTable[1].SpanId = []byte{1, 2, 3}

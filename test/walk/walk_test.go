@@ -362,7 +362,7 @@ func cells(amounts map[string]float64, question string) string {
 	case "alloc":
 		unit, all = "MB", all/1e6
 	case "pagefault":
-		unit, all = "thousand", all/1e3
+		unit, all = "thousand faults", all/1e3
 	}
 	return fmt.Sprintf("%s; %.3g %s", strings.Join(words, ", "), all, unit)
 }

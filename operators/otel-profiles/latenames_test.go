@@ -5,6 +5,7 @@ import (
 	"path/filepath"
 	"testing"
 	"time"
+	"unsafe"
 
 	"github.com/inspektor-gadget/inspektor-gadget/pkg/datasource"
 	"github.com/stretchr/testify/require"
@@ -120,6 +121,17 @@ func TestSchedule(t *testing.T) {
 		p := &pipeline{interval: 10 * time.Second, next: due}
 		p.schedule(due.Add(late))
 		require.Equal(t, want, p.next.Sub(due), "%v", late)
+	}
+}
+
+// TestWindowStart requires that a window does not include the time of a suspend, or a jump of the clock.
+func TestWindowStart(t *testing.T) {
+	end := time.Now()
+	since := end.Add(-10 * time.Second)
+	for jump, want := range map[time.Duration]time.Duration{0: 10 * time.Second, 5 * time.Second: 15 * time.Second, 8 * time.Hour: 10 * time.Second, -time.Hour: 10*time.Second - time.Hour} {
+		now := end // its wall clock differs, but not its monotonic clock; see the comment of time.Time
+		*(*uint64)(unsafe.Pointer(&now)) += uint64(jump/time.Second) << 30
+		require.Equal(t, want, now.Round(0).Sub(windowStart(since, now).Round(0)), "%v", jump)
 	}
 }
 

@@ -239,11 +239,25 @@ func (p *pipeline) waits(now time.Time) bool {
 	return true
 }
 
+// clockJump is the smallest forward jump of the clock that windowStart corrects.
+const clockJump = time.Minute
+
+// windowStart returns the wall-clock time at which a window started that ends now. If the clock was set forward or the machine
+// was suspended, the window did not last as long as the clock says. Otherwise, the start is exactly the end of the last window.
+func windowStart(since, now time.Time) time.Time {
+	lasted := now.Sub(since) // by the monotonic clock, which does not run during a suspend
+	if now.Round(0).Sub(since.Round(0)) > lasted+clockJump {
+		return now.Round(0).Add(-lasted)
+	}
+	return since
+}
+
 // flush closes the window and passes it on to the exporter.
 func (p *pipeline) flush(now time.Time) {
 	if !now.After(p.since) {
 		now = p.since.Add(1)
 	}
+	since := windowStart(p.since, now)
 	p.renew()
 	limits := p.limits
 	limits.Emit = func(m profile.Message) {
@@ -253,10 +267,10 @@ func (p *pipeline) flush(now time.Time) {
 		}
 		p.exported.Add(m.Rows)
 		p.exp.Enqueue(export.Message{
-			Body: m.Body, Rows: m.Rows, Samples: m.Samples, Profiles: m.Profiles, Start: p.since, End: now, Owner: owner, Origin: p.inst.label.Value.AsString(),
+			Body: m.Body, Rows: m.Rows, Samples: m.Samples, Profiles: m.Profiles, Start: since, End: now, Owner: owner, Origin: p.inst.label.Value.AsString(),
 		})
 	}
-	f := p.agg.Flush(uint64(p.since.UnixNano()), uint64(now.UnixNano()), limits)
+	f := p.agg.Flush(uint64(since.UnixNano()), uint64(now.UnixNano()), limits)
 	if f.Renewed {
 		p.capping.Lock()
 		p.cap.Reset()

@@ -41,7 +41,7 @@ func (s *source) array(_ datasource.DataSource, rows datasource.DataArray) error
 	n := rows.Len()
 	for _, p := range s.pipes {
 		p.read.Add(int64(n))
-		p.agg.StartSnapshot()
+		defer p.agg.Snapshot()()
 	}
 	for i := range n {
 		s.row(rows.Get(i))

@@ -251,7 +251,7 @@ var table = []setting{
 		func(e *Exporter) *time.Duration { return &e.Retention.MaxAge }).on(onFile),
 	size("retention.max_bytes", "1GiB", "4GiB", "The maximum size of a history on disk, in bytes. The oldest requests are deleted first.", minHistory, maxSize,
 		func(e *Exporter) *int64 { return &e.Retention.MaxBytes }).on(onFile),
-	integer("rotation.max_megabytes", "100", "10", "The maximum size of a file in MiB. If the next request would exceed this size, the exporter starts a new file. `0` means no limit. With `format: pprof`, this setting has no effect, because each request is a separate file. With `format: history`, no setting of `rotation` has an effect.", 0, 1<<20,
+	integer("rotation.max_megabytes", "100", "10", "The maximum size of a file in MiB. If the next request would exceed this size, the exporter starts a new file. A file that cannot be renamed, such as standard output, becomes larger. `0` means no limit. With `format: pprof`, this setting has no effect, because each request is a separate file. With `format: history`, no setting of `rotation` has an effect.", 0, 1<<20,
 		func(e *Exporter) *int { return &e.Rotation.MaxMegabytes }).on(onFile),
 	integer("rotation.max_total_megabytes", "1000", "10000", "The maximum size of all files together, in MiB. The oldest files are deleted first. `0` means no limit.", 0, 1<<20,
 		func(e *Exporter) *int { return &e.Rotation.MaxTotalMegabytes }).on(onFile),

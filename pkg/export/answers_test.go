@@ -103,7 +103,7 @@ func TestEachHTTPStatus(t *testing.T) {
 					recvtest.Accept(w, nil)
 					return
 				}
-				w.Header().Set("Location", "http://127.0.0.1:1/elsewhere")
+				w.Header().Set("Location", "http://127.0.0.1:1/elsewhere?key=s3cret")
 				w.WriteHeader(code)
 			}})
 			cfg := settings(config.TransportHTTP, r.URL)
@@ -123,6 +123,7 @@ func TestEachHTTPStatus(t *testing.T) {
 				stop(t, e)
 				require.Contains(t, logs.String(), "HTTP status "+strconv.Itoa(code))
 				require.Equal(t, code < 400, strings.Contains(logs.String(), "127.0.0.1:1/elsewhere"), "where a redirect leads")
+				require.NotContains(t, logs.String(), "s3cret")
 				require.Equal(t, code == 400, strings.Contains(logs.String(), "might not support this compression"))
 				require.Equal(t, code == 404 || code == 405, strings.Contains(logs.String(), "the endpoint does not serve"))
 			}

@@ -42,6 +42,8 @@ type Aggregator struct {
 	cfg    Config
 	stride int // length of a sample in window.acc: the number of rows, then one value per type
 
+	snapshot sync.Mutex // held during a snapshot; locked before mu
+
 	mu    sync.Mutex
 	epoch uint64
 	gen   *generation
@@ -362,12 +364,13 @@ func addSaturated(a, b int64) int64 {
 	return s
 }
 
-// StartSnapshot begins a snapshot. The rows up to the next call are the complete state. It drops the window's earlier rows,
-// which still count in Message.Rows of the next message. Without AggregateSnapshot it does nothing.
-func (a *Aggregator) StartSnapshot() {
+// Snapshot begins a snapshot. The rows until end are the complete state, and Flush waits for end. It drops the window's earlier
+// rows, which still count in Message.Rows of the next message. Without AggregateSnapshot, it does nothing.
+func (a *Aggregator) Snapshot() (end func()) {
 	if a.cfg.Aggregation != AggregateSnapshot {
-		return
+		return func() {}
 	}
+	a.snapshot.Lock()
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	for _, id := range a.win.touched {
@@ -377,6 +380,7 @@ func (a *Aggregator) StartSnapshot() {
 	}
 	a.win.touched = a.win.touched[:0]
 	a.win.dropEvents()
+	return a.snapshot.Unlock
 }
 
 func (w *window) dropEvents() {

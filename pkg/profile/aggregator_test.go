@@ -6,6 +6,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 	collectorpb "go.opentelemetry.io/proto/otlp/collector/profiles/v1development"
@@ -183,12 +184,14 @@ func TestAggregations(t *testing.T) {
 			cfg := config()
 			cfg.Aggregation = tc.agg
 			a := newAggregator(t, cfg)
-			a.StartSnapshot()
+			done := a.Snapshot()
 			put(t, a, 1, 1, profile.Sample{Stack: names("a")}, 0, 3)
 			put(t, a, 1, 2, profile.Sample{Stack: names("b")}, 0, 5)
-			a.StartSnapshot()
+			done()
+			done = a.Snapshot()
 			put(t, a, 1, 1, profile.Sample{Stack: names("a")}, 0, 1)
 			put(t, a, 1, 1, profile.Sample{Stack: names("a")}, 0, 2)
+			done()
 			f := a.Flush(start, end, profile.Limits{})
 			require.Equal(t, tc.want, folded(decode(t, f)))
 			require.Equal(t, tc.rows, f.Messages[0].Rows)
@@ -200,10 +203,23 @@ func TestAggregations(t *testing.T) {
 		cfg.Aggregation = profile.AggregateSnapshot
 		a := newAggregator(t, cfg)
 		put(t, a, 1, 1, profile.Sample{Stack: names("a")}, 0, 3)
-		a.StartSnapshot()
+		a.Snapshot()()
 		f := a.Flush(start, end, profile.Limits{})
 		require.Empty(t, f.Messages)
 		require.EqualValues(t, 1, f.Vanished)
+	})
+	t.Run("a flush during a snapshot", func(t *testing.T) {
+		cfg := config()
+		cfg.Aggregation = profile.AggregateSnapshot
+		a := newAggregator(t, cfg)
+		done := a.Snapshot()
+		put(t, a, 1, 1, profile.Sample{Stack: names("a")}, 0, 3)
+		flushed := make(chan profile.Flushed)
+		go func() { flushed <- a.Flush(start, end, profile.Limits{}) }()
+		time.Sleep(20 * time.Millisecond) // for a Flush that does not wait
+		put(t, a, 1, 2, profile.Sample{Stack: names("b")}, 0, 5)
+		done()
+		require.Len(t, folded(decode(t, <-flushed)), 2)
 	})
 }
 

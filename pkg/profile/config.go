@@ -23,7 +23,7 @@ const (
 	AggregateSum Aggregation = iota
 	// AggregateLast keeps the newest row.
 	AggregateLast
-	// AggregateSnapshot adds the rows of one snapshot (see StartSnapshot). The newest snapshot replaces all others: a sample
+	// AggregateSnapshot adds the rows of one snapshot (see Snapshot). The newest snapshot replaces all others: a sample
 	// that it lacks has no value.
 	AggregateSnapshot
 )

@@ -63,6 +63,7 @@ func (a *Aggregator) Flush(start, end uint64, lim Limits) Flushed {
 		lim.MaxSamples = defaultMaxSamples
 	}
 
+	a.snapshot.Lock()
 	a.resolvePending() // resolvePending locks mu itself
 	w, g := a.win, a.gen
 	if a.spare == nil {
@@ -84,6 +85,7 @@ func (a *Aggregator) Flush(start, end uint64, lim Limits) Flushed {
 	}
 	a.nearFull.Store(false)
 	a.mu.Unlock()
+	a.snapshot.Unlock()
 
 	if a.cfg.HostServices > 0 {
 		a.hosts.fold(&v, w, &a.cfg, a.stride, end)

@@ -170,10 +170,11 @@ func TestEmit(t *testing.T) {
 	cfg.Aggregation = profile.AggregateSnapshot
 	a := newAggregator(t, cfg)
 	for range 2 {
-		a.StartSnapshot()
+		done := a.Snapshot()
 		for i := range 500 {
 			put(t, a, 1, uint64(i), profile.Sample{Stack: names(fmt.Sprint("leaf-", i))}, 0, 1)
 		}
+		done()
 	}
 	var emitted profile.Flushed
 	rows := int64(0)

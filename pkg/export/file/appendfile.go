@@ -35,7 +35,9 @@ type appendFile struct {
 	known  int64     // up to this offset, the file contains only complete records
 	plain  bool      // this is a regular file, which can be locked, truncated and renamed
 	pruned time.Time // when old files were last removed
-	closed bool
+	// unrotated is the time at which the file could not be renamed.
+	unrotated time.Time
+	closed    bool
 }
 
 const readerPatience = 10 * time.Second
@@ -67,15 +69,8 @@ func (a *appendFile) write(ctx context.Context, record []byte) error {
 		return errors.Join(err, a.unlock())
 	}
 	if limit := int64(a.limit.MaxMegabytes) << 20; limit > 0 && size > 0 && size+int64(len(record)) > limit {
-		// Other processes that have the old file open notice this in reopen.
-		if err := a.rotate(); err != nil {
+		if size, err = a.rotate(size); err != nil {
 			return err
-		}
-		if err := a.lock(); err != nil {
-			return err
-		}
-		if size, err = a.mend(); err != nil {
-			return errors.Join(err, a.unlock())
 		}
 	}
 	if now := time.Now(); now.Sub(a.pruned) > time.Hour {
@@ -92,7 +87,8 @@ func (a *appendFile) write(ctx context.Context, record []byte) error {
 }
 
 // writeToReader writes a record to a pipe, a socket or a terminal. It waits for the reader until ctx ends, so the reader gets
-// whole records. The caller holds mu.
+// whole records. After an incomplete record, it closes the file. The kernel then empties a pipe that has no reader, so the next
+// reader does not get the rest of the record. The caller holds mu.
 func (a *appendFile) writeToReader(ctx context.Context, record []byte) error {
 	write := func(b []byte, deadline time.Time) (int, error) {
 		file := a.file                      // the function below does not hold mu, so close may set a.file to nil before it runs
@@ -104,7 +100,12 @@ func (a *appendFile) writeToReader(ctx context.Context, record []byte) error {
 	n, err := write(record, time.Now().Add(a.patience))
 	if errors.Is(err, os.ErrDeadlineExceeded) && ctx.Err() == nil {
 		a.problem(fmt.Errorf("%s: the reader is blocked, so requests wait until it reads again", a.path))
-		_, err = write(record[n:], time.Time{})
+		more := 0
+		more, err = write(record[n:], time.Time{})
+		n += more
+	}
+	if err != nil && n > 0 {
+		a.shut()
 	}
 	return err
 }
@@ -193,22 +194,37 @@ func (a *appendFile) shut() {
 	a.file = nil
 }
 
-// rotate renames and closes the file, which releases its lock, and opens a new file without a lock.
-func (a *appendFile) rotate() error {
-	now := time.Now().UTC()
+// rotateAgain is the time between two attempts to rename a file.
+const rotateAgain = time.Hour
+
+// rotate renames and closes the file, which has the given size, and opens and locks a new file. It returns the file's new size.
+// Some files cannot be renamed, for example mounts and standard output. Such a file grows beyond the limit.
+func (a *appendFile) rotate(size int64) (int64, error) {
+	now := time.Now()
+	if now.Sub(a.unrotated) < rotateAgain {
+		return size, nil
+	}
 	path := a.file.Name() // trusted.Open resolved the symbolic links
 	ext := filepath.Ext(path)
-	backup := fmt.Sprintf("%s-%s%s", strings.TrimSuffix(path, ext), now.Format(stampFormat), ext)
-	err := os.Rename(path, backup)
-	a.shut()
-	if err != nil {
-		return err
+	backup := fmt.Sprintf("%s-%s%s", strings.TrimSuffix(path, ext), now.UTC().Format(stampFormat), ext)
+	if err := os.Rename(path, backup); err != nil {
+		a.unrotated = now
+		a.problem(fmt.Errorf("cannot rename %s, so it grows beyond rotation.max_megabytes: %w", a.path, err))
+		return size, nil
 	}
+	a.shut() // other processes that have the old file open notice this in reopen
 	if err := a.reopen(); err != nil {
-		return err
+		return 0, err
 	}
 	a.prune(now)
-	return nil
+	if err := a.lock(); err != nil {
+		return 0, err
+	}
+	size, err := a.mend()
+	if err != nil {
+		return 0, errors.Join(err, a.unlock())
+	}
+	return size, nil
 }
 
 // prune removes rotated files beyond the limits.

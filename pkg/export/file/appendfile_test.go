@@ -4,6 +4,7 @@ import (
 	"bufio"
 	"bytes"
 	"fmt"
+	"io"
 	"os"
 	"os/signal"
 	"path/filepath"
@@ -110,4 +111,59 @@ func TestPipeWhoseReaderRests(t *testing.T) {
 	require.NoError(t, r.close())
 	_, err = lines.ReadByte()
 	require.Error(t, err, "a record came twice")
+}
+
+// TestPipeWithNewReader requires that a new reader of a pipe does not get the rest of a record that the last reader left.
+func TestPipeWithNewReader(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "pipe")
+	require.NoError(t, unix.Mkfifo(path, 0o600))
+	read := func() *os.File {
+		in, err := os.OpenFile(path, os.O_RDONLY|unix.O_NONBLOCK, 0)
+		require.NoError(t, err)
+		return in
+	}
+	problems := make(chan error, 10)
+	r := newAppendFile(path, config.Rotation{}, lineEnd, func(err error) { problems <- err })
+	r.patience = time.Millisecond
+	record := append(bytes.Repeat([]byte("x"), 1<<20), '\n')
+	written := make(chan error, 1)
+	first := read()
+	go func() { written <- r.write(t.Context(), record) }()
+	require.ErrorContains(t, <-problems, "the reader is blocked") // the pipe is full
+	require.NoError(t, first.Close())
+	require.ErrorIs(t, <-written, unix.EPIPE)
+
+	second := read()
+	defer second.Close()
+	go func() { written <- r.write(t.Context(), record) }()
+	var line []byte
+	for b := make([]byte, 1<<16); !bytes.HasSuffix(line, []byte("\n")); {
+		n, err := second.Read(b)
+		if err != nil { // EOF, until the writer has opened the pipe
+			require.ErrorIs(t, err, io.EOF)
+			time.Sleep(time.Millisecond)
+		}
+		line = append(line, b[:n]...)
+	}
+	require.Len(t, line, len(record))
+	require.NoError(t, <-written)
+	require.NoError(t, r.close())
+}
+
+// TestFileThatCannotBeRenamed requires that a full file that cannot be renamed grows, with one warning.
+func TestFileThatCannotBeRenamed(t *testing.T) {
+	out, err := os.OpenFile(filepath.Join(t.TempDir(), "out"), os.O_CREATE|os.O_RDWR, 0o600)
+	require.NoError(t, err)
+	defer out.Close()
+	var problems []error
+	r := newAppendFile(fmt.Sprintf("/dev/fd/%d", out.Fd()), config.Rotation{MaxMegabytes: 1}, lineEnd, func(err error) { problems = append(problems, err) })
+	for range 4 {
+		require.NoError(t, r.write(t.Context(), append(bytes.Repeat([]byte("x"), 600<<10), '\n')))
+	}
+	require.NoError(t, r.close())
+	info, err := out.Stat()
+	require.NoError(t, err)
+	require.EqualValues(t, 4*(600<<10+1), info.Size())
+	require.Len(t, problems, 1)
+	require.ErrorContains(t, problems[0], "grows beyond rotation.max_megabytes")
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/base64"
 	"errors"
+	"net/url"
 	"slices"
 	"strings"
 	"sync"
@@ -38,6 +39,11 @@ func NewAuth(exporter config.Exporter) *Auth {
 	a := &Auth{headers: exporter.Headers, cfg: cfg, token: string(cfg.BearerToken), password: string(cfg.Password)}
 	for _, h := range exporter.Headers {
 		a.learn(string(h.Value))
+	}
+	for _, text := range []string{exporter.URL(), string(exporter.OAuth2.TokenURL)} {
+		if u, err := url.Parse(text); err == nil {
+			a.learn(u.RawQuery) // a receiver's answer can quote it
+		}
 	}
 	a.tokens = newTokens(exporter, a.learn)
 	if u := exporter.Proxy(); u != nil && u.User != nil {

@@ -203,7 +203,10 @@ func (s *HTTP) outcome(resp *http.Response, answer []byte, readErr error) attemp
 	case code == http.StatusRequestEntityTooLarge:
 		out.Verdict = attempt.TooLarge
 	case code >= 300 && code <= 399:
-		out.Words = resp.Header.Get("Location")
+		out.Words = ""
+		if u, err := resp.Location(); err == nil {
+			out.Words = shownURL(u) // a query can contain a secret
+		}
 		out.Hint = "redirects are not followed: set endpoint to the receiver's address"
 	case code == http.StatusUnauthorized, code == http.StatusForbidden:
 		out.Hint = "check the settings auth and headers"

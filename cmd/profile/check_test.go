@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -16,6 +17,7 @@ import (
 
 	"github.com/spf13/pflag"
 	"github.com/stretchr/testify/require"
+	collectorpb "go.opentelemetry.io/proto/otlp/collector/profiles/v1development"
 
 	"github.com/ig-otel-profiles/ig-otel-profiles/internal/receiver"
 	"github.com/ig-otel-profiles/ig-otel-profiles/internal/report"
@@ -367,4 +369,20 @@ func TestCheckOfServices(t *testing.T) {
 	require.ErrorIs(t, runCheck([]string{side(8000, 2000), side(8000, 4000), "--fail-on", "share>+1pp,service>+5pp"}, &out), errRegression)
 	require.Contains(t, out.String(), "1 regression\n  billing: share of all samples 20.0% → 33.3%")
 	require.Contains(t, out.String(), "price in billing")
+}
+
+// TestCheckOfSeveralPeriods requires that a check includes samples with another period than the first one.
+func TestCheckOfSeveralPeriods(t *testing.T) {
+	input := func(n int64) string {
+		slow, rest := timed(n, receiver.Frame{Name: "slow", Type: "native"}), timed(5000, receiver.Frame{Name: "rest", Type: "native"})
+		slow.Period, rest.Period = 20_000_000, 20_000_000
+		var b bytes.Buffer
+		for _, req := range []*collectorpb.ExportProfilesServiceRequest{request(timed(5000, receiver.Frame{Name: "fast", Type: "native"})), request(slow, rest)} {
+			require.NoError(t, receiver.WriteJSONLine(&b, req))
+		}
+		file := filepath.Join(t.TempDir(), "profiles.json")
+		require.NoError(t, os.WriteFile(file, b.Bytes(), 0o600))
+		return file
+	}
+	require.ErrorIs(t, runCheck([]string{input(1000), input(3000), "--fail-on=share>+3pp"}, io.Discard), errRegression)
 }

@@ -102,7 +102,8 @@ func runDiff(args []string, out io.Writer) error {
 	return nil
 }
 
-// loadAlike loads the samples of the results' most informative type. All results must have the same type.
+// loadAlike loads the samples of the results' most informative type. All results must have the same type. Samples can have
+// different periods.
 func loadAlike(paths []string, load func(string) (runInfo, []receiver.Sample, error)) (kind receiver.Type, infos []runInfo, runs [][]receiver.Sample, err error) {
 	for i, path := range paths {
 		info, samples, err := load(path)
@@ -110,12 +111,19 @@ func loadAlike(paths []string, load func(string) (runInfo, []receiver.Sample, er
 			return kind, nil, nil, err
 		}
 		types, byType := byWeight(samples)
-		kind.Period = types[0].Period // runs can have different periods
+		kind.Period = types[0].Period
 		if i > 0 && kind != types[0] {
 			return kind, nil, nil, fmt.Errorf("%s measures %s and %s measures %s: these cannot be compared", paths[0], title(kind), path, title(types[0]))
 		}
 		kind = types[0]
-		infos, runs = append(infos, info), append(runs, byType[kind])
+		var run []receiver.Sample
+		for _, t := range types {
+			like := t
+			if like.Period = kind.Period; like == kind {
+				run = append(run, byType[t]...)
+			}
+		}
+		infos, runs = append(infos, info), append(runs, run)
 	}
 	return kind, infos, runs, nil
 }

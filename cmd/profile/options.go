@@ -240,7 +240,7 @@ func newDir(what string, now time.Time) (string, error) {
 }
 
 // resultFiles matches the names of the files that this program writes.
-var resultFiles = regexp.MustCompile(`^(profiles\.jsonl|run\.json|flamegraph(-[a-z0-9_-]+)?\.html|flamegraph\.svg|[A-Za-z0-9_-]+\.pb\.gz)$`)
+var resultFiles = regexp.MustCompile(`^(profiles\.jsonl|run\.json|flamegraph(-[0-9]+)?\.html|flamegraph\.svg|profile\.pb\.gz)$`)
 
 // removeResults removes a result's files from a folder: all, or only empty ones. It returns the number of remaining entries.
 func removeResults(dir, which string, empty bool) (left int, err error) {

@@ -649,13 +649,13 @@ func TestOpenServesTheResultAlone(t *testing.T) {
 
 func TestPrepareDirRemovesOnlyResults(t *testing.T) {
 	dir := t.TempDir()
-	for _, name := range []string{pageFile, samplesFile, runFile, receiver.PprofFile, "notes.txt", "index.html"} {
+	for _, name := range []string{pageFile, samplesFile, runFile, pageName(1), receiver.PprofFile, "notes.txt", "index.html", "heap.pb.gz", "flamegraph-shop.html"} {
 		require.NoError(t, os.WriteFile(filepath.Join(dir, name), nil, 0o600))
 	}
 	require.NoError(t, prepareDir(dir))
 	left, err := os.ReadDir(dir)
 	require.NoError(t, err)
-	require.Len(t, left, 2)
+	require.Len(t, left, 4, "files of others")
 
 	t.Chdir(dir)
 	name, err := newDir("shop", time.Unix(0, 0).UTC())

@@ -145,7 +145,7 @@ func newData(p Page) data {
 		services: newIndex(), threads: newIndex(), names: newIndex(), kinds: newIndex(), files: newIndex(),
 		known: map[nodeKey]int{}, places: map[place]int64{}, walks: map[walkKey]*walk{}, samples: make([]sampleSum, 0, n), own: p.Own,
 	}
-	d := data{Title: p.Title, Subtitle: p.Subtitle, Unit: p.Unit, Scale: 1, Sides: []string{"all"}, Own: p.Own, Folded: !p.Interpreters}
+	d := data{Title: p.Title, Subtitle: p.Subtitle, Unit: p.Unit, Scale: scaleOf(p.Sides), Sides: []string{"all"}, Own: p.Own, Folded: !p.Interpreters}
 	if len(p.Sides) == 2 {
 		d.Sides = []string{"before", "after"}
 	}
@@ -166,16 +166,29 @@ func newData(p Page) data {
 			if timed && len(p.Sides) == 1 && sample.Unit == "count" {
 				d.Period = float64(sample.Period) / 1e9 * scale
 			}
-			// Seconds and scaled values keep six digits after the point.
-			if timed || scale != 1 {
-				d.Scale = 1e6
-			}
-			b.add(side, sample, amount*scale, hasOwn)
+			b.add(side, sample, amount*scale*float64(d.Scale), hasOwn)
 		}
 	}
 	b.sum()
 	b.write(&d)
 	return d
+}
+
+// scaleOf returns the factor for the values. Seconds keep six digits after the point, and other scaled values keep three.
+func scaleOf(sides []Side) int64 {
+	scale := int64(1)
+	for _, s := range sides {
+		if len(s.Samples) == 0 {
+			continue
+		}
+		if _, timed := s.Samples[0].Seconds(); timed {
+			return 1e6
+		}
+		if cmp.Or(s.Scale, 1) != 1 {
+			scale = 1e3
+		}
+	}
+	return scale
 }
 
 // maxSteps limits the number of time steps. A longer profile has longer steps.
@@ -205,11 +218,11 @@ func (b *builder) steps(d *data, p Page) {
 	d.Start, d.Step, d.Steps = first.UnixMilli(), b.step.Milliseconds(), int(last.Sub(first)/b.step)+1
 }
 
-// add adds a sample. hasOwn reports whether the table shows the program's own functions and there are any. Values are whole
-// millionths, because the sides' scales differ.
+// add adds a sample. hasOwn reports whether the table shows the program's own functions and there are any. The script's numbers
+// are exact up to 2^53.
 func (b *builder) add(side int, s receiver.Sample, amount float64, hasOwn bool) {
-	value := math.Round(amount * 1e6)
-	if !(value > 0) || value > 1<<53 {
+	value := min(math.Round(amount), 1<<53)
+	if !(value > 0) {
 		return
 	}
 	service := cmp.Or(s.Service, "[no service]")
@@ -354,17 +367,13 @@ func (b *builder) write(d *data) {
 		}
 		sums[i].value[0], sums[i].value[1] = sums[i].value[0]+s.value[0], sums[i].value[1]+s.value[1]
 	}
-	divide := int64(1)
-	if d.Scale == 1 {
-		divide = 1e6
-	}
 	d.Samples = make([][]int64, len(sums))
 	row := 4 + len(d.Sides)
 	all := make([]int64, 0, row*len(sums)) // of all rows
 	for i, s := range sums {
 		all = append(all, int64(s.key.service), int64(s.key.thread), int64(s.key.node), int64(s.key.own))
 		for side := range d.Sides {
-			all = append(all, s.value[side]/divide)
+			all = append(all, s.value[side])
 		}
 		d.Samples[i] = all[len(all)-row:]
 		if b.step > 0 {

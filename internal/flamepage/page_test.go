@@ -86,6 +86,13 @@ func TestData(t *testing.T) {
 	d = newData(Page{Sides: []Side{{Samples: []receiver.Sample{fault}}}})
 	require.Equal(t, "page faults", d.Unit)
 	require.Equal(t, [][]int64{{0, 0, 0, 0, 7}}, d.Samples)
+
+	bytes := receiver.Sample{Type: "alloc_space", Unit: "bytes", Values: []int64{5e12}}
+	d = newData(Page{Sides: []Side{{Samples: []receiver.Sample{bytes}}}})
+	require.Equal(t, [][]int64{{0, 0, 0, 0, 5e12}}, d.Samples)
+	d = newData(Page{Sides: []Side{{Samples: []receiver.Sample{bytes}}, {Samples: []receiver.Sample{bytes}, Scale: 0.5}}})
+	require.EqualValues(t, 1e3, d.Scale)
+	require.Equal(t, [][]int64{{0, 0, 0, 0, 5e15, 25e14}}, d.Samples)
 }
 
 // Only a table of the program's own functions has a row for stacks without one.

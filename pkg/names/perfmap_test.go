@@ -55,4 +55,10 @@ func TestGeneratedLater(t *testing.T) {
 		frames, pending := n.Resolve(nil, p, seen, []uint64{second, second + uint64(page) + 1})
 		return !pending && frames[0].Symbol.Name == "late" && frames[1].State == Generated
 	}, 20*time.Second, time.Millisecond)
+
+	// Some tools remove the map and write another one.
+	next := path + ".new"
+	require.NoError(t, os.WriteFile(next, fmt.Appendf(nil, "%x %x newer\n", first, page), 0o600))
+	require.NoError(t, os.Rename(next, path))
+	require.Eventually(t, func() bool { f, pending := resolve(first); return !pending && f.Symbol.Name == "newer" }, 20*time.Second, 10*time.Millisecond)
 }

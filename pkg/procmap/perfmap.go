@@ -29,6 +29,9 @@ func (r *Resolver) perfMap(l *life, addr uint64) Place {
 	switch {
 	case f.known != nil:
 		place.File, place.Address = f.known, addr
+		if !l.ended && f.checked+recheck < procfs.SinceBoot() {
+			r.check(f) // the map can be another file now
+		}
 	case l.ended: // the PID may belong to another process
 	case r.check(f):
 		place.State = Pending

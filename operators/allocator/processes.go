@@ -178,7 +178,12 @@ func (f *finder) allocators(pid uint32) (out found, err error) {
 		return out, got.err
 	}
 	out = got.found
+	begin := time.Now()
 	for _, at := range got.mapped {
+		if f.files[at.ID] == nil && time.Since(begin) > lookMost { // each file can take seconds, and other processes must not wait
+			out.pending = true
+			continue
+		}
 		if known := f.file(at); known != nil && len(known.functions) > 0 && len(out.files) < mostOfOne {
 			out.files = append(out.files, at.ID)
 		}

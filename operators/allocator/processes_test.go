@@ -2,11 +2,13 @@ package allocator
 
 import (
 	"bufio"
+	"context"
 	"fmt"
 	"io"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -120,6 +122,41 @@ func TestFinderOfRestlessProcess(t *testing.T) {
 	c.end()
 	_, err := f.allocators(c.pid())
 	require.Error(t, err)
+}
+
+// slowReader needs longer than an inspection for each two files.
+type slowReader struct {
+	parse.Here
+	reads *atomic.Int32
+}
+
+func (s slowReader) Read(ctx context.Context, t *symtab.Task) (*symtab.Table, time.Duration, error) {
+	s.reads.Add(1)
+	time.Sleep(lookMost * 2 / 3)
+	return s.Here.Read(ctx, t)
+}
+
+// TestFinderOfSlowFiles requires that the inspection of one process does not read many slow files at once.
+func TestFinderOfSlowFiles(t *testing.T) {
+	var reads atomic.Int32
+	store := symbols.NewStore(symbols.Options{Reader: slowReader{reads: &reads}})
+	t.Cleanup(store.Close)
+	f := newFinder(t.Context(), store, func() map[symtab.FileID]bool { return nil }, func(err error) { t.Log(err) })
+	t.Cleanup(f.close)
+	pid, files := newChild(t).pid(), 0
+	require.Eventually(t, func() bool {
+		mapped, _, pending, err := f.resolver.Files(pid)
+		require.NoError(t, err)
+		files = len(mapped)
+		return !pending
+	}, 30*time.Second, time.Millisecond)
+	before := reads.Load()
+	out, err := f.allocators(pid)
+	require.NoError(t, err)
+	require.True(t, out.pending)
+	require.LessOrEqual(t, reads.Load()-before, int32(2))
+	require.Len(t, settled(t, f, pid).files, 1)
+	require.EqualValues(t, files, len(f.files))
 }
 
 // Unused files must make room, and used files must stay.

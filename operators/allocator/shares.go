@@ -148,18 +148,17 @@ func (i *instance) split() (chosen []*process) {
 // watchAlways checks the processes that have permanent probes while others have stretches. The probes of a process that has
 // become too expensive are also limited to stretches.
 func (i *instance) watchAlways(now time.Time) {
-	if now.Sub(i.measured) < settle || i.live {
+	stretches := i.pacer.plan.period > 0
+	if now.Sub(i.measured) < settle || i.live || stretches && i.attached { // an open stretch would count a chosen process twice
 		return
 	}
 	i.measure(now)
-	if i.pacer.plan.period == 0 {
+	if !stretches {
 		return
 	}
 	for _, p := range i.split() {
 		p.skip = true
-		if !i.attached {
-			i.detachFrom(p)
-		}
+		i.detachFrom(p)
 	}
 }
 

@@ -88,6 +88,10 @@ func TestSharedOut(t *testing.T) {
 	// The second process begins to call as much.
 	p[2].at, p[3].at, p[4].at, i.measured = now, now, now, now
 	second(0, 2_000_000, 8_000, 0)
+	i.attached = true
+	i.watchAlways(now)
+	require.False(t, p[2].paced, "an open stretch would count it twice")
+	i.attached = false
 	i.watchAlways(now)
 	require.True(t, p[2].paced)
 	require.True(t, p[2].skip, "the next stretch is for a time in which it had its probes")

@@ -23,6 +23,7 @@ type Control struct {
 	step     uint64  // draw's step during permanent sampling; 0: the gadget's own
 	share    float64 // fraction of the time that stretches take; the step is multiplied by it
 	stretch  uint32
+	counted  uint32 // the last closed stretch whose lost captures were counted
 	weights  map[uint32]float64
 	know     func(pid uint32)
 }
@@ -111,10 +112,17 @@ func (c *Control) setStep(step uint64) error {
 	return c.write()
 }
 
-// stretchNow returns the number of the open or most recent stretch, or 0 during permanent sampling.
-func (c *Control) stretchNow() uint32 {
+// lostIn returns the number of the stretch to which the captures belong that were lost since the last call. It returns 0 if no
+// stretch was open. Then only processes that are sampled permanently can lose captures.
+func (c *Control) lostIn() uint32 {
 	c.mu.Lock()
 	defer c.mu.Unlock()
+	if c.now.Closed != 0 {
+		if c.counted == c.now.Stretch {
+			return 0
+		}
+		c.counted = c.now.Stretch
+	}
 	return c.now.Stretch
 }
 

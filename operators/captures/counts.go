@@ -31,7 +31,7 @@ func (i *instance) count() {
 	}
 	i.stacks.Count(i.counts.late, i.counts.lateValue)
 	if i.live == nil {
-		i.sums.lost(i.counts.lostWeight-min(weight, i.counts.lostWeight), i.counts.lostEvents-min(events, i.counts.lostEvents), i.control.stretchNow())
+		i.sums.lost(i.counts.lostWeight-min(weight, i.counts.lostWeight), i.counts.lostEvents-min(events, i.counts.lostEvents), i.control.lostIn())
 	}
 	if i.counts.full > 0 && !i.warnedFull {
 		i.warnedFull = true

@@ -282,10 +282,36 @@ func (i *instance) readUntil(until time.Time) {
 			}
 			return
 		}
-		i.counts.read++
-		if w := (waiting{data: rec.RawSample}); !i.take(&w, false) {
-			i.wait(w)
+		i.read(rec.RawSample)
+	}
+}
+
+// drain reads the captures that were written before the call, but not longer than until.
+func (i *instance) drain(until time.Time) {
+	if err := i.reader.Flush(); err != nil {
+		i.warn(fmt.Errorf("reading the gadget's last sampled events: %w", err))
+		return
+	}
+	i.reader.SetDeadline(until)
+	var rec ringbuf.Record
+	for time.Now().Before(until) {
+		switch err := i.reader.ReadInto(&rec); {
+		case err == nil:
+			i.read(rec.RawSample)
+		case errors.Is(err, ringbuf.ErrFlushed):
+			return
+		case !errors.Is(err, os.ErrDeadlineExceeded): // the deadline of an earlier call can come first
+			i.warn(fmt.Errorf("reading the gadget's last sampled events: %w", err))
+			return
 		}
+	}
+}
+
+// read handles a new capture.
+func (i *instance) read(capture []byte) {
+	i.counts.read++
+	if w := (waiting{data: capture}); !i.take(&w, false) {
+		i.wait(w)
 	}
 }
 
@@ -440,8 +466,9 @@ func (i *instance) tellBlind() {
 func (i *instance) finish() {
 	i.control.finish()
 	until := time.Now().Add(lastPatience)
-	i.readUntil(time.Now().Add(tick))
+	i.drain(until)
 	i.stacks.Finish(i.unmatched, i.arrive)
+	i.drain(until)
 	for i.retry(stackPatience); len(i.waiting) > 0 && time.Now().Before(until); i.retry(stackPatience) {
 		i.readUntil(time.Now().Add(tick))
 	}

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/cilium/ebpf"
+	"github.com/cilium/ebpf/asm"
 	"github.com/cilium/ebpf/ringbuf"
 	"github.com/inspektor-gadget/inspektor-gadget/pkg/datasource"
 	gadgetcontext "github.com/inspektor-gadget/inspektor-gadget/pkg/gadget-context"
@@ -114,7 +115,7 @@ func newRun(t *testing.T, metadata string, values api.ParamValues) (*run, error)
 func (r *run) load(t *testing.T, without ...string) {
 	t.Helper()
 	for _, spec := range []*ebpf.MapSpec{
-		{Name: "unwound", Type: ebpf.RingBuf, MaxEntries: 1 << 16},
+		{Name: "unwound", Type: ebpf.RingBuf, MaxEntries: 1 << 22},
 		{Name: "capture_settings", Type: ebpf.Array, KeySize: 4, ValueSize: 16, MaxEntries: 1},
 		{Name: "capture_counts", Type: ebpf.PerCPUArray, KeySize: 4, ValueSize: 40, MaxEntries: 1},
 		{Name: "ig_ustack", Type: ebpf.LRUHash, KeySize: 4, ValueSize: 127 * 8, MaxEntries: 64},
@@ -310,7 +311,40 @@ func TestLostInStretch(t *testing.T) {
 	rows = r.nextRows(t)
 	require.Len(t, rows, 1)
 	require.Equal(t, readRow{comm: capturesFull, bytes: 4000, calls: 8, stretches: true}, read(t, rows[0]))
+	lose(1107, 4) // at the end of the stretch
+	rows = r.nextRows(t)
+	require.Len(t, rows, 1)
+	require.Equal(t, readRow{comm: capturesFull, bytes: 400, calls: 4, stretches: true}, read(t, rows[0]))
+	lose(2107, 5)
+	rows = r.nextRows(t)
+	require.Len(t, rows, 1)
+	require.Equal(t, readRow{comm: capturesFull, bytes: 1000, calls: 1}, read(t, rows[0]), "of a process that is sampled permanently")
 	require.NotContains(t, r.log.String(), "the gadget's maps are full")
+	require.NoError(t, r.Stop(r.GadgetContext))
+}
+
+// TestLastCaptures requires that captures that are still in the ring buffer at the end of a run are read, however many they are.
+func TestLastCaptures(t *testing.T) {
+	defer goleak.VerifyNone(t, goleak.IgnoreCurrent())
+	r, err := newRun(t, exampleMetadata, nil)
+	require.NoError(t, err)
+	r.load(t)
+	require.NoError(t, r.Start(r.GadgetContext))
+	require.NoError(t, r.PreStop(r.GadgetContext)) // from here on, the test calls the methods itself
+	const captures, size, withoutWakeup = 40_000, 64, 1
+	v, _ := r.GetVar(operators.MapPrefix + "unwound")
+	instructions := asm.Instructions{asm.LoadMapPtr(asm.R1, v.(*ebpf.Map).FD()), asm.Mov.Reg(asm.R2, asm.RFP), asm.Add.Imm(asm.R2, -size), asm.Mov.Imm(asm.R3, 0)}
+	for at := int16(8); at <= size; at += 8 {
+		instructions = append(instructions, asm.StoreMem(asm.RFP, -at, asm.R3, asm.DWord))
+	}
+	program, err := ebpf.NewProgram(&ebpf.ProgramSpec{Type: ebpf.SocketFilter, License: "GPL", Instructions: append(instructions,
+		asm.Mov.Imm(asm.R3, size), asm.Mov.Imm(asm.R4, withoutWakeup), asm.FnRingbufOutput.Call(), asm.Mov.Imm(asm.R0, 0), asm.Return())})
+	require.NoError(t, err)
+	defer program.Close()
+	_, err = program.Run(&ebpf.RunOptions{Data: make([]byte, 64), Repeat: captures})
+	require.NoError(t, err)
+	r.finish()
+	require.EqualValues(t, captures, r.counts.read)
 	require.NoError(t, r.Stop(r.GadgetContext))
 }
 

@@ -50,17 +50,17 @@ type rule struct {
 	relative    bool
 }
 
-var ruleText = regexp.MustCompile(`^(?:(.+):)?(?:share|(self|total|service))>\+?([0-9]+(?:\.[0-9]+)?)(pp|%)$`)
+var ruleText = regexp.MustCompile(`^ *(?:(.+):)? *(?:share|(self|total|service)) *> *\+? *([0-9]+(?:\.[0-9]+)?) *(pp|%) *$`)
 
 func parseRules(texts []string) (rules []rule, err error) {
 	for _, text := range texts {
-		m := ruleText.FindStringSubmatch(strings.ReplaceAll(text, " ", ""))
+		m := ruleText.FindStringSubmatch(text)
 		if m == nil {
 			return nil, fmt.Errorf("--fail-on %q: write a rule such as 'share>+3pp', 'total>+10%%' or 'shop:share>+3pp'", text)
 		}
 		least, _ := strconv.ParseFloat(m[3], 64) // a number, by the expression
 		rules = append(rules, rule{
-			text: text, group: m[1], measure: cmp.Or(report.Measure(m[2]), report.Self), least: least / 100, relative: m[4] == "%",
+			text: text, group: strings.TrimSpace(m[1]), measure: cmp.Or(report.Measure(m[2]), report.Self), least: least / 100, relative: m[4] == "%",
 		})
 	}
 	return rules, nil

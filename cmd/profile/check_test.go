@@ -371,6 +371,13 @@ func TestCheckOfServices(t *testing.T) {
 	require.Contains(t, out.String(), "price in billing")
 }
 
+// TestRuleOfProgram requires that a rule can name a program whose name has blanks.
+func TestRuleOfProgram(t *testing.T) {
+	rules, err := parseRules([]string{"Plex Media Server: share > +3 pp"})
+	require.NoError(t, err)
+	require.Equal(t, "Plex Media Server", rules[0].group)
+}
+
 // TestCheckOfSeveralPeriods requires that a check includes samples with another period than the first one.
 func TestCheckOfSeveralPeriods(t *testing.T) {
 	input := func(n int64) string {

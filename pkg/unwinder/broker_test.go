@@ -38,6 +38,7 @@ const (
 	playMute     // writes nothing, and does not exit when it should
 	playBlocked  // waits for the files of a process, unless it must avoid the process
 	playHeld     // the same, and writes nothing in the meantime
+	playLocked   // works on a sample of process 1, and reading the files of a process waits for that
 	playSpin     // uses CPU time on the files of a process, unless it must avoid the process
 	playCulprit  // exits while it reads the files of a process, unless it must avoid the process
 	playReading  // like playGood, and always reads the files of a process
@@ -142,7 +143,7 @@ func play(role int) {
 				set(wire.CounterReading, uint64(os.Getppid()))
 				panic("runtime: out of memory")
 			}
-		case playBlocked, playHeld, playSpin, playStays:
+		case playBlocked, playHeld, playLocked, playSpin, playStays:
 			if role == playStays {
 				send(1)
 			}
@@ -152,7 +153,13 @@ func play(role int) {
 			}
 			if !blocked {
 				blocked = true
+				if role == playLocked {
+					set(wire.CounterPID, 1)
+				}
 				go func() {
+					if role == playLocked {
+						time.Sleep(400 * time.Millisecond) // some checks
+					}
 					runtime.LockOSThread()
 					set(wire.CounterReaderThread, uint64(unix.Gettid()))
 					set(wire.CounterReads, 1)

@@ -155,6 +155,19 @@ func TestBlocked(t *testing.T) {
 	}
 }
 
+// TestLocked checks that the process of a sample is avoided if reading another process's files only waits for this sample.
+func TestLocked(t *testing.T) {
+	t.Parallel()
+	b, l := newTestBroker()
+	b.silence, b.unanswered = 10*time.Second, 500*time.Millisecond
+	s := subscribe(t, b, ask(playLocked))
+	avoided := (<-s.C)[0].Proc.Exe
+	s.Close()
+	require.Regexp(t, "^1:[0-9]+$", avoided)
+	require.Contains(t, l.String(), "processing a sample of process 1 made no progress")
+	require.NotContains(t, l.String(), fmt.Sprintf("files of process %d", os.Getpid()))
+}
+
 // TestCulprit checks that a process is avoided after the unwinder exited twice on it.
 func TestCulprit(t *testing.T) {
 	b, l := newTestBroker()

@@ -22,16 +22,16 @@ type reading struct {
 // look returns how long the unwinder has waited for the files of r.pid, and the CPU time of this read. A thread without new CPU
 // time waits for a file system, because a runnable thread gets some CPU time even on a busy machine. c contains the unwinder's
 // counters.
-func (r *reading) look(p *process, c [wire.CounterCount]uint64) (blocked, spent time.Duration) {
+func (r *reading) look(p *process, c [wire.CounterCount]uint64, now time.Time) (blocked, spent time.Duration) {
 	pid, read := c[wire.CounterReading], c[wire.CounterReads]
 	cpu, ok := threadCPU(p.cmd.Process.Pid, c[wire.CounterReaderThread])
 	switch {
 	case pid == 0 || !ok || pid != r.pid || read != r.read:
-		*r = reading{pid, read, cpu, cpu, time.Now()}
+		*r = reading{pid, read, cpu, cpu, now}
 	case cpu != r.cpu:
-		r.cpu, r.since = cpu, time.Now()
+		r.cpu, r.since = cpu, now
 	}
-	return time.Since(r.since), time.Duration(r.cpu - r.first)
+	return now.Sub(r.since), time.Duration(r.cpu - r.first)
 }
 
 // progress is the last progress of a process.
@@ -48,22 +48,28 @@ func (r *run) checkProgress() {
 	if r.asked || r.why != "" {
 		return
 	}
-	b, p := r.b, &r.progress
+	b, p, now := r.b, &r.progress, time.Now()
 	c := r.p.count()
-	blocked, spent := p.reading.look(r.p, c)
+	blocked, spent := p.reading.look(r.p, c, now)
 	if c[wire.CounterPID] == 0 || c[wire.CounterTaken] != p.taken || c[wire.CounterPID] != p.stuck {
-		p.taken, p.stuck, p.stuckSince = c[wire.CounterTaken], c[wire.CounterPID], time.Now()
+		p.taken, p.stuck, p.stuckSince = c[wire.CounterTaken], c[wire.CounterPID], now
 	}
 	switch {
+	// The profiler locks the process manager while it reads a process's memory for a sample. So reading files can wait for a
+	// sample, which then began earlier.
+	case blocked > b.unanswered && p.stuck != 0 && p.stuckSince.Before(p.reading.since):
+		r.waited = true
+		b.leaveAlone(p.stuck)
+		r.destroy(fmt.Sprintf("processing a sample of process %d made no progress for %v: its file system might not respond, so its samples are skipped from now on", p.stuck, now.Sub(p.stuckSince).Round(b.unanswered/10)))
 	case blocked > b.unanswered:
 		b.leaveAlone(p.reading.pid)
 		r.destroy(fmt.Sprintf("reading the files of process %d made no progress for %v: its file system might not respond, so its samples are skipped from now on", p.reading.pid, blocked.Round(b.unanswered/10)))
 	case spent > b.silence:
 		b.leaveAlone(p.reading.pid)
 		r.destroy(fmt.Sprintf("reading the files of process %d took %v of CPU time: the files may be malicious, so its samples are skipped from now on", p.reading.pid, spent.Round(b.silence/6)))
-	case time.Since(p.heard) > b.silence:
+	case now.Sub(p.heard) > b.silence:
 		r.destroy(fmt.Sprintf("it wrote nothing for %v", b.silence))
-	case p.stuck != 0 && time.Since(p.stuckSince) > b.silence:
+	case p.stuck != 0 && now.Sub(p.stuckSince) > b.silence:
 		r.destroy(fmt.Sprintf("it processed one sample of process %d for more than %v", p.stuck, b.silence))
 	}
 }

@@ -35,6 +35,7 @@ type run struct {
 
 	asked    bool   // the end was requested: no subscriber, or other settings
 	why      string // the reason why this package ends the process
+	waited   bool   // reading files only waited for a sample
 	progress progress
 	pace     *rate.Limiter // of batches
 }
@@ -161,7 +162,11 @@ func (r *run) ended(err error) ending {
 	}
 	blamed := ""
 	if !r.asked {
-		blamed = r.b.blame(r.p.count())
+		c := r.p.count()
+		if r.waited {
+			c[wire.CounterReading] = 0
+		}
+		blamed = r.b.blame(c)
 	}
 	return ending{asked: r.asked, reason: r.why + blamed, last: r.last, blamed: blamed != ""}
 }

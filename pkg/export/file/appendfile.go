@@ -100,9 +100,8 @@ func (a *appendFile) writeToReader(ctx context.Context, record []byte) error {
 	n, err := write(record, time.Now().Add(a.patience))
 	if errors.Is(err, os.ErrDeadlineExceeded) && ctx.Err() == nil {
 		a.problem(fmt.Errorf("%s: the reader is blocked, so requests wait until it reads again", a.path))
-		more := 0
-		more, err = write(record[n:], time.Time{})
-		n += more
+		rest, failed := write(record[n:], time.Time{})
+		n, err = n+rest, failed
 	}
 	if err != nil && n > 0 {
 		a.shut()

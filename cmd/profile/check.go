@@ -10,7 +10,6 @@ import (
 	"regexp"
 	"slices"
 	"strconv"
-	"strings"
 
 	"github.com/ig-otel-profiles/ig-otel-profiles/internal/receiver"
 	"github.com/ig-otel-profiles/ig-otel-profiles/internal/report"
@@ -50,7 +49,7 @@ type rule struct {
 	relative    bool
 }
 
-var ruleText = regexp.MustCompile(`^ *(?:(.+):)? *(?:share|(self|total|service)) *> *\+? *([0-9]+(?:\.[0-9]+)?) *(pp|%) *$`)
+var ruleText = regexp.MustCompile(`^ *(?:(.*[^ ]) *:)? *(?:share|(self|total|service)) *> *\+? *([0-9]+(?:\.[0-9]+)?) *(pp|%) *$`)
 
 func parseRules(texts []string) (rules []rule, err error) {
 	for _, text := range texts {
@@ -60,7 +59,7 @@ func parseRules(texts []string) (rules []rule, err error) {
 		}
 		least, _ := strconv.ParseFloat(m[3], 64) // a number, by the expression
 		rules = append(rules, rule{
-			text: text, group: strings.TrimSpace(m[1]), measure: cmp.Or(report.Measure(m[2]), report.Self), least: least / 100, relative: m[4] == "%",
+			text: text, group: m[1], measure: cmp.Or(report.Measure(m[2]), report.Self), least: least / 100, relative: m[4] == "%",
 		})
 	}
 	return rules, nil

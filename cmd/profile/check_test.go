@@ -376,6 +376,8 @@ func TestRuleOfProgram(t *testing.T) {
 	rules, err := parseRules([]string{"Plex Media Server: share > +3 pp"})
 	require.NoError(t, err)
 	require.Equal(t, "Plex Media Server", rules[0].group)
+	_, err = parseRules([]string{" :share>+3pp"})
+	require.Error(t, err)
 }
 
 // TestCheckOfSeveralPeriods requires that a check includes samples with another period than the first one.

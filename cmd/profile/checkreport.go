@@ -84,7 +84,7 @@ func (c checked) table() [][]string {
 	return table
 }
 
-const checkLegend = "± is the 95 % confidence interval of a change, in points. \"more\" and \"less\" are beyond chance, corrected for the number of tests. Kernel functions run in bursts, so they are tested only with several runs."
+const checkLegend = "± is the 95 % confidence interval of a change, in points. \"more\" and \"less\" are beyond chance, corrected for the number of tests. Kernel functions run in bursts, so they are tested only with several runs. Missing parts of stacks are not tested."
 
 func (c checked) text(w io.Writer) error {
 	fmt.Fprintln(w, strings.Join(c.head(), "\n")+"\n")

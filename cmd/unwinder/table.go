@@ -22,12 +22,15 @@ type table struct {
 	mappings   map[libpf.FrameMapping]uint32
 	frames     map[unique.Handle[libpf.Frame]]uint32
 	ids        []uint32
+	// seen and before describe the written files of this generation and of the one before. executables can lack files that are
+	// in use, and the profiler does not report them again.
+	seen, before map[libpf.FrameMappingFile]seenFile
 }
 
 func newTable(w *wire.Writer) *table {
 	return &table{
 		w: w, generation: 1, files: map[libpf.FrameMappingFile]uint32{}, mappings: map[libpf.FrameMapping]uint32{},
-		frames: map[unique.Handle[libpf.Frame]]uint32{},
+		frames: map[unique.Handle[libpf.Frame]]uint32{}, seen: map[libpf.FrameMappingFile]seenFile{},
 	}
 }
 
@@ -37,6 +40,7 @@ func (t *table) reset() {
 	clear(t.files)
 	clear(t.mappings)
 	clear(t.frames)
+	t.before, t.seen = t.seen, map[libpf.FrameMappingFile]seenFile{}
 	t.w.Reset()
 }
 
@@ -112,7 +116,12 @@ func (t *table) file(f libpf.FrameMappingFile) uint32 {
 	w := wire.File{Name: v.FileName.String(), GNUBuildID: v.GnuBuildID, GoBuildID: v.GoBuildID}
 	copy(w.Version[:], v.FileID.Bytes())
 	w.Hash = w.Version // for kernel files, which are not in executables
-	if seen, ok := executables.get(f); ok {
+	seen, ok := executables.get(f)
+	if !ok {
+		seen, ok = t.before[f]
+	}
+	if ok {
+		t.seen[f] = seen
 		copy(w.Hash[:], seen.hash.Bytes())
 		w.Path, w.Device, w.Inode, w.Proc, w.Low, w.High = seen.path, seen.device, seen.inode, seen.pid, seen.low, seen.high
 	}
@@ -133,22 +142,38 @@ type seenFile struct {
 	low, high     uint64
 }
 
-// maxFiles limits the files that are remembered.
-const maxFiles = 8192
+// maxFiles limits the remembered files of each generation. The profiler itself remembers as many files, and does not report them
+// again.
+const maxFiles = 16384
 
 // executables holds the files that the profiler has read.
 var executables = seenFiles{m: map[libpf.FrameMappingFile]seenFile{}}
 
+// seenFiles has two generations. When the newer one is full, the older one is forgotten, except for the files that were requested
+// since.
 type seenFiles struct {
-	mu sync.Mutex
-	m  map[libpf.FrameMappingFile]seenFile
+	mu     sync.Mutex
+	m, old map[libpf.FrameMappingFile]seenFile
 }
 
 func (s *seenFiles) get(id libpf.FrameMappingFile) (seenFile, bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	f, ok := s.m[id]
+	if !ok {
+		if f, ok = s.old[id]; ok {
+			s.put(id, f)
+		}
+	}
 	return f, ok
+}
+
+// put stores a file. The caller holds mu.
+func (s *seenFiles) put(id libpf.FrameMappingFile, f seenFile) {
+	if len(s.m) >= maxFiles {
+		s.old, s.m = s.m, make(map[libpf.FrameMappingFile]seenFile, maxFiles)
+	}
+	s.m[id] = f
 }
 
 // add records where a file was first seen.
@@ -158,10 +183,10 @@ func (s *seenFiles) add(id libpf.FrameMappingFile, f seenFile) {
 	if _, there := s.m[id]; there {
 		return
 	}
-	if len(s.m) >= maxFiles {
-		clear(s.m)
+	if old, there := s.old[id]; there {
+		f = old
 	}
-	s.m[id] = f
+	s.put(id, f)
 }
 
 // ReportExecutable implements reporter.ExecutableReporter.

@@ -443,6 +443,28 @@ func TestSeenFiles(t *testing.T) {
 			t.Fatalf("%d files", len(s.m))
 		}
 	}
+	if f, _ := s.get(id("app", "aa")); f.inode != 1 {
+		t.Error("a file of the last generation was forgotten")
+	}
+}
+
+// TestFilesInUse checks that a file keeps its path while its stacks are written, although executables has forgotten it.
+func TestFilesInUse(t *testing.T) {
+	id := func(build string) libpf.FrameMappingFile {
+		return libpf.NewFrameMappingFile(libpf.FrameMappingFileData{FileID: libpf.NewFileID(1, 2), FileName: libpf.Intern("app"), GnuBuildID: build})
+	}
+	t.Cleanup(func() { executables.m, executables.old = map[libpf.FrameMappingFile]seenFile{}, nil })
+	executables.add(id("aa"), seenFile{inode: 7})
+	table := newTable(wire.NewWriter(io.Discard))
+	for range 3 {
+		table.file(id("aa"))
+		executables.m, executables.old = map[libpf.FrameMappingFile]seenFile{}, nil
+		table.reset()
+	}
+	table.file(id("aa"))
+	if f := table.seen[id("aa")]; f.inode != 7 {
+		t.Errorf("the file in use has the inode %d", f.inode)
+	}
 }
 
 // The profiler makes one buffer for all CPUs, and rounds its size up to a power of two.

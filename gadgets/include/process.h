@@ -95,12 +95,12 @@ static __always_inline void fill_process(struct profiles_process *proc)
 	__builtin_memcpy((proc)->comm, literal, sizeof(literal))
 
 /*
- * Reports whether the current thread is outside all containers. Containers have their own PID
- * namespace. Services of the host do not, even if they have their own mount namespace.
+ * Reports whether a thread is outside all containers. Containers have their own PID namespace.
+ * Services of the host do not, even if they have their own mount namespace.
  */
-static __always_inline bool on_host(void)
+static __always_inline bool on_host(struct task_struct *task)
 {
-	return bpf_get_current_task_btf()->thread_pid->level == 0;
+	return task->thread_pid->level == 0;
 }
 
 /* Reports whether the filters for processes exclude a process. The text of --also-pids is constant. */
@@ -127,13 +127,11 @@ static __always_inline bool not_chosen(gadget_pid pid)
 }
 
 /*
- * Reports whether the filters for processes exclude the current one. A process whose parent has
+ * Reports whether the filters for processes exclude a thread's process. A process whose parent has
  * exited has another parent, so it no longer descends from a chosen process.
  */
-static __always_inline bool other_pid(gadget_pid pid)
+static __always_inline bool other_pid(struct task_struct *task, gadget_pid pid)
 {
-	struct task_struct *task = bpf_get_current_task_btf();
-
 	if (!not_chosen(pid))
 		return false;
 	for (int i = 0; include_children && i < MOST_GENERATIONS; i++) {
@@ -145,22 +143,30 @@ static __always_inline bool other_pid(gadget_pid pid)
 }
 
 /*
- * Reports whether the run's filters exclude the current process.
+ * Reports whether the run's filters exclude the process of a thread. The thread is the current one,
+ * or one that the current one has just created.
  *
  * Inspektor Gadget's own gadget_should_discard_data_current would drop the host's processes if
  * there is a filter for containers. In Kubernetes there always is one.
  */
-static __always_inline bool unwanted(const struct profiles_process *proc)
+static __always_inline bool unwanted_task(struct task_struct *task,
+					  const struct profiles_process *proc)
 {
 	if (gadget_should_discard_mntns_id(proc->mntns_id) &&
-	    !(include_host && on_host()))
+	    !(include_host && on_host(task)))
 		return true;
 
-	return other_pid(proc->pid) ||
+	return other_pid(task, proc->pid) ||
 	       gadget_should_discard_tid(bpf_get_current_pid_tgid()) ||
 	       gadget_should_discard_uid(proc->uid) ||
 	       gadget_should_discard_gid(bpf_get_current_uid_gid() >> 32) ||
 	       gadget_should_discard_comm((gadget_comm *)proc->comm);
+}
+
+/* The same for the current process. */
+static __always_inline bool unwanted(const struct profiles_process *proc)
+{
+	return unwanted_task(bpf_get_current_task_btf(), proc);
 }
 
 #endif /* PROCESS_H */

@@ -27,7 +27,7 @@ static __always_inline bool tell(struct task_struct *task)
 	struct newcomer *newcomer;
 
 	fill_process_from(task, &proc);
-	if (unwanted(&proc))
+	if (unwanted_task(task, &proc))
 		return false;
 	newcomer = bpf_ringbuf_reserve(&newcomers, sizeof(*newcomer), 0);
 	if (newcomer) {

@@ -174,19 +174,22 @@ func newData(p Page) data {
 	return d
 }
 
-// scaleOf returns the factor for the values. Seconds keep six digits after the point, and other scaled values keep three.
+// scaleOf returns the factor for the values: 1 for whole numbers, else the largest power of ten up to 1e6 for which the sums are
+// exact in the script.
 func scaleOf(sides []Side) int64 {
-	scale := int64(1)
+	whole, most := true, 0.0
 	for _, s := range sides {
-		if len(s.Samples) == 0 {
-			continue
+		sum := 0.0
+		for _, sample := range s.Samples {
+			_, timed := sample.Seconds()
+			whole, sum = whole && !timed, sum+sample.Amount()
 		}
-		if _, timed := s.Samples[0].Seconds(); timed {
-			return 1e6
-		}
-		if cmp.Or(s.Scale, 1) != 1 {
-			scale = 1e3
-		}
+		scale := cmp.Or(s.Scale, 1)
+		whole, most = whole && scale == 1, max(most, sum*scale)
+	}
+	scale := int64(1)
+	for !whole && scale < 1e6 && most*float64(10*scale) <= 1<<53 {
+		scale *= 10
 	}
 	return scale
 }

@@ -93,6 +93,8 @@ func TestData(t *testing.T) {
 	d = newData(Page{Sides: []Side{{Samples: []receiver.Sample{bytes}}, {Samples: []receiver.Sample{bytes}, Scale: 0.5}}})
 	require.EqualValues(t, 1e3, d.Scale)
 	require.Equal(t, [][]int64{{0, 0, 0, 0, 5e15, 25e14}}, d.Samples)
+	d = newData(Page{Sides: []Side{{Samples: []receiver.Sample{fault}, Scale: 1.0 / 12_000}, {}}})
+	require.Equal(t, [][]int64{{0, 0, 0, 0, 583, 0}}, d.Samples, "7 in 12,000, in millionths")
 }
 
 // Only a table of the program's own functions has a row for stacks without one.

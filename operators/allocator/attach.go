@@ -95,7 +95,11 @@ func (i *instance) look(stop <-chan struct{}) {
 			continue
 		}
 		i.update(p, seen)
-		p.later(now, seen.pending)
+		if seen.more {
+			p.next, p.pending = now, 0
+		} else {
+			p.later(now, seen.pending)
+		}
 		if closed(stop) || time.Since(now) > lookMost {
 			break
 		}

@@ -156,8 +156,8 @@ type found struct {
 	start  uint64          // start time
 	thread uint32          // a thread that has not ended
 	files  []symtab.FileID // mapped files with an allocator
-	// pending is true if a later call can find more files.
-	pending bool
+	// pending is true if a later call can find more files. more is true if it would find them at once.
+	pending, more bool
 }
 
 // allocators inspects a process.
@@ -181,7 +181,7 @@ func (f *finder) allocators(pid uint32) (out found, err error) {
 	begin := time.Now()
 	for _, at := range got.mapped {
 		if f.files[at.ID] == nil && time.Since(begin) > lookMost { // each file can take seconds, and other processes must not wait
-			out.pending = true
+			out.more = true
 			continue
 		}
 		if known := f.file(at); known != nil && len(known.functions) > 0 && len(out.files) < mostOfOne {

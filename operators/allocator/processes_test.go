@@ -82,7 +82,7 @@ func settled(t *testing.T, f *finder, pid uint32) (out found) {
 		var err error
 		out, err = f.allocators(pid)
 		require.NoError(t, err)
-		return !out.pending
+		return !out.pending && !out.more
 	}, 30*time.Second, time.Millisecond)
 	return out
 }
@@ -153,7 +153,7 @@ func TestFinderOfSlowFiles(t *testing.T) {
 	before := reads.Load()
 	out, err := f.allocators(pid)
 	require.NoError(t, err)
-	require.True(t, out.pending)
+	require.True(t, out.more)
 	require.LessOrEqual(t, reads.Load()-before, int32(2))
 	require.Len(t, settled(t, f, pid).files, 1)
 	require.EqualValues(t, files, len(f.files))

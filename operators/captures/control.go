@@ -112,8 +112,8 @@ func (c *Control) setStep(step uint64) error {
 	return c.write()
 }
 
-// lostIn returns the number of the stretch to which the captures belong that were lost since the last call. It returns 0 if no
-// stretch was open. Then only processes that are sampled permanently can lose captures.
+// lostIn returns the number of the stretch of the captures that were lost since the last call. It returns 0 if no stretch was
+// open. Then only processes that are sampled permanently can lose captures.
 func (c *Control) lostIn() uint32 {
 	c.mu.Lock()
 	defer c.mu.Unlock()

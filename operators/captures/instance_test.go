@@ -331,7 +331,7 @@ func TestLastCaptures(t *testing.T) {
 	r.load(t)
 	require.NoError(t, r.Start(r.GadgetContext))
 	require.NoError(t, r.PreStop(r.GadgetContext)) // from here on, the test calls the methods itself
-	const captures, size, withoutWakeup = 40_000, 64, 1
+	const captures, size, withoutWakeup = 10_000, 64, 1
 	v, _ := r.GetVar(operators.MapPrefix + "unwound")
 	instructions := asm.Instructions{asm.LoadMapPtr(asm.R1, v.(*ebpf.Map).FD()), asm.Mov.Reg(asm.R2, asm.RFP), asm.Add.Imm(asm.R2, -size), asm.Mov.Imm(asm.R3, 0)}
 	for at := int16(8); at <= size; at += 8 {

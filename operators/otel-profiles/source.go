@@ -22,7 +22,7 @@ type source struct {
 	plan  *fieldmap.Plan // the plan of the first pipeline, which reads the parts that all pipelines share
 	pipes []*pipeline    // at least one
 
-	cold  sync.Mutex     // serializes full reads of rows, which can be slow; flushes do not wait for it
+	cold  sync.Mutex     // serializes full reads of rows, which can be slow; only the flush of a snapshot waits for it
 	stack fieldmap.Stack // stack of the last fully read row; guarded by cold
 	of    uint64         // the number of that row; guarded by cold
 	rows  uint64         // the number of full reads; guarded by cold

@@ -47,7 +47,7 @@ func (g *generation) addPending(s sample, dropped int, key uint64, later Later, 
 
 // resolvePending resolves the stacks of all pending samples, and moves their values to the resulting samples. It returns with
 // mu held, so no row is added before the caller has closed the window. While it requests frames, it releases mu, so rows do not
-// wait.
+// wait, except for those of a new snapshot.
 func (a *Aggregator) resolvePending() {
 	const atOnce = 32
 	var frames []Frame

@@ -104,6 +104,19 @@ func TestExec(t *testing.T) {
 	require.Regexp(t, `64 of processes that exited or called execve`, ig.Log.String())
 }
 
+// TestFork requires that --include-children includes a process that a chosen process has forked, and that does not call execve.
+func TestFork(t *testing.T) {
+	igtest.NeedRoot(t)
+	t.Parallel()
+	rcv := igtest.Receiver(t)
+	c := start(t, plan{program: compile(t, "gcc", "-O2", source("fork.c"))})
+	ig := profile(t, rcv, "the first probes are attached", "--pid="+strconv.Itoa(c.cmd.Process.Pid), "--include-children")
+	_, err := c.in.Write([]byte("\n"))
+	require.NoError(t, err)
+	require.Eventually(t, func() bool { return igtest.Total(through(rcv.Samples(), "alloc_space", "allocate_in_child")) > 0 }, time.Minute, 100*time.Millisecond)
+	ig.Stop()
+}
+
 // requireEntry requires that stacks reach the program's entry. Until the unwinder knows a new file, a few stacks are cut or
 // follow frame pointers.
 func requireEntry(t *testing.T, samples []receiver.Sample, entry string) {

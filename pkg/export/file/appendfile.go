@@ -87,7 +87,7 @@ func (a *appendFile) write(ctx context.Context, record []byte) error {
 }
 
 // writeToReader writes a record to a pipe, a socket or a terminal. It waits for the reader until ctx ends, so the reader gets
-// whole records. After an incomplete record, it closes the file. The kernel then empties a pipe that has no reader, so the next
+// whole records. After an incomplete record, it closes the file. The kernel then empties a pipe that nobody has open, so the next
 // reader does not get the rest of the record. The caller holds mu.
 func (a *appendFile) writeToReader(ctx context.Context, record []byte) error {
 	write := func(b []byte, deadline time.Time) (int, error) {

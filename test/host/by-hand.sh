@@ -69,6 +69,15 @@ examples out/page '^```sh tested' '^```$'
 grep 'unknown exporter "mian": the known exporters are history, main' out/said || { cat out/said; die "the error message does not name the cause"; }
 systemctl stop ig-otel-profiles-daemon
 journalctl --no-pager -o cat -u ig-otel-profiles-daemon | grep 'rows read' || die "no summary of a run that has ended"
+mkdir -p /run/systemd/system/ig-otel-profiles-daemon.service.d
+printf '[Service]\nExecStart=\nExecStart=/bin/false\n' >/run/systemd/system/ig-otel-profiles-daemon.service.d/exits.conf
+systemctl daemon-reload
+status=0
+timeout 60 systemctl start ig-otel-profiles-daemon || status=$?
+[ "$status" = 1 ] || die "systemctl start returned $status for a daemon that exits at once"
+systemctl stop ig-otel-profiles-daemon
+rm -r /run/systemd/system/ig-otel-profiles-daemon.service.d
+systemctl daemon-reload
 
 say "the service without whole stacks"
 run systemctl start ig-otel-profiles

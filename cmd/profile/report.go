@@ -230,21 +230,10 @@ func width(out io.Writer) int {
 	return int(size.Col)
 }
 
-// marks lists the frames in brackets that represent missing parts, with their meanings.
-var marks = [][2]string{
-	{"[no stack]", "no stack was recorded"},
-	{"[lost user stack]", "only the kernel's part of the stack was recorded"},
-	{"[truncated]", "the stack is deeper than the limit, or could not be unwound further: its outer callers are missing"},
-	{"[incomplete]", "the stack does not reach a known entry point: its outer callers are missing"},
-	{"[generated code]", "machine code that a runtime has compiled in memory; a perf map would name it"},
-	{"[unknown]", "neither the function nor its address is known"},
-	{"[file not known]", "no file was found for the address"},
-}
-
 // explained returns the meanings of the marks in a table's rows.
 func explained(rows []report.Row) []string {
 	var lines []string
-	for _, mark := range marks {
+	for _, mark := range report.Marks {
 		if slices.ContainsFunc(rows, func(r report.Row) bool { return r.Function == mark[0] }) {
 			lines = append(lines, mark[0]+": "+mark[1])
 		}

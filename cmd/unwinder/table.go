@@ -22,15 +22,12 @@ type table struct {
 	mappings   map[libpf.FrameMapping]uint32
 	frames     map[unique.Handle[libpf.Frame]]uint32
 	ids        []uint32
-	// seen and before describe the written files of this generation and of the one before. executables can lack files that are
-	// in use, and the profiler does not report them again.
-	seen, before map[libpf.FrameMappingFile]seenFile
 }
 
 func newTable(w *wire.Writer) *table {
 	return &table{
 		w: w, generation: 1, files: map[libpf.FrameMappingFile]uint32{}, mappings: map[libpf.FrameMapping]uint32{},
-		frames: map[unique.Handle[libpf.Frame]]uint32{}, seen: map[libpf.FrameMappingFile]seenFile{},
+		frames: map[unique.Handle[libpf.Frame]]uint32{},
 	}
 }
 
@@ -40,7 +37,6 @@ func (t *table) reset() {
 	clear(t.files)
 	clear(t.mappings)
 	clear(t.frames)
-	t.before, t.seen = t.seen, map[libpf.FrameMappingFile]seenFile{}
 	t.w.Reset()
 }
 
@@ -116,12 +112,7 @@ func (t *table) file(f libpf.FrameMappingFile) uint32 {
 	w := wire.File{Name: v.FileName.String(), GNUBuildID: v.GnuBuildID, GoBuildID: v.GoBuildID}
 	copy(w.Version[:], v.FileID.Bytes())
 	w.Hash = w.Version // for kernel files, which are not in executables
-	seen, ok := executables.get(f)
-	if !ok {
-		seen, ok = t.before[f]
-	}
-	if ok {
-		t.seen[f] = seen
+	if seen, ok := executables.get(f); ok {
 		copy(w.Hash[:], seen.hash.Bytes())
 		w.Path, w.Device, w.Inode, w.Proc, w.Low, w.High = seen.path, seen.device, seen.inode, seen.pid, seen.low, seen.high
 	}

@@ -22,13 +22,20 @@ import (
 // noStack is the function of samples without a stack.
 const noStack = "[no stack]"
 
+// Marks lists the names of frames that represent missing parts of stacks, or unnamed code, with their meanings.
+var Marks = [][2]string{
+	{noStack, "no stack was recorded"},
+	{"[lost user stack]", "only the kernel's part of the stack was recorded"},
+	{"[truncated]", "the stack is deeper than the limit, or could not be unwound further: its outer callers are missing"},
+	{"[incomplete]", "the stack does not reach a known entry point: its outer callers are missing"},
+	{"[generated code]", "machine code that a runtime has compiled in memory; a perf map would name it"},
+	{"[unknown]", "neither the function nor its address is known"},
+	{"[file not known]", "no file was found for the address"},
+}
+
 // Missing reports whether a function's name represents a missing part of a stack.
 func Missing(name string) bool {
-	switch name {
-	case noStack, "[lost user stack]", "[truncated]", "[incomplete]", "[unknown]", "[file not known]":
-		return true
-	}
-	return false
+	return slices.ContainsFunc(Marks, func(mark [2]string) bool { return mark[0] == name && name != "[generated code]" })
 }
 
 // With Options.Own, NotOwn represents stacks that contain none of the program's own functions. These are stacks of idle runtime

@@ -270,19 +270,23 @@ func (i *instance) run(stop <-chan struct{}) {
 	}
 }
 
-// readUntil reads captures until the given time.
+// readUntil reads captures until the given time, or after a Flush, until all captures before it were read.
 func (i *instance) readUntil(until time.Time) {
 	i.reader.SetDeadline(until)
 	var rec ringbuf.Record
 	for time.Now().Before(until) {
-		if err := i.reader.ReadInto(&rec); err != nil {
-			if !errors.Is(err, os.ErrDeadlineExceeded) {
-				i.warn(fmt.Errorf("reading the gadget's sampled events: %w", err))
-				time.Sleep(time.Until(until))
+		switch err := i.reader.ReadInto(&rec); {
+		case err == nil:
+			i.counts.read++
+			if w := (waiting{data: rec.RawSample}); !i.take(&w, false) {
+				i.wait(w)
 			}
+		case errors.Is(err, ringbuf.ErrFlushed):
 			return
+		case !errors.Is(err, os.ErrDeadlineExceeded):
+			i.warn(fmt.Errorf("reading the gadget's sampled events: %w", err))
+			time.Sleep(time.Until(until))
 		}
-		i.read(rec.RawSample)
 	}
 }
 
@@ -292,27 +296,7 @@ func (i *instance) drain(until time.Time) {
 		i.warn(fmt.Errorf("reading the gadget's last sampled events: %w", err))
 		return
 	}
-	i.reader.SetDeadline(until)
-	var rec ringbuf.Record
-	for time.Now().Before(until) {
-		switch err := i.reader.ReadInto(&rec); {
-		case err == nil:
-			i.read(rec.RawSample)
-		case errors.Is(err, ringbuf.ErrFlushed):
-			return
-		case !errors.Is(err, os.ErrDeadlineExceeded): // the deadline of an earlier call can come first
-			i.warn(fmt.Errorf("reading the gadget's last sampled events: %w", err))
-			return
-		}
-	}
-}
-
-// read handles a new capture.
-func (i *instance) read(capture []byte) {
-	i.counts.read++
-	if w := (waiting{data: capture}); !i.take(&w, false) {
-		i.wait(w)
-	}
+	i.readUntil(until)
 }
 
 // wait keeps a copy of a capture for later.

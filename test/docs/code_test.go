@@ -136,6 +136,7 @@ func TestSettingNames(t *testing.T) {
 var foreign = []string{
 	"feature-gates", "config", "post-renderer", "tlog-upload", "offline", "perf-basic-prof", "store-address", "insecure", "no-extract", "allow-downgrades",
 	"remote-store-format", "force-confold", "off-cpu-threshold", "set", "version", "help", "now", "collect-kstack",
+	"allow-unsigned-rpm", "oldpackage",
 }
 
 // TestFlags finds in the code every flag that the users' pages name.

@@ -20,7 +20,7 @@ func TestPage(t *testing.T) {
 	require.NotNil(t, block, "the page has no such block")
 	dir := t.TempDir()
 	archive := only(t, "ig-otel-profiles_", "_linux_amd64.tar.gz")
-	for _, name := range []string{"SHA256SUMS", archive} {
+	for _, name := range []string{"SHA256SUMS", archive, "profile_cpu.tar"} {
 		path, err := filepath.Abs(attached(name))
 		require.NoError(t, err)
 		require.NoError(t, os.Symlink(path, filepath.Join(dir, name)))
@@ -34,6 +34,7 @@ func TestPage(t *testing.T) {
 	out, err := run()
 	require.NoError(t, err, out)
 	require.Contains(t, out, archive+": OK")
+	require.Contains(t, out, "profile_cpu")
 	unpacked, err := filepath.Glob(filepath.Join(dir, "ig-otel-profiles_*", "ig"))
 	require.NoError(t, err)
 	require.Len(t, unpacked, 1)

@@ -62,10 +62,10 @@ func (c checked) table() [][]string {
 		switch {
 		case len(j.Broken) > 0:
 			verdict = "REGRESSION"
-		case j.Kernel && !j.Tested && len(c.inputs[0])+len(c.inputs[1]) == 2:
-			verdict = "needs runs"
 		case report.Missing(j.Function):
 			verdict = "not tested"
+		case !j.Tested && len(c.inputs[0])+len(c.inputs[1]) == 2 && (j.Kernel || (j.Before+j.After)/2 < report.LeastShare):
+			verdict = "needs runs"
 		case !j.Tested:
 			verdict = "too few samples"
 		case j.Significant && j.After > j.Before:
@@ -84,7 +84,7 @@ func (c checked) table() [][]string {
 	return table
 }
 
-const checkLegend = "± is the 95 % confidence interval of a change, in points. \"more\" and \"less\" are beyond chance, corrected for the number of tests. Kernel functions run in bursts, so they are tested only with several runs. Missing parts of stacks are not tested."
+const checkLegend = "± is the 95 % confidence interval of a change, in points. \"more\" and \"less\" are beyond chance, corrected for the number of tests. Kernel functions and shares below 0.5 % vary more between runs, so they are tested only with several runs. Missing parts of stacks are not tested."
 
 func (c checked) text(w io.Writer) error {
 	fmt.Fprintln(w, strings.Join(c.head(), "\n")+"\n")

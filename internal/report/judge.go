@@ -32,8 +32,8 @@ type Judged struct {
 	// Kernel marks a kernel function. Interrupts and scheduling occur in bursts, so their samples are not independent. Only
 	// several runs show their normal variation.
 	Kernel bool `json:"kernel"`
-	// Tested reports that there are enough samples for a test and, for a kernel function, several runs. Missing parts of stacks
-	// are not tested, because they show a change of the profiler.
+	// Tested reports that there are enough samples for a test. Kernel functions and small shares also need several runs. Missing
+	// parts of stacks are not tested, because they show a change of the profiler.
 	Tested bool `json:"tested"`
 	// P is the probability of such a difference without a change, corrected for the number of tests. It is 1 without a test.
 	P float64 `json:"p"`
@@ -191,7 +191,7 @@ func Judge(before, after [][]receiver.Sample, totals bool, opts Options) Verdict
 			continue
 		}
 		j := Judged{Measure: k.measure, Group: k.group, Function: k.function, Kernel: part.kernel, P: 1, sides: [2]draw{sums[0].share(k), sums[1].share(k)}}
-		if j.Tested = j.enough() && (freedom > 0 || !j.Kernel) && !Missing(j.Function); j.Tested {
+		if j.Tested = j.enough() && (freedom > 0 || !j.Kernel && j.pooled() >= LeastShare) && !Missing(j.Function); j.Tested {
 			v.Tested++
 			j.factor = j.differs(k, runs) / max(freedom, 1)
 			logs = append(logs, math.Log(max(j.factor, 0.01))) // a single factor of 0 would dominate

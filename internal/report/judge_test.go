@@ -234,3 +234,16 @@ func TestMissingParts(t *testing.T) {
 	require.Equal(t, []string{"work"}, grown(v))
 	require.Equal(t, 2, v.Tested)
 }
+
+// TestSmallShares requires that a share below 0.5 % is tested only if a side has several runs.
+func TestSmallShares(t *testing.T) {
+	side := func(small int64) []receiver.Sample {
+		return []receiver.Sample{of(timer, "shop", 9000, receiver.Frame{Name: "work"}), of(timer, "shop", small, receiver.Frame{Name: "main"})}
+	}
+	single := Judge([][]receiver.Sample{side(10)}, [][]receiver.Sample{side(60)}, false, Options{})
+	require.Empty(t, grown(single))
+	several := Judge(slices.Repeat([][]receiver.Sample{side(10)}, 5), slices.Repeat([][]receiver.Sample{side(60)}, 5), false, Options{})
+	require.Equal(t, []string{"main"}, grown(several))
+	larger := Judge([][]receiver.Sample{side(10)}, [][]receiver.Sample{side(200)}, false, Options{})
+	require.Equal(t, []string{"main"}, grown(larger))
+}

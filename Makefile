@@ -383,11 +383,11 @@ test-k8s: build gadgets collector ## Test in a one-node Kubernetes on this machi
 
 # This list omits steps that install, upgrade or remove daemons. It also omits steps that repeat guide, leak or test-vm.
 K8S_GADGETS := verification|identity|outage|clients|restart|stacks|leak|short|guide|trust
-# These programs have as many Go packages as ig and the Collector together. Nothing in this project depends on them.
+# Kubernetes and the other programs have as many Go packages as ig and the Collector together. This does not build ig, the
+# Collector or gadgets, because other targets use them at the same time.
 .PHONY: ahead
-ahead: $(BIN)/golangci-lint-$(GOLANGCI_VERSION) ## Build other projects' programs for lint and test-k8s, in parallel in CI
-	@mkdir -p $(BUILD)/k8s
-	@LAB=$(CURDIR)/$(BUILD)/k8s test/k8s/build.sh programs
+ahead: $(BIN)/golangci-lint-$(GOLANGCI_VERSION) ## Build what lint and test-k8s-gadgets need, in parallel in CI
+	@RUN='$(K8S_GADGETS)' test/k8s/run.sh build
 
 .PHONY: test-k8s-gadgets
 test-k8s-gadgets: build gadgets collector ## Run the part of test-k8s that CI has time for (root)

@@ -16,6 +16,7 @@ import (
 // TestCollectStacks runs without any flag a gadget of Inspektor Gadget that collects no stacks by default.
 func TestCollectStacks(t *testing.T) {
 	igtest.NeedRoot(t)
+	t.Parallel()
 	image, err := igtest.BuildUpstream(t, "trace_open")
 	require.NoError(t, err)
 	start(t, compileAs(t, "opens", "opens_collect"))

@@ -223,6 +223,7 @@ func (r *run) row(t *testing.T, table *strings.Builder, name string) (all []find
 // TestInspektorGadgetsRefused runs gadgets with settings that Inspektor Gadget would accept silently, without effect.
 func TestInspektorGadgetsRefused(t *testing.T) {
 	igtest.NeedRoot(t)
+	t.Parallel()
 	image, err := igtest.BuildUpstream(t, "trace_open")
 	require.NoError(t, err)
 	for flag, said := range map[string]string{

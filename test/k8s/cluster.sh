@@ -92,22 +92,21 @@ start() {
 	spawn etcd etcd --data-dir "$state/etcd" --listen-client-urls http://127.0.0.1:2379 \
 		--advertise-client-urls http://127.0.0.1:2379 --listen-peer-urls http://127.0.0.1:2380
 	spawn containerd containerd --config "$state/conf/containerd.toml"
+	import &
+	local importing=$!
 	spawn kube-apiserver kube-apiserver --etcd-servers=http://127.0.0.1:2379 --bind-address=0.0.0.0 --secure-port=443 \
 		--advertise-address=10.88.0.1 --service-cluster-ip-range=10.96.0.0/24 \
 		--tls-cert-file="$state/pki/apiserver.crt" --tls-private-key-file="$state/pki/apiserver.key" \
 		--token-auth-file="$state/pki/tokens.csv" --authorization-mode=RBAC --allow-privileged=true \
 		--service-account-issuer=https://kubernetes.default.svc \
 		--service-account-key-file="$state/pki/sa.key" --service-account-signing-key-file="$state/pki/sa.key" \
-		--kubelet-preferred-address-types=InternalIP
+		--kubelet-preferred-address-types=InternalIP \
+		--feature-gates=MutatingAdmissionPolicy=true --runtime-config=admissionregistration.k8s.io/v1beta1=true
 	until_true 120 "the API server" inside kubectl get --raw /readyz
 	spawn kube-controller-manager kube-controller-manager --kubeconfig="$state/kubeconfig" --leader-elect=false \
 		--flex-volume-plugin-dir="$state/volumeplugins" --root-ca-file="$state/pki/ca.crt" \
 		--service-account-private-key-file="$state/pki/sa.key" --use-service-account-credentials=false
 	spawn kube-scheduler kube-scheduler --kubeconfig="$state/kubeconfig" --leader-elect=false
-	until_true 60 containerd inside ctr version
-	for archive in "$LAB"/images/*.tar; do
-		inside ctr -n k8s.io images import "$archive" >/dev/null
-	done
 	spawn kubelet kubelet --config="$state/conf/kubelet.yaml" --kubeconfig="$state/kubeconfig" --root-dir="$state/kubelet" \
 		--hostname-override=node1 --node-ip=10.88.0.1
 	spawn kube-proxy kube-proxy --kubeconfig="$state/kubeconfig" --hostname-override=node1 --cluster-cidr=10.88.0.0/24 \
@@ -115,6 +114,16 @@ start() {
 		--conntrack-tcp-timeout-established=0 --conntrack-tcp-timeout-close-wait=0
 	spawn registry registry -listen 10.88.0.1:5000
 	until_true 120 "the node" sh -c "'$here/cluster.sh' in kubectl get node node1 | grep -q ' Ready'"
+	wait "$importing"
+}
+
+# import imports the images into containerd.
+import() {
+	until_true 60 containerd inside ctr version
+	local archive
+	for archive in "$LAB"/images/*.tar; do
+		inside ctr -n k8s.io images import "$archive" >/dev/null
+	done
 }
 
 # cgroups prints the folders of the cluster's control group. With cgroups version 1, there is one per controller.

@@ -1,6 +1,7 @@
 #!/bin/bash
 # run.sh tests the daemon in a real Kubernetes on this machine. It installs packages, builds missing files, starts the cluster,
 # runs the end-to-end test, and stops everything that it started. It needs root, Go, and for the first run the network.
+# "run.sh build" only installs packages and builds missing files.
 #
 #	LAB        scratch folder                                   build/k8s
 #	IG         ig of this project                               build/bin/ig
@@ -25,6 +26,10 @@ LAB=$(cd "$LAB" && pwd)
 	echo "run.sh must run as root: it mounts file systems and loads eBPF programs" >&2
 	exit 1
 }
+
+if [ "${1:-}" = build ]; then
+	exec "$here/build.sh"
+fi
 
 times=
 stage() { # NAME COMMAND...

@@ -104,15 +104,15 @@ func (c *cell) check(t *testing.T, preset string, named bool) {
 	for _, body := range c.bodies {
 		// Check the protocol's rules first, and then the receiver's.
 		protocol := otlpcheck.CheckBytes(body)
-		switch { // only these may break it, in this way
-		case preset == backends.Parca:
+		if preset == backends.Parca { // it needs a form that breaks two of the rules
 			protocol = otlpcheck.CheckDoubled(body)
-		case preset == backends.Pyroscope && named:
-			protocol = otlpcheck.CheckNamed(body)
 		}
 		for _, err := range append(protocol, backends.CheckBytes(preset, body)...) {
 			var v *otlpcheck.Violation
 			require.ErrorAs(t, err, &v)
+			if preset == backends.Pyroscope && named && strings.HasSuffix(v.Path, ".period") {
+				continue // it would show a period's type as the name, so the profiles have no period
+			}
 			if c.broken[v.Rule.ID]++; c.broken[v.Rule.ID] <= 3 {
 				t.Logf("%s: %v", preset, err)
 			}
@@ -163,6 +163,7 @@ func TestMatrix(t *testing.T) {
 	presets := slices.DeleteFunc(config.Presets(), func(preset string) bool { return preset == config.FormatHistory })
 	for _, g := range all() {
 		t.Run(g.name, func(t *testing.T) {
+			t.Parallel()
 			var image string
 			if g.own != "" {
 				image = igtest.Import(t, g.own)

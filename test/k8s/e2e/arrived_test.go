@@ -3,6 +3,7 @@ package e2e
 import (
 	"bytes"
 	"fmt"
+	"io"
 	"maps"
 	"os"
 	"slices"
@@ -15,6 +16,39 @@ import (
 	"github.com/ig-otel-profiles/ig-otel-profiles/internal/receiver"
 )
 
+// parsedFile holds the samples of a Collector's file so far. The file grows, or a rotation replaces it.
+type parsedFile struct {
+	info    os.FileInfo
+	size    int64 // bytes of complete lines
+	samples []receiver.Sample
+}
+
+var parsedFiles = map[string]*parsedFile{}
+
+// readArrived returns the samples in a Collector's file.
+func readArrived(t *testing.T, file string) []receiver.Sample {
+	t.Helper()
+	f, err := os.Open(file)
+	require.NoError(t, err)
+	defer f.Close()
+	info, err := f.Stat()
+	require.NoError(t, err)
+	p := parsedFiles[file]
+	if p == nil || !os.SameFile(p.info, info) || info.Size() < p.size {
+		p = &parsedFile{info: info}
+		parsedFiles[file] = p
+	}
+	data, err := io.ReadAll(io.NewSectionReader(f, p.size, info.Size()-p.size))
+	require.NoError(t, err)
+	// The last line may be incomplete.
+	data = data[:bytes.LastIndexByte(data, '\n')+1]
+	reqs, err := receiver.ReadJSONLines(bytes.NewReader(data))
+	require.NoError(t, err, file)
+	p.size += int64(len(data))
+	p.samples = append(p.samples, receiver.ResolveAll(reqs)...)
+	return p.samples
+}
+
 // arrived returns the samples in the Collectors' files whose profiles end at or after the given time.
 func (c cluster) arrived(t *testing.T, since time.Time) []receiver.Sample {
 	t.Helper()
@@ -22,17 +56,9 @@ func (c cluster) arrived(t *testing.T, since time.Time) []receiver.Sample {
 	require.NoError(t, err)
 	var samples []receiver.Sample
 	for _, file := range files {
-		data, err := os.ReadFile(file)
-		require.NoError(t, err)
-		// The last line may be incomplete.
-		data = data[:bytes.LastIndexByte(data, '\n')+1]
-		reqs, err := receiver.ReadJSONLines(bytes.NewReader(data))
-		require.NoError(t, err, file)
-		for _, req := range reqs {
-			for _, s := range receiver.Resolve(req) {
-				if !s.End.Before(since) {
-					samples = append(samples, s)
-				}
+		for _, s := range readArrived(t, file) {
+			if !s.End.Before(since) {
+				samples = append(samples, s)
 			}
 		}
 	}

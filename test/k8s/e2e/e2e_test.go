@@ -117,6 +117,7 @@ func (c cluster) describe() string {
 // testDeploy deploys the Collector, the daemon's secrets, and the daemon with "kubectl gadget deploy", as in the Kubernetes
 // guide.
 func testDeploy(t *testing.T, c cluster) {
+	c.apply(t, "probes.yaml")
 	c.apply(t, "collector.yaml")
 	c.kubectl(t, "-n", "observability", "rollout", "status", "deployment/collector", "--timeout="+patience.String())
 	c.deploy(t, "daemon.yaml")
@@ -124,10 +125,8 @@ func testDeploy(t *testing.T, c cluster) {
 		"--from-literal=EXPORTERS_COLLECTOR_HEADERS=x-scope-orgid="+tenant)
 	c.kubectl(t, "-n", "gadget", "set", "env", "daemonset/gadget", "--from=secret/otel-profiles",
 		"--prefix=INSPEKTOR_GADGET_OPERATOR_OTEL_PROFILES_")
-	// Without a CPU request, the daemon gets too little CPU time on a busy machine, and its probes fail. On a very busy
-	// machine, they fail even with the request, and the kubelet would restart the daemon in the middle of a step.
+	// Without a CPU request, the daemon gets too little CPU time on a busy machine, and its probes fail.
 	c.kubectl(t, "-n", "gadget", "set", "resources", "daemonset/gadget", "--requests=cpu=500m,memory=256Mi")
-	c.patchProbes(t)
 	c.daemonPod(t)
 	c.apply(t, "workloads.yaml")
 	c.kubectl(t, "-n", "shop", "create", "job", "nightly-by-hand", "--from=cronjob/nightly")
@@ -135,16 +134,6 @@ func testDeploy(t *testing.T, c cluster) {
 		c.kubectl(t, "-n", "shop", "rollout", "status", what, "--timeout="+patience.String())
 	}
 	c.kubectl(t, "-n", "shop", "wait", "pod", "--all", "--for=condition=Ready", "--timeout="+patience.String())
-}
-
-// patchProbes makes the probes more tolerant. It only sets fields that the manifests do not set, so a later deployment does not
-// undo it.
-func (c cluster) patchProbes(t *testing.T) {
-	t.Helper()
-	const probes = "/spec/template/spec/containers/0/"
-	c.kubectl(t, "-n", "gadget", "patch", "daemonset/gadget", "--type=json", "-p", `[
-		{"op": "add", "path": "`+probes+`livenessProbe/failureThreshold", "value": 120},
-		{"op": "add", "path": "`+probes+`startupProbe/timeoutSeconds", "value": 30}]`)
 }
 
 // daemonConfig returns the file for --daemon-config, with the test's key.

@@ -89,7 +89,9 @@ func newGuide(t *testing.T, c cluster) *guide {
 	body := strings.Join(lines[1:len(lines)-1], "\n    ")
 	g := &guide{cluster: c, top: top, used: map[string]bool{}, wants: [][2]string{
 		{"registry.example.com/profiles", registryAddress},
+		{"--timeout 10 ", "--timeout 2 "},
 		{"kubectl gadget deploy ", "kubectl gadget deploy --timeout 10m "}, // two minutes are too short for a busy machine
+		{"pod_labels: [app, tier]", "pod_labels: [app, tier]"},
 		{"-arch amd64,arm64", "-arch " + runtime.GOARCH},
 		{"cosign sign ", "cosign sign --allow-http-registry "},
 		{"ig image push ", "ig image push --insecure-registries " + registryAddress + " "},
@@ -119,6 +121,8 @@ func (g *guide) standIn(t *testing.T, text string) string {
 		switch old {
 		case "public-keys:":
 			text = regexp.MustCompile(`(?m)^( *)public-keys:`).ReplaceAllString(text, `${1}insecure-registries: ["`+registryAddress+"\"]\n${1}public-keys:")
+		case "pod_labels: [app, tier]": // the test waits for several intervals
+			text = regexp.MustCompile(`(?m)^( *)pod_labels: \[app, tier\]$`).ReplaceAllString(text, "$0\n${1}batch: {interval: 2s}")
 		case "endpoint: profiles.example.com:4317":
 			text = regexp.MustCompile(`(?m)^( *)endpoint: profiles\.example\.com:4317$`).ReplaceAllString(text, "${1}endpoint: "+backend+"\n${1}tls: {insecure: true}")
 		default:
@@ -197,18 +201,6 @@ func has(words string) func(pageBlock) bool {
 	return func(b pageBlock) bool { return strings.Contains(b.text, words) }
 }
 
-// probes is a patch for machines that are too slow for the manifests' probes.
-const probes = `[
-	{"op": "add", "path": "/spec/template/spec/containers/0/livenessProbe/failureThreshold", "value": 120},
-	{"op": "add", "path": "/spec/template/spec/containers/0/startupProbe/failureThreshold", "value": 120},
-	{"op": "add", "path": "/spec/template/spec/containers/0/startupProbe/timeoutSeconds", "value": 30}]`
-
-func (g *guide) patientProbes(t *testing.T) {
-	t.Helper()
-	g.kubectl(t, "-n", "gadget", "patch", "daemonset/gadget", "--type=json", "-p", probes)
-	g.daemonPod(t)
-}
-
 // startBackend starts the backend that the guide's Collector sends to. The backend writes its input to the files that arrived
 // reads.
 func (g *guide) startBackend(t *testing.T) {
@@ -238,6 +230,17 @@ func whole(pods ...string) func([]receiver.Sample) error {
 	}
 }
 
+// removeInstalled removes the daemon and the Collector of earlier steps.
+func (c cluster) removeInstalled(ctx context.Context) error {
+	if _, err := c.try(ctx, "kubectl", "get", "namespace", "gadget"); err == nil {
+		if _, err := c.try(ctx, "kubectl", "gadget", "undeploy", "--delete-namespace"); err != nil {
+			return err
+		}
+	}
+	_, err := c.try(ctx, "kubectl", "delete", "namespace", "observability", "--ignore-not-found", "--wait")
+	return err
+}
+
 // beforeGuide lists the node's files and mounts from before the guide. The step that removes the guide's daemon compares with
 // this list.
 var beforeGuide []string
@@ -246,14 +249,9 @@ var beforeGuide []string
 func testGuide(t *testing.T, c cluster) {
 	g := newGuide(t, c)
 	t.Cleanup(g.remove)
-	// The guide must not depend on anything from other steps.
-	if _, err := c.try(t.Context(), "kubectl", "get", "namespace", "gadget"); err == nil {
-		c.kubectl(t, "gadget", "undeploy", "--delete-namespace")
-	}
-	c.kubectl(t, "delete", "namespace", "observability", "--ignore-not-found", "--wait")
-	c.in(t, "rm", "-rf", hookSocket, storage) // of an earlier daemon
-	beforeGuide = c.traces(t)
-	g.startBackend(t)
+	// The guide must not depend on anything from other steps. The images are built meanwhile.
+	removed := make(chan error, 1)
+	go func() { removed <- c.removeInstalled(t.Context()) }()
 	chart(t, c)
 	// This removes the signatures of an earlier run on this cluster. The page signs each image once, and an image with two
 	// signatures is refused.
@@ -269,9 +267,12 @@ func testGuide(t *testing.T, c cluster) {
 
 	blocks := pageBlocks(t, g.top, guidePage, "")
 	pods := []string{"solo", "hostnet", "ledger-0"}
-	rest := g.run(t, guidePage, blocks, has("gadget deploy"))
-	// Otherwise, on a busy machine, the kubelet restarts the daemon in the middle of a command.
-	c.patchProbes(t)
+	rest := g.run(t, guidePage, blocks, has("cosign sign"))
+	require.NoError(t, <-removed)
+	c.in(t, "rm", "-rf", hookSocket, storage) // of an earlier daemon
+	beforeGuide = c.traces(t)
+	g.startBackend(t)
+	rest = g.run(t, guidePage, rest, has("gadget deploy"))
 	c.daemonPod(t)
 	rest = g.run(t, guidePage, rest, has("--detach"))
 	since := time.Now()
@@ -287,13 +288,13 @@ func testGuide(t *testing.T, c cluster) {
 	require.Equal(t, "true 1Gi", kept, "a later deploy keeps the patches")
 
 	rest = g.run(t, guidePage, rest, has("kubectl kustomize"))
-	g.patientProbes(t)
+	c.daemonPod(t)
 	since = time.Now()
 	c.eventuallyArrived(t, since, whole(pods...))
 	t.Log("after patching the manifests: the run goes on")
 
 	g.fleet(t)
-	g.patientProbes(t)
+	c.daemonPod(t)
 	since = time.Now()
 	c.eventuallyArrived(t, since, whole(pods...))
 	t.Log("installed for many nodes: the declared run sends")
@@ -301,7 +302,6 @@ func testGuide(t *testing.T, c cluster) {
 	g.history(t)
 
 	rest = g.run(t, guidePage, rest, has("helm install"))
-	c.patchProbes(t)
 	c.daemonPod(t)
 	since = time.Now()
 	c.eventuallyArrived(t, since, whole(pods...))

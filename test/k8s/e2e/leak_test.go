@@ -56,7 +56,7 @@ func testLeak(t *testing.T, c cluster) {
 	}
 	c.inUse(t, since, leaked)
 	// The result is still the same some profiles later, after more allocations.
-	state := c.inUse(t, time.Now().Add(10*time.Second), leaked)
+	state := c.inUse(t, time.Now().Add(5*time.Second), leaked)
 	t.Logf("container %.12s: in use %v bytes, %v allocations", state.container, state.bytes, state.objects)
 	require.Equal(t, first.container, state.container)
 	require.LessOrEqual(t, state.bytes["allocate_much"]+state.bytes["allocate_little"], int64(freedAtOnce), "memory that is freed at once")

@@ -50,7 +50,7 @@ func (g *guide) deployWithStorage(t *testing.T, image string) {
 	manifests := g.kubectl(t, "gadget", "deploy", "-q", "--image", image, "--image-pull-policy", "Never", "--daemon-config", config, "--print-only")
 	require.NoError(t, os.WriteFile(filepath.Join(dir, "gadget.yaml"), []byte(manifests), 0o600))
 	g.in(t, "bash", "-euo", "pipefail", "-c", "kubectl kustomize "+dir+" | kubectl apply --server-side --force-conflicts -f -")
-	g.patientProbes(t)
+	g.daemonPod(t)
 }
 
 // rowCounts counts the rows that a daemon has read, delivered and dropped.

@@ -32,7 +32,7 @@ func testTrust(t *testing.T, c cluster) {
 		_, err := c.try(ctx, append([]string{"kubectl", "gadget"}, args...)...)
 		return err
 	}
-	jane := []string{"--as=jane", "--as-group=profilers", "run", allowed + ":v1.0.0", "-n", "shop", "--timeout", "5"}
+	jane := []string{"--as=jane", "--as-group=profilers", "run", allowed + ":v1.0.0", "-n", "shop", "--timeout", "1"}
 	err := try(jane...)
 	require.ErrorContains(t, err, "forbidden")
 	t.Logf("without the role: %v", err)
@@ -69,7 +69,7 @@ func testTrust(t *testing.T, c cluster) {
 	err = try("run", gadget, "-n", "shop", "--timeout", "1")
 	require.ErrorContains(t, err, "not part of allowed gadgets")
 	t.Logf("a gadget that is not in the list: %v", err)
-	c.kubectl(t, "gadget", "run", allowed+":v1.0.0", "-n", "shop", "--timeout", "5")
+	c.kubectl(t, "gadget", "run", allowed+":v1.0.0", "-n", "shop", "--timeout", "1")
 
 	rest := g.run(t, lifePage, pageBlocks(t, g.top, lifePage, "With the chart"), has("helm rollback"))
 	c.daemonPod(t)

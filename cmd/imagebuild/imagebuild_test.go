@@ -225,27 +225,21 @@ func TestWrongArguments(t *testing.T) {
 	}
 }
 
-func TestWrongManifests(t *testing.T) {
-	for _, tt := range []struct{ yaml, want string }{
-		{"command: [/x]", "no files: list at least one"},
-		{"files: [{path: /a, input: x}]\ncomand: [/x]", "comand"},
-		{"files: [{path: a, input: x}]", "clean absolute path"},
-		{"files: [{path: /a/../b, input: x}]", "clean absolute path"},
-		{"files: [{path: /a}]", "one of the keys go, module and input"},
-		{"files: [{path: /a, go: x, input: y}]", "one of the keys go, module and input"},
-		{"files: [{path: /a, module: x}]", "must be set together"},
-		{"files: [{path: /a, go: x, default: y}]", "the key default requires the key input"},
-		{"files: [{path: /a, input: x, in: y}]", "the key in requires the key go"},
-		{"files: [{path: /a, input: x}, {path: /a, input: y}]", "listed twice"},
-		{"files: [{path: /a, input: x, mode: 04755}]", "permission bits"},
-		{"files: [{path: /a, input: x}]\nfolders: [b]", `folder "b"`},
-	} {
+func TestManifest(t *testing.T) {
+	read := func(yaml string) (manifest, error) {
 		path := filepath.Join(t.TempDir(), "m.yaml")
-		require.NoError(t, os.WriteFile(path, []byte(tt.yaml), 0o600))
-		_, err := readManifest(path)
-		require.ErrorContains(t, err, tt.want, tt.yaml)
-		require.ErrorContains(t, err, path)
+		require.NoError(t, os.WriteFile(path, []byte(yaml), 0o600))
+		return readManifest(path)
 	}
+	_, err := read("files: [{path: /a, input: x}]\ncomand: [/x]")
+	require.ErrorContains(t, err, "comand")
+	require.ErrorContains(t, err, "m.yaml")
+	m, err := read("files: [{path: /a, input: x}, {path: ../b, go: x}, {path: /c/../../d, input: x, mode: 0600}]\nfolders: [../e]")
+	require.NoError(t, err)
+	require.Equal(t, manifest{
+		Folders: []string{"/e"},
+		Files:   []file{{Path: "/a", Input: "x", Mode: 0o644}, {Path: "/b", Go: "x", Mode: 0o755}, {Path: "/d", Input: "x", Mode: 0o600}},
+	}, m, "no path leads out of the image")
 }
 
 func TestMissingInputIsNamed(t *testing.T) {

@@ -2,11 +2,9 @@ package main
 
 import (
 	"bytes"
-	"errors"
 	"fmt"
 	"os"
 	"path"
-	"slices"
 
 	"gopkg.in/yaml.v3"
 )
@@ -57,64 +55,22 @@ func readManifest(name string) (manifest, error) {
 	if err := dec.Decode(&m); err != nil {
 		return manifest{}, fmt.Errorf("reading the manifest %s: %w", name, err)
 	}
-	if err := m.validate(); err != nil {
-		return manifest{}, fmt.Errorf("manifest %s: %w", name, err)
+	for i := range m.Files {
+		f := &m.Files[i]
+		f.Path = inside(f.Path)
+		switch {
+		case f.Mode != 0:
+		case f.Go != "":
+			f.Mode = 0o755
+		default:
+			f.Mode = 0o644
+		}
+	}
+	for i, dir := range m.Folders {
+		m.Folders[i] = inside(dir)
 	}
 	return m, nil
 }
 
-func (m *manifest) validate() error {
-	if len(m.Files) == 0 {
-		return errors.New("no files: list at least one")
-	}
-	seen := map[string]bool{}
-	for i := range m.Files {
-		f := &m.Files[i]
-		if err := f.validate(); err != nil {
-			return fmt.Errorf("file %d (%s): %w", i+1, f.Path, err)
-		}
-		if seen[f.Path] {
-			return fmt.Errorf("file %d (%s): listed twice", i+1, f.Path)
-		}
-		seen[f.Path] = true
-	}
-	for _, dir := range m.Folders {
-		if !cleanAbsolute(dir) {
-			return fmt.Errorf("folder %q: expected a clean absolute path", dir)
-		}
-	}
-	return nil
-}
-
-func (f *file) validate() error {
-	if !cleanAbsolute(f.Path) {
-		return errors.New("expected a clean absolute path")
-	}
-	sources := slices.DeleteFunc([]string{f.Go, f.Module, f.Input}, func(s string) bool { return s == "" })
-	if len(sources) != 1 {
-		return errors.New("expected exactly one of the keys go, module and input")
-	}
-	if (f.Module != "") != (f.Source != "") {
-		return errors.New("the keys module and source must be set together")
-	}
-	if f.In != "" && f.Go == "" {
-		return errors.New("the key in requires the key go")
-	}
-	if f.Default != "" && f.Input == "" {
-		return errors.New("the key default requires the key input")
-	}
-	if f.Mode == 0 {
-		f.Mode = 0o644
-		if f.Go != "" {
-			f.Mode = 0o755
-		}
-	}
-	if f.Mode&^os.ModePerm != 0 {
-		return fmt.Errorf("mode %#o: expected only permission bits", f.Mode)
-	}
-	return nil
-}
-
-func cleanAbsolute(p string) bool {
-	return path.IsAbs(p) && path.Clean(p) == p && p != "/"
-}
+// inside returns a path in the image that cannot lead out of it.
+func inside(p string) string { return path.Clean("/" + p) }

@@ -11,9 +11,10 @@ import (
 	"os/exec"
 	"path/filepath"
 	"strings"
-	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/ig-otel-profiles/ig-otel-profiles/internal/igrun"
 )
 
 // install holds the paths of ig and of the gadgets.
@@ -116,33 +117,8 @@ func (i *install) load(ctx context.Context, g gadget, out io.Writer) error {
 	if have != "" {
 		fmt.Fprintf(out, "ig's image %s (%.19s…) was from another build: replaced with %s (%.19s…)\n", g.image, have, g.archive, g.digest)
 	}
-	return i.importImage(ctx, g)
+	return igrun.Import(ctx, i.ig, g.archive)
 }
-
-// importImage imports a gadget's image. It tries again while another program, for example "ig image pull" or make, changes ig's
-// images.
-func (i *install) importImage(ctx context.Context, g gadget) error {
-	for attempt := 1; ; attempt++ {
-		output, err := exec.CommandContext(ctx, i.ig, "image", "import", g.archive).CombinedOutput()
-		if err == nil {
-			return nil
-		}
-		if attempt == importAttempts || !strings.HasSuffix(strings.TrimSpace(string(output)), "retry") {
-			return fmt.Errorf("importing the gadget from %s: %w\n%s", g.archive, err, output)
-		}
-		select {
-		case <-time.After(importPause):
-		case <-ctx.Done():
-			return ctx.Err()
-		}
-	}
-}
-
-// An import takes a second, or several seconds on a busy machine.
-const (
-	importAttempts = 20
-	importPause    = 500 * time.Millisecond
-)
 
 // imagesLock is locked while a process changes ig's images, because ig refuses to import an image that another process is
 // importing.

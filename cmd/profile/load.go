@@ -76,9 +76,7 @@ func load(name string) (runInfo, []receiver.Sample, error) {
 			spans = append(spans, span{profile.TimeNanos, profile.DurationNanos})
 		}
 	}
-	for _, req := range receiver.Newest(requests) {
-		samples = append(samples, receiver.Resolve(req)...)
-	}
+	samples = append(samples, receiver.ResolveAll(receiver.Newest(requests))...)
 	if len(samples) == 0 {
 		return info, nil, fmt.Errorf("%s has no samples", name)
 	}

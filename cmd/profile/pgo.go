@@ -77,6 +77,7 @@ func runPGO(args []string, out io.Writer) error {
 // pgoMerger adds up the stacks of Go programs.
 type pgoMerger struct {
 	builds   map[pgoBuildKey]*pgoBuild
+	resent   receiver.Resent
 	profiles int
 	samples  int64
 }
@@ -127,7 +128,7 @@ func (b *pgoBuild) label() string {
 // read adds the profiles of a file.
 func (m *pgoMerger) read(file string) error {
 	requests, p, err := read(file)
-	if len(requests) > 0 && err == nil {
+	if requests = slices.DeleteFunc(requests, m.resent.Is); len(requests) > 0 && err == nil {
 		p, err = otlp.Profile(receiver.Newest(requests)...)
 	}
 	if p != nil && err == nil {

@@ -196,9 +196,10 @@ func TestPGOOfEachInput(t *testing.T) {
 			require.NoError(t, receiver.WritePprof(dir, []*collectorpb.ExportProfilesServiceRequest{one, two}, nil))
 			return []string{filepath.Join(dir, receiver.PprofFile)}
 		},
-		"OTLP in JSON": func(t *testing.T, dir string) []string {
-			exported(t, "otlp-json", filepath.Join(dir, "a.json"), one, two)
-			return []string{filepath.Join(dir, "a.json")}
+		"OTLP in JSON with a repeated request": func(t *testing.T, dir string) []string {
+			exported(t, "otlp-json", filepath.Join(dir, "a.json"), one, two, one)
+			exported(t, "otlp-json", filepath.Join(dir, "b.json"), two)
+			return []string{filepath.Join(dir, "a.json"), filepath.Join(dir, "b.json")}
 		},
 		"OTLP in protobuf with lengths": func(t *testing.T, dir string) []string {
 			exported(t, "otlp-proto", filepath.Join(dir, "a.pb"), one, two)

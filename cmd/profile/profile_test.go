@@ -319,20 +319,6 @@ func TestWhyThereIsNothing(t *testing.T) {
 	require.ErrorContains(t, r.nothing(), "ig exited early: allocator: stopping the run: too dear")
 }
 
-// ig refuses an import while another program changes the images, so the import must be repeated.
-func TestImportIsRepeated(t *testing.T) {
-	dir := t.TempDir()
-	ig := filepath.Join(dir, "ig")
-	write := func(script string) {
-		require.NoError(t, os.WriteFile(ig, []byte("#!/bin/sh\n"+script), 0o755))
-	}
-	i := install{ig: ig}
-	write("[ -e " + dir + "/second ] && exit\ntouch " + dir + "/second\necho 'Error: importing images: retry' >&2\nexit 1\n")
-	require.NoError(t, i.importImage(t.Context(), gadget{archive: "cpu.tar"}))
-	write("echo 'Error: importing images: no such file' >&2\nexit 1\n")
-	require.ErrorContains(t, i.importImage(t.Context(), gadget{archive: "cpu.tar"}), "importing the gadget from cpu.tar: exit status 1\nError: importing images: no such file")
-}
-
 // writeArchive writes an OCI archive that contains only an index.
 func writeArchive(t *testing.T, file, index string) {
 	t.Helper()
@@ -870,20 +856,6 @@ func TestMarksAreExplained(t *testing.T) {
 	require.NoError(t, r.report(&out))
 	require.Contains(t, out.String(), "[truncated]: the stack is deeper than the limit")
 	require.NotContains(t, out.String(), "[incomplete]:")
-}
-
-// ig takes seconds to start. This time must not count as sampled time.
-func TestStartedIsTheFirstSample(t *testing.T) {
-	run := runInfo{Started: time.Unix(100, 0), Seconds: 30}
-	at := func(start, end int64) receiver.Sample {
-		return receiver.Sample{Start: time.Unix(start, 0), End: time.Unix(end, 0)}
-	}
-	require.Equal(t, time.Unix(107, 0).UTC(), firstSample([]receiver.Sample{at(117, 127), at(107, 117)}, run))
-	exact := at(107, 117)
-	exact.Timestamps = []uint64{109e9, 108e9}
-	require.Equal(t, time.Unix(108, 0).UTC(), firstSample([]receiver.Sample{exact}, run))
-	require.Equal(t, time.Unix(107, 0).UTC(), firstSample([]receiver.Sample{at(127, 127), at(137, 137)}, run), "a state has the time of its end")
-	require.Equal(t, run.Started, firstSample(nil, run))
 }
 
 // TestByWeight requires that the first table, flame graph and difference show amounts, not counts.

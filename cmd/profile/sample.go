@@ -49,7 +49,7 @@ type result struct {
 	gone       bool
 	// early reports that ig exited too early.
 	early bool
-	// began is when the gadget began to sample, or zero.
+	// began is when the gadget began to sample. If ig's log does not say so, began is when ig started.
 	began time.Time
 	// unwritten is the error of writing files, for example on a full disk.
 	unwritten error
@@ -87,16 +87,14 @@ func profile(ctx context.Context, opts options, out io.Writer) (res *result, err
 		often = fmt.Sprintf(", %d times per second of CPU time", opts.frequency)
 	}
 	fmt.Fprintf(out, "sampling %s for %d s with %s%s\n", opts.target, int(opts.time.Seconds()), g.image, often)
-	started := time.Now()
 	interrupted, err := res.sample(ctx, out)
 	if err != nil {
 		return nil, fmt.Errorf("%w\noutput of ig:\n%s", err, res.log)
 	}
-	res.run = runInfo{Target: opts.target.String(), Gadget: g.image, Started: started.UTC(), Seconds: opts.time.Seconds()}
+	res.run = runInfo{Target: opts.target.String(), Gadget: g.image, Started: res.began.UTC(), Seconds: opts.time.Seconds()}
 	if interrupted {
 		res.run.Seconds = min(res.run.Seconds, time.Since(res.began).Seconds())
 	}
-	res.run.Started = firstSample(rcv.Samples(), res.run)
 	res.write()
 	return res, nil
 }
@@ -107,34 +105,6 @@ func (r *result) write() {
 		r.unwritten = r.run.write(r.opts.dir)
 	}
 	r.unwritten = errors.Join(r.unwritten, r.rcv.Close())
-}
-
-// firstSample returns the time of the first sample, or the start of its profile. A state has only an end time, from which the
-// start is computed. Without samples, firstSample returns when ig started.
-func firstSample(samples []receiver.Sample, run runInfo) time.Time {
-	first, last := time.Time{}, time.Time{}
-	for _, s := range samples {
-		at := s.Start
-		if len(s.Timestamps) > 0 {
-			at = time.Unix(0, int64(slices.Min(s.Timestamps)))
-		}
-		if s.Start.Equal(s.End) && len(s.Timestamps) == 0 {
-			if s.End.After(last) {
-				last = s.End
-			}
-			continue
-		}
-		if first.IsZero() || at.Before(first) {
-			first = at
-		}
-	}
-	switch {
-	case !first.IsZero():
-		return first.UTC()
-	case !last.IsZero():
-		return last.Add(-time.Duration(run.Seconds * float64(time.Second))).UTC()
-	}
-	return run.Started
 }
 
 // igArgs returns the arguments of ig.

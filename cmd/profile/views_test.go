@@ -2,6 +2,7 @@ package main
 
 import (
 	"bytes"
+	"crypto/rand"
 	"encoding/hex"
 	"encoding/json"
 	"fmt"
@@ -92,7 +93,7 @@ func request(samples ...receiver.Sample) *collectorpb.ExportProfilesServiceReque
 		SampleType:   &profilespb.ValueType{TypeStrindex: d.str(first.Type), UnitStrindex: d.str(first.Unit)},
 		PeriodType:   &profilespb.ValueType{TypeStrindex: d.str(first.PeriodType), UnitStrindex: d.str(first.PeriodUnit)},
 		Period:       first.Period,
-		TimeUnixNano: uint64(time.Unix(1_700_000_000, 0).UnixNano()), DurationNano: uint64(10 * time.Second), ProfileId: []byte("0123456789abcdef"),
+		TimeUnixNano: uint64(time.Unix(1_700_000_000, 0).UnixNano()), DurationNano: uint64(10 * time.Second), ProfileId: []byte(rand.Text()[:16]),
 	}
 	for _, s := range samples {
 		sample := &profilespb.Sample{StackIndex: d.stack(s.Stack), Values: s.Values}
@@ -221,8 +222,7 @@ func sampled(t *testing.T, opts options, requests ...*collectorpb.ExportProfiles
 	conn, err := grpc.NewClient(rcv.Addr(), grpc.WithTransportCredentials(insecure.NewCredentials()))
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, conn.Close()) })
-	for i, req := range requests {
-		req.ResourceProfiles[0].ScopeProfiles[0].Profiles[0].ProfileId[0] = byte('a' + i)
+	for _, req := range requests {
 		_, err := collectorpb.NewProfilesServiceClient(conn).Export(t.Context(), req)
 		require.NoError(t, err)
 	}

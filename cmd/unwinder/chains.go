@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"context"
 	_ "embed"
-	"errors"
 	"fmt"
 	"io"
 	"maps"
@@ -13,7 +12,6 @@ import (
 	"strings"
 
 	"github.com/cilium/ebpf"
-	"github.com/cilium/ebpf/asm"
 	"github.com/cilium/ebpf/link"
 	"go.opentelemetry.io/ebpf-profiler/interpreter/interpreterconfig"
 	"go.opentelemetry.io/ebpf-profiler/reporter/samples"
@@ -222,18 +220,20 @@ func (g *gadgetChains) entry(c chain, spec *ebpf.CollectionSpec) (*ebpf.Program,
 	return g.program(c.entry, spec, own)
 }
 
-// program loads a program of this module's object. It adds everything that it creates to keep.
+// program loads a program of this module's object, and adds it to keep.
 func (g *gadgetChains) program(name string, spec *ebpf.CollectionSpec, own map[string]*ebpf.Map) (*ebpf.Program, error) {
 	maps.DeleteFunc(spec.Programs, func(other string, _ *ebpf.ProgramSpec) bool { return other != name })
-	if err := g.link(spec, own); err != nil {
-		return nil, fmt.Errorf("preparing the program %s: %w", name, err)
-	}
-	loaded, err := ebpf.NewProgram(spec.Programs[name])
+	// The profiler has another map .rodata, which RewriteMaps would put in the place of this one.
+	spec.Maps[".rodata.own"] = spec.Maps[".rodata"]
+	refer(spec.Programs[name], ".rodata", ".rodata.own")
+	loaded, err := g.collection(spec, own)
 	if err != nil {
 		return nil, fmt.Errorf("loading the program %s: %w", name, err)
 	}
-	g.keep = append(g.keep, loaded)
-	return loaded, nil
+	defer loaded.Close()
+	program := loaded.DetachProgram(name)
+	g.keep = append(g.keep, program)
+	return program, nil
 }
 
 // ownName returns the name of the map in a copy that replaces one of the profiler's maps.
@@ -244,15 +244,13 @@ func (g *gadgetChains) copy(typ ebpf.ProgramType) (copied, error) {
 	if made, ok := g.copies[typ]; ok {
 		return made, nil
 	}
-	var names []string
 	ids := map[string]uint32{}
 	for _, u := range unwinders {
 		if u.off == nil || !u.off(&g.languages) {
-			names = append(names, copiedPrefix+u.name)
 			ids[copiedPrefix+u.name] = u.id
 		}
 	}
-	spec, err := g.profiler.CollectionSpecWith([]string{progsMap, recordsMap}, names, nil)
+	spec, err := g.profiler.CollectionSpecWith([]string{progsMap, recordsMap}, slices.Collect(maps.Keys(ids)), nil)
 	if err != nil {
 		return copied{}, err
 	}
@@ -265,23 +263,18 @@ func (g *gadgetChains) copy(typ ebpf.ProgramType) (copied, error) {
 		return copied{}, fmt.Errorf("creating the map of records: %w", err)
 	}
 	g.keep = append(g.keep, made.records)
-	for _, name := range names {
-		p := spec.Programs[name]
+	for _, p := range spec.Programs {
 		refer(p, progsMap, ownName(progsMap, typ))
 		refer(p, recordsMap, ownName(recordsMap, typ))
 		p.Type, p.AttachTo, p.AttachType = typ, "", ebpf.AttachNone
 	}
-	if err := g.link(spec, map[string]*ebpf.Map{ownName(progsMap, typ): made.array, ownName(recordsMap, typ): made.records}); err != nil {
-		return copied{}, err
+	loaded, err := g.collection(spec, map[string]*ebpf.Map{ownName(progsMap, typ): made.array, ownName(recordsMap, typ): made.records})
+	if err != nil {
+		return copied{}, fmt.Errorf("loading the unwinders: %w", err)
 	}
-	for _, name := range names {
-		program, err := ebpf.NewProgram(spec.Programs[name])
-		if err != nil {
-			return copied{}, fmt.Errorf("loading %s: %w", name, err)
-		}
-		err = made.array.Update(ids[name], program, ebpf.UpdateAny)
-		_ = program.Close() // the array holds a reference
-		if err != nil {
+	defer loaded.Close() // the array holds references
+	for name, program := range loaded.Programs {
+		if err := made.array.Update(ids[name], program, ebpf.UpdateAny); err != nil {
 			return copied{}, fmt.Errorf("adding %s to the array of programs: %w", name, err)
 		}
 	}
@@ -301,44 +294,11 @@ func refer(p *ebpf.ProgramSpec, from, to string) {
 	}
 }
 
-// link replaces the maps in programs by the maps in own, by the profiler's maps, or by maps with this object's constants.
-func (g *gadgetChains) link(spec *ebpf.CollectionSpec, own map[string]*ebpf.Map) error {
-	for name, m := range spec.Maps {
-		if !strings.HasPrefix(name, ".rodata") {
-			continue
-		}
-		if err := constants(spec, name, m); err != nil {
-			return err
-		}
-		loaded, err := ebpf.NewMap(m)
-		if err != nil {
-			return fmt.Errorf("creating %s: %w", name, err)
-		}
-		g.keep = append(g.keep, loaded)
-		for _, p := range spec.Programs {
-			if err := p.Instructions.AssociateMap(name, loaded); err != nil && !errors.Is(err, asm.ErrUnreferencedSymbol) {
-				return err
-			}
-		}
+// collection loads the programs and constants in spec. It replaces other maps by the maps in own, or by the profiler's maps.
+func (g *gadgetChains) collection(spec *ebpf.CollectionSpec, own map[string]*ebpf.Map) (*ebpf.Collection, error) {
+	maps.DeleteFunc(spec.Maps, func(name string, _ *ebpf.MapSpec) bool { return !strings.HasPrefix(name, ".rodata") })
+	if err := g.profiler.RewriteMaps(spec, own); err != nil {
+		return nil, err
 	}
-	return g.profiler.RewriteMaps(spec, own)
-}
-
-// constants writes the values of variables into the map that contains them.
-func constants(spec *ebpf.CollectionSpec, name string, m *ebpf.MapSpec) error {
-	if len(m.Contents) == 0 {
-		return nil
-	}
-	content, ok := m.Contents[0].Value.([]byte)
-	if !ok {
-		return fmt.Errorf("the content of the map %s has the type %T", name, m.Contents[0].Value)
-	}
-	content = slices.Clone(content)
-	for _, v := range spec.Variables {
-		if v.SectionName == name && len(v.Value) > 0 && int(v.Offset)+len(v.Value) <= len(content) {
-			copy(content[v.Offset:], v.Value)
-		}
-	}
-	m.Contents[0].Value = content
-	return nil
+	return ebpf.NewCollection(spec)
 }

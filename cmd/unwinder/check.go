@@ -2,12 +2,11 @@ package main
 
 import (
 	"bufio"
-	"errors"
 	"fmt"
 	"os"
-	"strconv"
 	"strings"
 
+	"github.com/cilium/ebpf/features"
 	"golang.org/x/sys/unix"
 
 	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/procfs"
@@ -21,16 +20,15 @@ const (
 
 // missing describes the privileges or files that the unwinder lacks on this machine, and the remedy. It returns "" if nothing is
 // missing.
-func missing(c config) string {
+func missing() string {
 	var lacks []string
-	if err := c.check(); err != nil {
-		return err.Error()
-	}
 	if !procfs.SharesPIDs() {
 		lacks = append(lacks, procfs.NeedPIDs)
 	}
-	if caps, err := effective(); err == nil {
-		need := needs(caps, kernelAddresses("/proc/kallsyms"))
+	header := unix.CapUserHeader{Version: unix.LINUX_CAPABILITY_VERSION_3}
+	var caps [2]unix.CapUserData
+	if unix.Capget(&header, &caps[0]) == nil {
+		need := needs(uint64(caps[1].Effective)<<32|uint64(caps[0].Effective), kernelAddresses("/proc/kallsyms"))
 		if len(need) > 0 {
 			lacks = append(lacks, "the capabilities "+strings.Join(need, ", ")+" (run ig as root; in a container, as privileged or with these capabilities in securityContext.capabilities.add)")
 		}
@@ -41,8 +39,8 @@ func missing(c config) string {
 	if _, err := os.Stat("/sys/kernel/btf/vmlinux"); err != nil {
 		lacks = append(lacks, "the kernel's type information /sys/kernel/btf/vmlinux (a kernel built with CONFIG_DEBUG_INFO_BTF; in a container, /sys of the host)")
 	}
-	if major, minor, err := kernelVersion(); err == nil && (major < needMajor || major == needMajor && minor < needMinor) {
-		lacks = append(lacks, fmt.Sprintf("a kernel of version %d.%d or later (this is %d.%d)", needMajor, needMinor, major, minor))
+	if v, err := features.LinuxVersionCode(); err == nil && v>>8 < needMajor<<8|needMinor {
+		lacks = append(lacks, fmt.Sprintf("a kernel of version %d.%d or later (this is %d.%d)", needMajor, needMinor, v>>16, v>>8&0xff))
 	}
 	if len(lacks) == 0 {
 		return ""
@@ -96,27 +94,4 @@ func kernelAddresses(path string) error {
 		return fmt.Errorf("reading the kernel's symbols: %w", err)
 	}
 	return fmt.Errorf("%s hides kernel addresses: see the sysctl kernel.kptr_restrict", path)
-}
-
-// effective returns the effective capabilities of this process.
-func effective() (uint64, error) {
-	b, err := os.ReadFile("/proc/self/status")
-	if err != nil {
-		return 0, fmt.Errorf("reading the capabilities: %w", err)
-	}
-	for line := range strings.Lines(string(b)) {
-		if v, ok := strings.CutPrefix(line, "CapEff:"); ok {
-			return strconv.ParseUint(strings.TrimSpace(v), 16, 64)
-		}
-	}
-	return 0, errors.New("reading the capabilities: no CapEff in /proc/self/status")
-}
-
-func kernelVersion() (major, minor int, err error) {
-	var u unix.Utsname
-	if err := unix.Uname(&u); err != nil {
-		return 0, 0, fmt.Errorf("reading the kernel's version: %w", err)
-	}
-	_, err = fmt.Sscanf(unix.ByteSliceToString(u.Release[:]), "%d.%d", &major, &minor)
-	return major, minor, err
 }

@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"encoding/binary"
 	"runtime"
 	"slices"
 	"time"
@@ -35,7 +36,7 @@ func withGoLeaves(f process.ReadAtCloser, size int64) process.ReadAtCloser {
 	patches := make([]patch, 0, len(leaves.Functions))
 	for _, l := range leaves.Functions {
 		var unit [4]byte
-		leaves.Order.PutUint32(unit[:], leaves.Assembly-uint32(l.File))
+		binary.LittleEndian.PutUint32(unit[:], leaves.Assembly-uint32(l.File))
 		patches = append(patches, patch{int64(l.UnitAt), string(unit[:])})
 	}
 	slices.SortFunc(patches, func(a, b patch) int { return int(a.at - b.at) })

@@ -5,10 +5,10 @@
 // together with the program that started it.
 //
 // File descriptor 0 delivers PIDs, four bytes each. The program reads the files of these processes early. It exits when the
-// descriptor is closed. The log goes to descriptor 2, and the stream of package wire goes to descriptor 3. Descriptor 4, if
-// given, is a file with counters that outlives the process (package wire, Counters). Descriptor 5 is a socket. Through it, the
-// program sends the descriptors of the entry programs for gadgets, and receives requests for more. The descriptors from 6 on are
-// maps that the entry programs share with gadgets (package wire, SharedMaps).
+// descriptor is closed. The log goes to descriptor 2, and the stream of package wire goes to descriptor 3. Descriptor 4 is
+// a file with counters that outlives the process (package wire, Counters). Descriptor 5 is a socket. Through it, the program
+// sends the descriptors of the entry programs for gadgets, and receives requests for more. The descriptors from 6 on are maps
+// that the entry programs share with gadgets (package wire, SharedMaps).
 //
 // With -read, the program reads function names instead. It receives the files through a socket, descriptor 3, and runs
 // unprivileged. Package unwinder starts it (Reader). Package symbols defines the messages (Conn).
@@ -49,27 +49,17 @@ func run() error {
 	avoid := flag.String("leave-alone", "", "comma-separated list of processes whose files are not read: PID:START, with START in nanoseconds since boot")
 	read := flag.Bool("read", false, "do not sample: drop privileges, and read files that are received over a socket")
 	memory := flag.Uint64("memory", 256<<20, "memory limit of -read, in bytes")
-	verbose := flag.Bool("verbose", false, "log debug messages")
 	flag.Parse()
 	if *labels != "" {
 		c.labels = strings.Split(*labels, ",")
 	}
 
-	var err error
-	if c.chains, err = wire.ParseChains(*chains); err != nil {
-		return err
-	}
-	if c.avoid, err = parseAvoided(*avoid); err != nil {
-		return err
-	}
-	level := slog.LevelWarn
-	if *verbose {
-		level = slog.LevelDebug
-	}
-	logger := slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: level, ReplaceAttr: withoutTime}))
+	c.chains, _ = wire.ParseChains(*chains) // the starter has checked the list
+	c.avoid = parseAvoided(*avoid)
+	logger := slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: slog.LevelWarn, ReplaceAttr: withoutTime}))
 
 	if *read {
-		return readFiles(*memory, logger)
+		return readFiles(*memory)
 	}
 	pipe := os.NewFile(3, "pipe")
 	if _, err := pipe.Stat(); err != nil {
@@ -80,7 +70,7 @@ func run() error {
 		return fmt.Errorf("mapping the counters: %w", err)
 	}
 	out := wire.NewWriter(pipe)
-	if reason := missing(c); reason != "" {
+	if reason := missing(); reason != "" {
 		out.Hello(reason)
 		return out.Flush()
 	}

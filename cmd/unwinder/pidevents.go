@@ -9,7 +9,6 @@ import (
 	"reflect"
 	"runtime"
 	"runtime/debug"
-	"strconv"
 	"strings"
 	"time"
 	"unsafe"
@@ -142,22 +141,17 @@ func surviving(f func()) (panicked any) {
 // avoided lists the processes that must not be read. It maps their PIDs to start times.
 type avoided map[uint32]uint64
 
-// parseAvoided parses a comma-separated list of PID:START.
-func parseAvoided(list string) (avoided, error) {
+// parseAvoided parses the starter's comma-separated list of PID:START.
+func parseAvoided(list string) avoided {
 	a := avoided{}
-	for _, text := range strings.Split(list, ",") {
-		if text == "" {
-			continue
+	for text := range strings.SplitSeq(list, ",") {
+		var pid uint32
+		var start uint64
+		if _, err := fmt.Sscanf(text, "%d:%d", &pid, &start); err == nil { // an empty list has no PID
+			a[pid] = start
 		}
-		left, right, _ := strings.Cut(text, ":")
-		pid, err := strconv.ParseUint(left, 10, 32)
-		start, err2 := strconv.ParseUint(right, 10, 64)
-		if err := errors.Join(err, err2); err != nil {
-			return nil, fmt.Errorf("parsing the excluded processes %q: %w: use a list of PID:START", text, err)
-		}
-		a[uint32(pid)] = start
 	}
-	return a, nil
+	return a
 }
 
 // is reports whether a PID belongs to an avoided process.

@@ -3,7 +3,6 @@ package main
 import (
 	"errors"
 	"fmt"
-	"log/slog"
 	"os"
 	"os/signal"
 	"syscall"
@@ -21,7 +20,7 @@ const nobody = 65534
 
 // readFiles reads the files and decodes the process contexts that it receives through the socket, descriptor 3. It drops all
 // privileges first, and runs until the other end is closed. memory is the memory limit in bytes.
-func readFiles(memory uint64, logger *slog.Logger) error {
+func readFiles(memory uint64) error {
 	conn, err := symtab.NewConn(os.NewFile(3, "socket"))
 	if err != nil {
 		return errors.New("only ig and Inspektor Gadget's daemon start this program")
@@ -31,7 +30,6 @@ func readFiles(memory uint64, logger *slog.Logger) error {
 	if err := confine(memory); err != nil {
 		return fmt.Errorf("dropping privileges before reading workload files: %w", err)
 	}
-	logger.Debug("reading files", "memory", memory)
 	return parse.Here{}.Serve(conn, int64(memory/3*2), decodeContext)
 }
 

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"log/slog"
 	"net"
 	"os"
 	"os/exec"
@@ -30,7 +29,7 @@ func TestMain(m *testing.M) {
 	case os.Getenv(confinedEnv) != "":
 		tryConfined()
 	case slices.Contains(os.Args, "-read"):
-		if err := readFiles(256<<20, slog.New(slog.DiscardHandler)); err != nil {
+		if err := readFiles(256 << 20); err != nil {
 			fmt.Fprintln(os.Stderr, err)
 			os.Exit(1)
 		}
@@ -129,7 +128,7 @@ func TestReadConfined(t *testing.T) {
 	if err := os.WriteFile(perf, []byte("1000 10 function\n"), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	s := symbols.NewStore(symbols.Options{Reader: unwinder.NewReader(testLog{t}, nil), Lines: true, Inlined: true})
+	s := symbols.NewStore(symbols.Options{Reader: unwinder.NewReader(testLog{t}, nil), Lines: true})
 	defer s.Close()
 	for _, path := range []string{exe, "/bin/sh", perf} {
 		f, err := os.Open(path)
@@ -148,7 +147,7 @@ func TestReadConfined(t *testing.T) {
 		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 		s.Wait(ctx, id)
 		cancel()
-		if err := s.Stats().Last; err != nil {
+		if err := s.LastError(); err != nil {
 			t.Errorf("%s: %v", path, err)
 		}
 		if symbol, state := s.Lookup(id, 0x1008); path == perf && (state != symtab.Named || symbol.Name != "function") {

@@ -196,7 +196,6 @@ func (s *sampler) drop(reason *uint64) {
 	s.mu.Lock()
 	*reason++
 	s.mu.Unlock()
-	s.counters[wire.CounterDropped].Add(1)
 }
 
 // ReportTraceEvent implements reporter.TraceReporter. It is called by HandleTrace.
@@ -227,7 +226,6 @@ func (s *sampler) ReportTraceEvent(t *libpf.Trace, m *samples.TraceEventMeta) er
 	}
 	if len(s.events) >= maxPending {
 		s.stats.Full++
-		s.counters[wire.CounterDropped].Add(1)
 		return nil
 	}
 	s.events = append(s.events, e)
@@ -343,14 +341,11 @@ func (s *sampler) flush() error {
 	for _, e := range events {
 		s.out.unwound(e)
 	}
-	sent := uint64(len(events))
 	clear(events)
 	s.handed = events[:0]
 
 	s.mu.Lock()
-	s.stats.Sent += sent
-	s.stats.Pending = uint64(len(s.events))
-	s.stats.Taken = s.stats.Sent + s.stats.Pending + s.stats.Full + s.stats.Failed + s.stats.Idle
+	s.stats.Taken = s.counters[wire.CounterTaken].Load()
 	s.stats.KernelLost = s.meter.lost.Load()
 	s.stats.KernelMemory = s.memory
 	s.out.w.Stats(&s.stats)

@@ -1,13 +1,14 @@
 package main
 
 import (
+	"hash/maphash"
 	"os"
 	"path/filepath"
 	"strconv"
 	"strings"
-	"sync"
 	"unique"
 
+	"github.com/elastic/go-freelru"
 	"go.opentelemetry.io/ebpf-profiler/libpf"
 	"go.opentelemetry.io/ebpf-profiler/reporter"
 
@@ -22,12 +23,14 @@ type table struct {
 	mappings   map[libpf.FrameMapping]uint32
 	frames     map[unique.Handle[libpf.Frame]]uint32
 	ids        []uint32
+
+	executables *freelru.SyncedLRU[libpf.FrameMappingFile, seenFile]
 }
 
 func newTable(w *wire.Writer) *table {
 	return &table{
 		w: w, generation: 1, files: map[libpf.FrameMappingFile]uint32{}, mappings: map[libpf.FrameMapping]uint32{},
-		frames: map[unique.Handle[libpf.Frame]]uint32{},
+		frames: map[unique.Handle[libpf.Frame]]uint32{}, executables: newExecutables(),
 	}
 }
 
@@ -112,7 +115,7 @@ func (t *table) file(f libpf.FrameMappingFile) uint32 {
 	w := wire.File{Name: v.FileName.String(), GNUBuildID: v.GnuBuildID, GoBuildID: v.GoBuildID}
 	copy(w.Version[:], v.FileID.Bytes())
 	w.Hash = w.Version // for kernel files, which are not in executables
-	if seen, ok := executables.get(f); ok {
+	if seen, ok := t.executables.Get(f); ok {
 		copy(w.Hash[:], seen.hash.Bytes())
 		w.Path, w.Device, w.Inode, w.Proc, w.Low, w.High = seen.path, seen.device, seen.inode, seen.pid, seen.low, seen.high
 	}
@@ -133,51 +136,23 @@ type seenFile struct {
 	low, high     uint64
 }
 
-// maxFiles limits the remembered files of each generation. The profiler itself remembers as many files, and does not report them
-// again.
-const maxFiles = 16384
+// maxFiles limits the remembered files. The profiler itself remembers half as many, and does not report them again.
+const maxFiles = 32768
 
-// executables holds the files that the profiler has read.
-var executables = seenFiles{m: map[libpf.FrameMappingFile]seenFile{}}
-
-// seenFiles has two generations. When the newer one is full, the older one is forgotten, except for the files that were requested
-// since.
-type seenFiles struct {
-	mu     sync.Mutex
-	m, old map[libpf.FrameMappingFile]seenFile
+// newExecutables returns an empty cache of the files that the profiler has read.
+func newExecutables() *freelru.SyncedLRU[libpf.FrameMappingFile, seenFile] {
+	seed := maphash.MakeSeed()
+	files, _ := freelru.NewSynced[libpf.FrameMappingFile, seenFile](maxFiles, func(f libpf.FrameMappingFile) uint32 {
+		return uint32(maphash.Comparable(seed, f))
+	})
+	return files
 }
 
-func (s *seenFiles) get(id libpf.FrameMappingFile) (seenFile, bool) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	f, ok := s.m[id]
-	if !ok {
-		if f, ok = s.old[id]; ok {
-			s.put(id, f)
-		}
+// see records where a file was first seen. Unlike the other methods, it can be called at any time.
+func (t *table) see(id libpf.FrameMappingFile, f seenFile) {
+	if _, there := t.executables.Get(id); !there {
+		t.executables.Add(id, f)
 	}
-	return f, ok
-}
-
-// put stores a file. The caller holds mu.
-func (s *seenFiles) put(id libpf.FrameMappingFile, f seenFile) {
-	if len(s.m) >= maxFiles {
-		s.old, s.m = s.m, make(map[libpf.FrameMappingFile]seenFile, maxFiles)
-	}
-	s.m[id] = f
-}
-
-// add records where a file was first seen.
-func (s *seenFiles) add(id libpf.FrameMappingFile, f seenFile) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if _, there := s.m[id]; there {
-		return
-	}
-	if old, there := s.old[id]; there {
-		f = old
-	}
-	s.put(id, f)
 }
 
 // ReportExecutable implements reporter.ExecutableReporter.
@@ -187,7 +162,7 @@ func (s *sampler) ReportExecutable(m *reporter.ExecutableMetadata) {
 	}
 	if w, ok := m.Process.(watched); ok {
 		if hash, id, err := w.content(m.Mapping); err == nil {
-			executables.add(m.MappingFile, seenFile{
+			s.out.see(m.MappingFile, seenFile{
 				path: strings.Clone(m.Mapping.Path), hash: hash, device: id.device, inode: id.inode,
 				pid: uint32(m.Process.PID()), low: m.Mapping.Vaddr, high: m.Mapping.Vaddr + m.Mapping.Length,
 			})

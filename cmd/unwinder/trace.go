@@ -2,12 +2,9 @@ package main
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"log/slog"
-	"maps"
 	"runtime"
-	"slices"
 	"strings"
 	"time"
 
@@ -40,22 +37,10 @@ type config struct {
 	wanted    <-chan uint32 // processes to read before their first event
 }
 
-// check returns an error for invalid settings.
-func (c config) check() error {
-	switch {
-	case len(c.chains) == 0:
-		return errors.New("flag -chains is empty: list at least one kind of program")
-	case c.scale < 0 || c.scale > 8:
-		return fmt.Errorf("map scale: got %d, expected 0 to 8", c.scale)
-	}
-	_, err := c.interpreters()
-	return err
-}
-
-// interpreters converts the list of languages for the profiler. Native code is always unwound.
-func (c config) interpreters() (interpreterconfig.Config, error) {
+// interpreters converts the list of languages for the profiler. Native code is always unwound. The starter has checked the list.
+func (c config) interpreters() interpreterconfig.Config {
 	if c.languages == "all" {
-		return interpreterconfig.AllInterpreters(), nil
+		return interpreterconfig.AllInterpreters()
 	}
 	i := interpreterconfig.NoInterpreters()
 	configs := map[string]*interpreter.BaseConfig{
@@ -64,13 +49,9 @@ func (c config) interpreters() (interpreterconfig.Config, error) {
 		"lua": &i.LuaJIT.BaseConfig, "go": &i.Go.BaseConfig, "native": {},
 	}
 	for name := range strings.SplitSeq(c.languages, ",") {
-		one := configs[strings.TrimSpace(name)]
-		if one == nil {
-			return i, fmt.Errorf("language %q: expected all, or a comma-separated list of %s", name, strings.Join(slices.Sorted(maps.Keys(configs)), ", "))
-		}
-		*one = interpreter.BaseConfig{}
+		*configs[name] = interpreter.BaseConfig{}
 	}
-	return i, nil
+	return i
 }
 
 // running is a started tracer.
@@ -85,10 +66,7 @@ type running struct {
 
 // start loads the profiler's programs, and the programs that gadgets call.
 func start(ctx context.Context, c config, s *sampler, logger *slog.Logger) (*running, error) {
-	languages, err := c.interpreters()
-	if err != nil {
-		return nil, err
-	}
+	languages := c.interpreters()
 	if !c.spans && len(c.labels) == 0 {
 		languages.Go.Labels.Disabled = true
 	}
@@ -123,9 +101,7 @@ func start(ctx context.Context, c config, s *sampler, logger *slog.Logger) (*run
 	if err := r.chains.watchExecs(); err != nil {
 		logger.Warn("cannot watch for execve, so the stacks of a process can be incomplete or wrong after it executes another program", "error", err)
 	}
-	if err := t.AttachPrctlMonitor(); err != nil {
-		logger.Debug("cannot watch for changes of process contexts, which are now detected later", "error", err)
-	}
+	_ = t.AttachPrctlMonitor() // without it, changes of process contexts are detected later
 	if err := t.StartMapMonitors(tracing, r.traces); err != nil {
 		r.close()
 		return nil, fmt.Errorf("reading the samples: %w", err)

@@ -99,18 +99,6 @@ func (c *checker) attributes(indices []int32) []*commonpb.KeyValue {
 	return attrs
 }
 
-// text returns the string value of the attribute with that key. It returns false if the attribute
-// is missing or its value is not a plain string.
-func (c *checker) text(indices []int32, key string) (string, bool) {
-	for _, a := range c.attributes(indices) {
-		if a.GetKey() == key {
-			_, ok := a.GetValue().GetValue().(*commonpb.AnyValue_StringValue)
-			return a.GetValue().GetStringValue(), ok
-		}
-	}
-	return "", false
-}
-
 // outer returns the attributes of a profile's resource and scope.
 func outer(p dictionary.Profile) []*commonpb.KeyValue {
 	return slices.Concat(p.Resource.GetResource().GetAttributes(), p.Scope.GetScope().GetAttributes())

@@ -228,24 +228,21 @@ func TestEachRule(t *testing.T) {
 		{Elastic, elasticTimestamps, "value only", func(r *request) {
 			prof(r).Samples[1].TimestampsUnixNano, prof(r).Samples[1].Values = nil, []int64{3}
 		}},
-		{Elastic, elasticHTLHash, "GNU build ID in its place", func(r *request) {
+		{Elastic, otlpcheck.RuleBuildIDForm, "GNU build ID in its place", func(r *request) {
 			r.Dictionary.AttributeTable[1].Value = text("0123456789abcdef0123456789abcdef01234567")
 		}},
 		{Elastic, elasticService, "only in the resource", func(r *request) { prof(r).Samples[0].AttributeIndices = []int32{4} }},
 		{Elastic, elasticHost, "none", func(r *request) { resource(r).Attributes = resource(r).Attributes[1:] }},
 
-		{Devfiler, devfilerDictionary, "none", func(r *request) { r.Dictionary = nil }},
 		{Devfiler, devfilerFrameType, "none", func(r *request) { r.Dictionary.LocationTable[2].AttributeIndices = nil }},
 		{Devfiler, devfilerFrameType, "unknown", func(r *request) { r.Dictionary.AttributeTable[2].Value = text("rust") }},
 		{Devfiler, devfilerHTLHash, "GNU build ID only", func(r *request) {
 			r.Dictionary.AttributeTable[1].KeyStrindex = addString(r, "process.executable.build_id.gnu")
 		}},
 		{Devfiler, devfilerHTLHash, "not readable", func(r *request) { r.Dictionary.AttributeTable[1].Value = text("xyz") }},
-		{Devfiler, devfilerIndex, "mapping", func(r *request) { r.Dictionary.LocationTable[2].MappingIndex = 99 }},
-		{Devfiler, devfilerIndex, "function", func(r *request) { r.Dictionary.LocationTable[2].Lines[0].FunctionIndex = 99 }},
-		{Devfiler, devfilerIndex, "stack", func(r *request) { prof(r).Samples[0].StackIndex = 99 }},
-		{Devfiler, devfilerIndex, "location", func(r *request) { r.Dictionary.StackTable[1].LocationIndices[0] = 99 }},
-		{Devfiler, devfilerTypes, "no unit", func(r *request) { prof(r).SampleType.UnitStrindex = 0 }},
+		{Devfiler, otlpcheck.RuleTablePresent, "no links", func(r *request) { r.Dictionary.LinkTable, prof(r).Samples[1].LinkIndex = nil, 0 }},
+		{Devfiler, otlpcheck.RuleIndex, "stack", func(r *request) { prof(r).Samples[0].StackIndex = 99 }},
+		{Devfiler, otlpcheck.RuleSampleType, "no unit", func(r *request) { prof(r).SampleType.UnitStrindex = 0 }},
 		{Devfiler, devfilerTimestamps, "value only", func(r *request) {
 			prof(r).Samples[1].TimestampsUnixNano, prof(r).Samples[1].Values = nil, []int64{3}
 		}},

@@ -1,7 +1,6 @@
 package backends
 
 import (
-	"regexp"
 	"strings"
 
 	"github.com/ig-otel-profiles/ig-otel-profiles/internal/otlpcheck"
@@ -14,27 +13,20 @@ const (
 	devfilerService   = "elastic/devfiler src/collector/otlp/service.rs"
 )
 
-// Elastic's rules.
+// Elastic's rules in addition to the protocol's rule on the form of build IDs.
 var (
 	elasticType       = rule("elastic-type", "a profile has the sample type (samples, count) and the period type (cpu, nanoseconds): no others are accepted", elasticSerializer)
 	elasticFrameType  = rule("elastic-frame-type", "every frame has a profile.frame.type, or the profile is refused", elasticSerializer)
 	elasticTimestamps = rule("elastic-timestamps", "a sample has timestamps: without them it is not shown", elasticSerializer)
-	elasticHTLHash    = rule("elastic-htlhash", "a process.executable.build_id.htlhash has 32 hexadecimal digits", elasticSerializer)
 	elasticService    = rule("elastic-service", "a sample has a service.name of its own: the resource's service.name is not shown", elasticSerializer)
 	elasticHost       = rule("elastic-host", "a resource has a host.id: hosts without it are merged", elasticSerializer)
 )
 
-var htlHash = regexp.MustCompile(`^[0-9a-fA-F]{32}$`)
-
 func checkElastic(c *checker) {
-	for i, m := range c.dict.GetMappingTable() {
-		if id, ok := c.text(m.GetAttributeIndices(), otlpcheck.KeyHTLHash); ok && !htlHash.MatchString(id) {
-			c.Fail(tableAt("mapping_table", i), elasticHTLHash, "%q", id)
-		}
-	}
+	c.Violations = broken(c.req, otlpcheck.RuleBuildIDForm)
 	used := c.usedLocations()
 	for i, l := range c.dict.GetLocationTable() {
-		if t, ok := c.text(l.GetAttributeIndices(), otlpcheck.KeyFrameType); used[int32(i)] && (!ok || t == "") {
+		if used[int32(i)] && c.dict.Attribute(l.GetAttributeIndices(), otlpcheck.KeyFrameType) == "" {
 			c.Fail(tableAt("location_table", i), elasticFrameType, "it has none")
 		}
 	}
@@ -55,7 +47,7 @@ func checkElastic(c *checker) {
 			if len(s.GetTimestampsUnixNano()) == 0 {
 				c.Fail(sampleAt(p, i), elasticTimestamps, "it has none")
 			}
-			if service, _ := c.text(s.GetAttributeIndices(), "service.name"); service == "" {
+			if c.dict.Attribute(s.GetAttributeIndices(), "service.name") == "" {
 				c.Fail(sampleAt(p, i), elasticService, "there is none")
 			}
 		}

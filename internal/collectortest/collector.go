@@ -38,27 +38,21 @@ type Collector struct {
 	GRPC, HTTP string
 }
 
-// New prepares a Collector with a pipeline that writes its input to a file. exporters, if set, replaces the file exporter. It is a
-// YAML map with one exporter. New skips the test if no Collector was built.
-func New(t testing.TB, exporters string) *Collector {
+// New prepares a Collector with a pipeline into one of two exporters: file, whose output Received reads, or nop, which discards
+// everything. New skips the test if no Collector was built.
+func New(t testing.TB, exporter string) *Collector {
 	t.Helper()
-	c := prepare(t)
-	name := "file"
-	if exporters == "" {
-		exporters = fmt.Sprintf("{file: {path: %q, append: true, flush_interval: 100ms}}", c.output())
-	} else {
-		name, _, _ = strings.Cut(strings.Trim(exporters, "{} "), ":")
-	}
-	c.configure(fmt.Sprintf(`
+	return NewWithConfig(t, fmt.Sprintf(`
 receivers:
-  otlp: {protocols: {grpc: {endpoint: %q}, http: {endpoint: %q}}}
-exporters: %s
+  otlp: {protocols: {grpc: {endpoint: "${env:LISTEN_GRPC}"}, http: {endpoint: "${env:LISTEN_HTTP}"}}}
+exporters:
+  file: {path: "${env:PROFILES_FILE}", append: true, flush_interval: 100ms}
+  nop: {}
 service:
   telemetry: {metrics: {level: none}}
   pipelines:
     profiles: {receivers: [otlp], exporters: [%s]}
-`, c.GRPC, c.HTTP, exporters, name))
-	return c
+`, exporter))
 }
 
 // NewWithConfig prepares a Collector with a complete configuration. The environment variables LISTEN_GRPC and LISTEN_HTTP hold the
@@ -66,26 +60,16 @@ service:
 // NAME=value. NewWithConfig skips the test if no Collector was built.
 func NewWithConfig(t testing.TB, config string, env ...string) *Collector {
 	t.Helper()
-	c := prepare(t)
-	c.env = append([]string{"LISTEN_GRPC=" + c.GRPC, "LISTEN_HTTP=" + c.HTTP, "PROFILES_FILE=" + c.output()}, env...)
-	c.configure(config)
-	return c
-}
-
-func prepare(t testing.TB) *Collector {
-	t.Helper()
 	bin := os.Getenv("E2E_BIN")
 	if bin == "" {
 		t.Skip("E2E_BIN does not name the folder of built programs: run make test-e2e")
 	}
-	return &Collector{t: t, binary: filepath.Join(bin, "collector"), dir: t.TempDir(), GRPC: FreeAddr(t), HTTP: FreeAddr(t)}
-}
-
-func (c *Collector) configure(config string) {
-	c.t.Helper()
-	c.config = filepath.Join(c.dir, "collector.yaml")
-	require.NoError(c.t, os.WriteFile(c.config, []byte(config), 0o600))
-	c.t.Cleanup(c.Stop)
+	dir := t.TempDir()
+	c := &Collector{t: t, binary: filepath.Join(bin, "collector"), dir: dir, config: filepath.Join(dir, "collector.yaml"), GRPC: FreeAddr(t), HTTP: FreeAddr(t)}
+	c.env = append([]string{"LISTEN_GRPC=" + c.GRPC, "LISTEN_HTTP=" + c.HTTP, "PROFILES_FILE=" + c.output()}, env...)
+	require.NoError(t, os.WriteFile(c.config, []byte(config), 0o600))
+	t.Cleanup(c.Stop)
+	return c
 }
 
 // FreeAddr returns a free loopback address. Its port is below Linux's ephemeral port range, so no outgoing connection can take it

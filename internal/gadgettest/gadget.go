@@ -11,7 +11,6 @@ import (
 	"github.com/inspektor-gadget/inspektor-gadget/pkg/datasource"
 	gadgetcontext "github.com/inspektor-gadget/inspektor-gadget/pkg/gadget-context"
 	"github.com/inspektor-gadget/inspektor-gadget/pkg/gadget-service/api"
-	"github.com/inspektor-gadget/inspektor-gadget/pkg/logger"
 	"github.com/inspektor-gadget/inspektor-gadget/pkg/operators"
 	"github.com/inspektor-gadget/inspektor-gadget/pkg/operators/simple"
 	"github.com/sirupsen/logrus"
@@ -181,11 +180,10 @@ func (g *Gadget) Make(ctx context.Context, op operators.DataOperator, opts ...ga
 			g.Logged(g, line)
 		}
 	}}
-	l := logrus.New()
-	l.SetOutput(g.Log)
+	l := igtest.Logger(g.Log)
 	l.SetLevel(logrus.InfoLevel)
 	opts = append([]gadgetcontext.Option{
-		gadgetcontext.WithDataOperators(emitter, op, before), gadgetcontext.WithLogger(logger.NewFromGenericLogger(&genericLogger{l})),
+		gadgetcontext.WithDataOperators(emitter, op, before), gadgetcontext.WithLogger(l),
 	}, opts...)
 	g.Context = gadgetcontext.New(ctx, Image, opts...)
 	if g.Metadata != "" {
@@ -197,16 +195,6 @@ func (g *Gadget) Make(ctx context.Context, op operators.DataOperator, opts ...ga
 		g.Context.SetVar("config", v)
 	}
 	return g.Context
-}
-
-type genericLogger struct{ *logrus.Logger }
-
-// Log implements logger.GenericLogger.
-func (l *genericLogger) Log(level logger.Level, params ...any) { l.Logger.Log(level, params...) }
-
-// Logf implements logger.GenericLogger.
-func (l *genericLogger) Logf(level logger.Level, format string, params ...any) {
-	l.Logger.Logf(level, format, params...)
 }
 
 // Params returns the parameters of a run with that exporter. more holds further operator parameters, as alternating keys and

@@ -8,6 +8,7 @@ import (
 	"io/fs"
 	"os"
 	"os/exec"
+	"strings"
 	"syscall"
 	"time"
 )
@@ -51,6 +52,31 @@ func Prefix() []string {
 		return nil
 	}
 	return []string{"unshare", "--mount", "sh", "-c", asInit, "sh"}
+}
+
+// An import takes a second, or several seconds on a busy machine.
+const (
+	importAttempts = 20
+	importPause    = 500 * time.Millisecond
+)
+
+// Import makes the gadget's image in an archive available to ig. It tries again while another program, for example "ig image pull"
+// or make, changes ig's images.
+func Import(ctx context.Context, ig, archive string) error {
+	for attempt := 1; ; attempt++ {
+		output, err := exec.CommandContext(ctx, ig, "image", "import", archive).CombinedOutput()
+		if err == nil {
+			return nil
+		}
+		if attempt == importAttempts || !strings.HasSuffix(strings.TrimSpace(string(output)), "retry") {
+			return fmt.Errorf("importing the gadget from %s: %w\n%s", archive, err, output)
+		}
+		select {
+		case <-time.After(importPause):
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+	}
 }
 
 // GadgetFlags are the flags of "ig run" for an unsigned gadget that was built on this machine and shows all processes.

@@ -4,6 +4,7 @@ import (
 	"io/fs"
 	"os"
 	"os/exec"
+	"path/filepath"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -28,4 +29,17 @@ func TestHostNamespaces(t *testing.T) {
 	output, err := exec.CommandContext(t.Context(), argv[0], argv[1:]...).CombinedOutput()
 	require.NoError(t, err, "%s", output)
 	require.Contains(t, string(output), "pid:[")
+}
+
+// ig refuses an import while another program changes the images, so the import must be repeated.
+func TestImportIsRepeated(t *testing.T) {
+	dir := t.TempDir()
+	ig := filepath.Join(dir, "ig")
+	write := func(script string) {
+		require.NoError(t, os.WriteFile(ig, []byte("#!/bin/sh\n"+script), 0o755))
+	}
+	write("[ -e " + dir + "/second ] && exit\ntouch " + dir + "/second\necho 'Error: importing images: retry' >&2\nexit 1\n")
+	require.NoError(t, Import(t.Context(), ig, "cpu.tar"))
+	write("echo 'Error: importing images: no such file' >&2\nexit 1\n")
+	require.ErrorContains(t, Import(t.Context(), ig, "cpu.tar"), "importing the gadget from cpu.tar: exit status 1\nError: importing images: no such file")
 }

@@ -12,10 +12,11 @@ import (
 	"strings"
 	"sync"
 	"testing"
-	"time"
 
 	"github.com/sirupsen/logrus"
 	"github.com/stretchr/testify/require"
+
+	"github.com/ig-otel-profiles/ig-otel-profiles/internal/igrun"
 )
 
 // These environment variables name the folders of the programs and of the gadget images.
@@ -59,24 +60,10 @@ func Import(t *testing.T, gadget string) string {
 	t.Helper()
 	name := gadget + ":" + cmp.Or(os.Getenv("GADGET_TAG"), "dev")
 	if _, ok := imported.Load(gadget); !ok {
-		importArchive(t, Built(t, Gadgets, gadget+".tar"))
+		require.NoError(t, igrun.Import(t.Context(), Built(t, Bin, "ig"), Built(t, Gadgets, gadget+".tar")))
 		imported.Store(gadget, true)
 	}
 	return name
-}
-
-func importArchive(t *testing.T, archive string) {
-	t.Helper()
-	ig := Built(t, Bin, "ig")
-	for i := 0; ; i++ {
-		out, err := exec.CommandContext(t.Context(), ig, "image", "import", archive).CombinedOutput()
-		if err == nil {
-			return
-		}
-		// Another process can have locked the images.
-		require.True(t, i < 20 && bytes.Contains(out, []byte("importing images: retry")), "importing %s: %v: %s", archive, err, out)
-		time.Sleep(500 * time.Millisecond)
-	}
 }
 
 // Buffer can be read while a command writes to it.

@@ -1,7 +1,6 @@
 package igtest
 
 import (
-	"bytes"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -11,18 +10,16 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/procfs"
 )
 
 // CPUTime returns the user and kernel CPU time that a process has used, to a hundredth of a second.
 func CPUTime(t *testing.T, pid int) time.Duration {
 	t.Helper()
-	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
-	require.NoError(t, err)
-	var user, system int64 // proc(5): fields 14 and 15
-	fields := strings.Fields(string(text[bytes.LastIndexByte(text, ')')+1:]))
-	_, err = fmt.Sscan(fields[11]+" "+fields[12], &user, &system)
-	require.NoError(t, err)
-	return time.Duration(user+system) * (time.Second / 100)
+	stat, ok := procfs.Stat("/proc", uint32(pid), 14, 15)
+	require.True(t, ok, "process %d has exited", pid)
+	return time.Duration(stat[0]+stat[1]) * procfs.Tick
 }
 
 // ScheduledTime returns how long a process's threads have run on a CPU, in nanoseconds. Exited threads do not count.

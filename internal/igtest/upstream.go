@@ -7,6 +7,8 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/ig-otel-profiles/ig-otel-profiles/internal/igrun"
 )
 
 const igModule = "github.com/inspektor-gadget/inspektor-gadget"
@@ -44,7 +46,7 @@ func BuildUpstream(t *testing.T, name string) (image string, err error) {
 	if why, err := os.ReadFile(archive + ".why"); err == nil {
 		return "", errors.New(string(why))
 	}
-	importArchive(t, archive)
+	require.NoError(t, igrun.Import(t.Context(), Built(t, Bin, "ig"), archive))
 	imported.Store(image, true)
 	return image, nil
 }

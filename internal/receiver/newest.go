@@ -1,6 +1,8 @@
 package receiver
 
 import (
+	"slices"
+
 	collectorpb "go.opentelemetry.io/proto/otlp/collector/profiles/v1development"
 	profilespb "go.opentelemetry.io/proto/otlp/profiles/v1development"
 
@@ -8,9 +10,10 @@ import (
 )
 
 // Newest keeps only the newest profiles of a state, for example of memory in use. Each profile describes the whole state, so
-// their values must not be added up. A profile of a state has no duration. Newest copies a request that loses profiles,
-// including its whole dictionary.
+// their values must not be added up. A profile of a state has no duration. Newest copies a request that loses profiles, and
+// leaves out repeated requests.
 func Newest(requests []*collectorpb.ExportProfilesServiceRequest) []*collectorpb.ExportProfilesServiceRequest {
+	requests = once(requests)
 	type state struct{ name, unit string }
 	newest := map[state]uint64{}
 	of := func(d dictionary.Dictionary, p *profilespb.Profile) state {
@@ -33,6 +36,12 @@ func Newest(requests []*collectorpb.ExportProfilesServiceRequest) []*collectorpb
 		out = append(out, without(req, old))
 	}
 	return out
+}
+
+// once returns requests without the repeated ones.
+func once(requests []*collectorpb.ExportProfilesServiceRequest) []*collectorpb.ExportProfilesServiceRequest {
+	var resent Resent
+	return slices.DeleteFunc(slices.Clone(requests), resent.Is)
 }
 
 // without returns a request without some of its profiles. The original is unchanged.

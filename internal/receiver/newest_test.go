@@ -11,9 +11,12 @@ import (
 // Each profile describes the whole state, so three profiles of one object do not make three objects.
 func TestNewest(t *testing.T) {
 	const second = uint64(time.Second)
+	id := byte(0)
 	at := func(time, duration uint64) *collectorpb.ExportProfilesServiceRequest {
 		req := request()
 		p := req.ResourceProfiles[0].ScopeProfiles[0].Profiles[0]
+		id++
+		p.ProfileId[0] = id
 		p.TimeUnixNano, p.DurationNano = time*second, duration*second
 		return req
 	}
@@ -34,6 +37,7 @@ func TestNewest(t *testing.T) {
 
 	sums := []*collectorpb.ExportProfilesServiceRequest{at(10, 10), at(20, 10), at(30, 1)}
 	require.Equal(t, 3*one, total(Newest(sums)), "profiles of events add up")
+	require.Equal(t, 3*one, total(Newest(append(sums, sums[1]))), "a repeated request counts once")
 
 	other := at(10, 0)
 	other.Dictionary.StringTable[other.ResourceProfiles[0].ScopeProfiles[0].Profiles[0].SampleType.TypeStrindex] = "another"

@@ -1,7 +1,7 @@
 // Package receiver is an OTLP profiles receiver that keeps its requests, for tests and for a demo without a backend.
 //
-// It listens on loopback for gRPC and HTTP, and checks every request with package otlpcheck. It resolves the samples, and writes
-// tables, flame graphs and pprof files from them.
+// It listens on loopback for gRPC, and checks every request with package otlpcheck. It resolves the samples, and writes pprof
+// files from them.
 package receiver
 
 import (
@@ -11,7 +11,6 @@ import (
 	"fmt"
 	"io"
 	"net"
-	"net/http"
 	"os"
 	"path/filepath"
 	"sync"
@@ -22,23 +21,20 @@ import (
 	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/dictionary"
 	collectorpb "go.opentelemetry.io/proto/otlp/collector/profiles/v1development"
 	"google.golang.org/grpc"
+	_ "google.golang.org/grpc/encoding/gzip" // requests may be compressed with it, or with zstd, which package wire registers
 	"google.golang.org/protobuf/proto"
 )
-
-// HTTPPath is the URL path of the HTTP server.
-const HTTPPath = "/v1development/profiles"
 
 // Defaults of Options.
 const (
 	DefaultMaxBytes       = 256 << 20
 	DefaultMaxMessageSize = 4 << 20
 
-	anyPort      = "127.0.0.1:0"
 	maxFindings  = 1000
 	closeTimeout = 5 * time.Second
 )
 
-// Options configures a Receiver. The zero value listens on free loopback ports and keeps 256 MiB.
+// Options configures a Receiver. The zero value listens on a free loopback port and keeps 256 MiB.
 type Options struct {
 	// GRPCAddr is the address of the gRPC server, 127.0.0.1:0 by default. It must be a loopback address.
 	GRPCAddr string
@@ -67,14 +63,12 @@ type Stats struct {
 
 // Receiver is a running receiver. Its methods are safe for concurrent use.
 type Receiver struct {
-	opts       Options
-	grpcServer *grpc.Server
-	httpServer *http.Server
-	grpcAddr   string
-	httpAddr   string
-	serving    sync.WaitGroup
-	serveErr   chan error
-	closed     atomic.Bool
+	collectorpb.UnimplementedProfilesServiceServer
+	opts   Options
+	server *grpc.Server
+	addr   string
+	served chan error // gets the server's error when it has stopped
+	closed atomic.Bool
 
 	mu       sync.Mutex
 	requests []keptRequest
@@ -83,7 +77,6 @@ type Receiver struct {
 	findings []error
 	lines    *os.File
 	writeErr error
-	changed  chan struct{}
 }
 
 type keptRequest struct {
@@ -94,40 +87,19 @@ type keptRequest struct {
 // Start starts a receiver. The caller must close it.
 func Start(opts Options) (*Receiver, error) {
 	opts.MaxBytes, opts.MaxMessageSize = cmp.Or(opts.MaxBytes, DefaultMaxBytes), cmp.Or(opts.MaxMessageSize, DefaultMaxMessageSize)
-	r := &Receiver{opts: opts, serveErr: make(chan error, 2), changed: make(chan struct{})}
-
-	grpcListener, err := listenLoopback(cmp.Or(opts.GRPCAddr, anyPort))
+	listener, err := listenLoopback(cmp.Or(opts.GRPCAddr, "127.0.0.1:0"))
 	if err != nil {
-		return nil, fmt.Errorf("starting the receiver's gRPC server: %w", err)
+		return nil, fmt.Errorf("starting the receiver: %w", err)
 	}
-	httpListener, err := listenLoopback(anyPort)
-	if err != nil {
-		return nil, errors.Join(fmt.Errorf("starting the receiver's HTTP server: %w", err), grpcListener.Close())
-	}
+	r := &Receiver{opts: opts, server: grpc.NewServer(grpc.MaxRecvMsgSize(opts.MaxMessageSize)), addr: listener.Addr().String(), served: make(chan error, 1)}
 	if opts.Dir != "" {
 		r.lines, err = os.OpenFile(filepath.Join(opts.Dir, "profiles.jsonl"), os.O_CREATE|os.O_WRONLY|os.O_APPEND, 0o600)
 		if err != nil {
-			return nil, errors.Join(fmt.Errorf("opening the receiver's file: %w", err), grpcListener.Close(), httpListener.Close())
+			return nil, errors.Join(fmt.Errorf("opening the receiver's file: %w", err), listener.Close())
 		}
 	}
-	r.grpcAddr, r.httpAddr = grpcListener.Addr().String(), httpListener.Addr().String()
-
-	r.grpcServer = grpc.NewServer(grpc.MaxRecvMsgSize(opts.MaxMessageSize))
-	collectorpb.RegisterProfilesServiceServer(r.grpcServer, &grpcService{receiver: r})
-	mux := http.NewServeMux()
-	mux.HandleFunc("POST "+HTTPPath, r.serveHTTP)
-	r.httpServer = &http.Server{Handler: mux, ReadHeaderTimeout: 10 * time.Second}
-
-	r.serving.Go(func() {
-		if err := r.grpcServer.Serve(grpcListener); err != nil && !errors.Is(err, grpc.ErrServerStopped) {
-			r.serveErr <- fmt.Errorf("serving gRPC: %w", err)
-		}
-	})
-	r.serving.Go(func() {
-		if err := r.httpServer.Serve(httpListener); !errors.Is(err, http.ErrServerClosed) {
-			r.serveErr <- fmt.Errorf("serving HTTP: %w", err)
-		}
-	})
+	collectorpb.RegisterProfilesServiceServer(r.server, r)
+	go func() { r.served <- r.server.Serve(listener) }()
 	return r, nil
 }
 
@@ -142,14 +114,11 @@ func listenLoopback(addr string) (net.Listener, error) {
 	return l, nil
 }
 
-// Addr returns the address of the gRPC server, host:port.
-func (r *Receiver) Addr() string { return r.grpcAddr }
+// Addr returns the receiver's address, host:port.
+func (r *Receiver) Addr() string { return r.addr }
 
-// HTTPAddr returns the address of the HTTP server, host:port.
-func (r *Receiver) HTTPAddr() string { return r.httpAddr }
-
-// handle calls Respond, then checks, counts, writes and stores the request.
-func (r *Receiver) handle(ctx context.Context, req *collectorpb.ExportProfilesServiceRequest) (*collectorpb.ExportProfilesServiceResponse, error) {
+// Export implements the profiles service. It calls Respond, then checks, counts, writes and stores the request.
+func (r *Receiver) Export(ctx context.Context, req *collectorpb.ExportProfilesServiceRequest) (*collectorpb.ExportProfilesServiceResponse, error) {
 	resp := &collectorpb.ExportProfilesServiceResponse{}
 	if r.opts.Respond != nil {
 		got, err := r.opts.Respond(ctx, req)
@@ -184,8 +153,6 @@ func (r *Receiver) handle(ctx context.Context, req *collectorpb.ExportProfilesSe
 	if r.lines != nil && r.writeErr == nil {
 		r.writeErr = writeLine(r.lines, req)
 	}
-	close(r.changed)
-	r.changed = make(chan struct{})
 	return resp, nil
 }
 
@@ -213,21 +180,10 @@ func (r *Receiver) Requests() []*collectorpb.ExportProfilesServiceRequest {
 }
 
 // Samples returns the resolved samples of all stored requests. A repeated request counts once.
-func (r *Receiver) Samples() []Sample { return resolveOnce(r.Requests()) }
+func (r *Receiver) Samples() []Sample { return ResolveAll(once(r.Requests())) }
 
 // NewestSamples is like Samples, but returns only the newest samples of each state: see Newest.
-func (r *Receiver) NewestSamples() []Sample { return resolveOnce(Newest(r.Requests())) }
-
-func resolveOnce(reqs []*collectorpb.ExportProfilesServiceRequest) []Sample {
-	samples := make([]Sample, 0, len(reqs))
-	var resent Resent
-	for _, req := range reqs {
-		if !resent.Is(req) {
-			samples = append(samples, Resolve(req)...)
-		}
-	}
-	return samples
-}
+func (r *Receiver) NewestSamples() []Sample { return ResolveAll(Newest(r.Requests())) }
 
 // Findings returns the first 1,000 broken rules.
 func (r *Receiver) Findings() []error {
@@ -243,42 +199,17 @@ func (r *Receiver) Stats() Stats {
 	return r.stats
 }
 
-// Wait returns nil as soon as done returns true, or an error when the context ends. It calls done immediately and after every
-// request.
-func (r *Receiver) Wait(ctx context.Context, done func(Stats) bool) error {
-	for {
-		r.mu.Lock()
-		stats, changed := r.stats, r.changed
-		r.mu.Unlock()
-		if done(stats) {
-			return nil
-		}
-		select {
-		case <-changed:
-		case <-ctx.Done():
-			return fmt.Errorf("waiting for profiles, %d requests so far: %w", stats.Requests, ctx.Err())
-		}
-	}
-}
-
-// Close stops the servers, waits up to 5 seconds for requests in progress, and writes the pprof files if Options.Dir is set.
+// Close stops the server, waits up to 5 seconds for requests in progress, and writes the pprof files if Options.Dir is set.
 // Further calls do nothing. Received requests can still be read.
 func (r *Receiver) Close() error {
 	if r.closed.Swap(true) {
 		return nil
 	}
-	ctx, cancel := context.WithTimeout(context.Background(), closeTimeout)
-	defer cancel()
-	stop := context.AfterFunc(ctx, r.grpcServer.Stop)
-	r.grpcServer.GracefulStop()
-	stop()
+	stop := time.AfterFunc(closeTimeout, r.server.Stop)
+	r.server.GracefulStop()
+	stop.Stop()
 	var errs []error
-	if err := r.httpServer.Shutdown(ctx); err != nil {
-		errs = append(errs, err, r.httpServer.Close())
-	}
-	r.serving.Wait()
-	close(r.serveErr)
-	for err := range r.serveErr {
+	if err := <-r.served; !errors.Is(err, grpc.ErrServerStopped) {
 		errs = append(errs, err)
 	}
 	if r.lines != nil {

@@ -1,19 +1,13 @@
 package receiver
 
 import (
-	"bytes"
-	"compress/gzip"
 	"context"
-	"io"
-	"net/http"
 	"os"
 	"path/filepath"
 	"strings"
 	"testing"
-	"time"
 
 	pprof "github.com/google/pprof/profile"
-	"github.com/klauspost/compress/zstd"
 	"github.com/stretchr/testify/require"
 	collectorpb "go.opentelemetry.io/proto/otlp/collector/profiles/v1development"
 	commonpb "go.opentelemetry.io/proto/otlp/common/v1"
@@ -120,7 +114,6 @@ func TestGRPC(t *testing.T) {
 				_, err := client.Export(t.Context(), request(), grpc.UseCompressor(compression))
 				require.NoError(t, err)
 			}
-			require.NoError(t, r.Wait(t.Context(), func(s Stats) bool { return s.Requests == 3 }))
 			require.Empty(t, r.Findings())
 			require.Len(t, r.Requests(), 3)
 			require.True(t, proto.Equal(request(), r.Requests()[0]))
@@ -131,63 +124,6 @@ func TestGRPC(t *testing.T) {
 			_, err := client.Export(t.Context(), next, grpc.UseCompressor(compression))
 			require.NoError(t, err)
 			require.Len(t, r.Samples(), 6)
-		})
-	}
-}
-
-func TestHTTP(t *testing.T) {
-	body, err := proto.Marshal(request())
-	require.NoError(t, err)
-	var line, gz bytes.Buffer
-	require.NoError(t, WriteJSONLine(&line, request()))
-	zip := gzip.NewWriter(&gz)
-	_, err = zip.Write(body)
-	require.NoError(t, err)
-	require.NoError(t, zip.Close())
-	z, err := zstd.NewWriter(nil)
-	require.NoError(t, err)
-	bomb := z.EncodeAll(make([]byte, DefaultMaxMessageSize+1), nil)
-
-	tests := []struct {
-		name, contentType, encoding string
-		body                        []byte
-		status                      int
-	}{
-		{"protobuf", typeProto, "", body, http.StatusOK},
-		{"gzip", typeProto, "gzip", gz.Bytes(), http.StatusOK},
-		{"zstd", typeProto, "zstd", z.EncodeAll(body, nil), http.StatusOK},
-		{"JSON", typeJSON + "; charset=utf-8", "identity", line.Bytes(), http.StatusOK},
-		{"too large once decompressed", typeProto, "zstd", bomb, http.StatusRequestEntityTooLarge},
-		{"not gzip", typeProto, "gzip", body, http.StatusBadRequest},
-		{"not zstd", typeProto, "zstd", body, http.StatusBadRequest},
-		{"unknown compression", typeProto, "br", body, http.StatusBadRequest},
-		{"not protobuf", typeProto, "", []byte{0xff}, http.StatusBadRequest},
-		{"not JSON", typeJSON, "", []byte("{"), http.StatusBadRequest},
-		{"unknown type", "text/plain", "", body, http.StatusUnsupportedMediaType},
-	}
-	client := &http.Client{Transport: &http.Transport{DisableKeepAlives: true}}
-	for _, tt := range tests {
-		t.Run(tt.name, func(t *testing.T) {
-			r := start(t, Options{})
-			req, err := http.NewRequestWithContext(t.Context(), http.MethodPost, "http://"+r.HTTPAddr()+HTTPPath, bytes.NewReader(tt.body))
-			require.NoError(t, err)
-			req.Header.Set("Content-Type", tt.contentType)
-			if tt.encoding != "" {
-				req.Header.Set("Content-Encoding", tt.encoding)
-			}
-			resp, err := client.Do(req)
-			require.NoError(t, err)
-			_, err = io.Copy(io.Discard, resp.Body)
-			require.NoError(t, err)
-			require.NoError(t, resp.Body.Close())
-			require.Equal(t, tt.status, resp.StatusCode)
-			if tt.status != http.StatusOK {
-				require.Empty(t, r.Requests())
-				return
-			}
-			require.Equal(t, strings.SplitN(tt.contentType, ";", 2)[0], resp.Header.Get("Content-Type"))
-			require.Len(t, r.Requests(), 1)
-			require.True(t, proto.Equal(request(), r.Requests()[0]))
 		})
 	}
 }
@@ -234,13 +170,6 @@ func TestKeepsNoMoreThanAskedFor(t *testing.T) {
 	require.Len(t, r.Requests(), 2)
 	require.EqualValues(t, '4', r.Requests()[1].ResourceProfiles[0].ScopeProfiles[0].Profiles[0].ProfileId[0])
 	require.Equal(t, Stats{Requests: 5, Samples: 15, Bytes: 5 * size, Dropped: 3}, r.Stats())
-}
-
-func TestWaitEndsWithItsContext(t *testing.T) {
-	r := start(t, Options{})
-	ctx, cancel := context.WithTimeout(t.Context(), time.Millisecond)
-	defer cancel()
-	require.ErrorIs(t, r.Wait(ctx, func(Stats) bool { return false }), context.DeadlineExceeded)
 }
 
 func TestOnlyLoopback(t *testing.T) {

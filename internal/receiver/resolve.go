@@ -112,6 +112,14 @@ func (s Sample) Amount() float64 {
 	return float64(s.Total())
 }
 
+// ResolveAll returns the samples of several requests: see Resolve.
+func ResolveAll(requests []*collectorpb.ExportProfilesServiceRequest) (samples []Sample) {
+	for _, req := range requests {
+		samples = append(samples, Resolve(req)...)
+	}
+	return samples
+}
+
 // Resolve returns the samples of a request. It accepts any request. An index out of range counts as empty. Resource and scope
 // attributes can refer to the string table, as in the output of the Collector's file exporter. Samples share parts, so callers
 // must not change them.

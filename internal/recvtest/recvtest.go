@@ -3,12 +3,13 @@
 package recvtest
 
 import (
+	"compress/gzip"
 	"context"
 	"crypto/tls"
 	"encoding/json"
+	"fmt"
 	"io"
 	stdlog "log"
-	"math"
 	"net"
 	"net/http"
 	"net/http/httptest"
@@ -17,15 +18,16 @@ import (
 	"sync"
 	"testing"
 
+	"github.com/klauspost/compress/zstd"
 	colprofiles "go.opentelemetry.io/proto/otlp/collector/profiles/v1development"
 	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/credentials"
 	"google.golang.org/grpc/metadata"
 	"google.golang.org/grpc/peer"
 	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/proto"
 
-	"github.com/ig-otel-profiles/ig-otel-profiles/internal/receiver"
 	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/config"
 	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/dictionary"
 )
@@ -97,7 +99,7 @@ func Start(t testing.TB, transport string, security *tls.Config, answer Answer) 
 		cfg.Answer = func(w http.ResponseWriter, r Request) {
 			resp, err := answer(r.HTTP.Context(), r)
 			if err != nil {
-				http.Error(w, status.Convert(err).Message(), receiver.HTTPStatus(err))
+				http.Error(w, status.Convert(err).Message(), httpStatus(err))
 				return
 			}
 			Accept(w, resp)
@@ -224,7 +226,7 @@ func StartHTTP(t testing.TB, cfg HTTPConfig) *HTTP {
 }
 
 func (r *HTTP) serve(w http.ResponseWriter, in *http.Request) {
-	body, err := receiver.ReadBody(in, math.MaxInt32)
+	body, err := readBody(in)
 	if err != nil {
 		http.Error(w, err.Error(), http.StatusBadRequest)
 		return
@@ -256,6 +258,47 @@ func (r *HTTP) serve(w http.ResponseWriter, in *http.Request) {
 		return
 	}
 	r.answer(w, req)
+}
+
+// readBody reads and decompresses a request's body.
+func readBody(r *http.Request) ([]byte, error) {
+	switch e := r.Header.Get("Content-Encoding"); e {
+	case "", "identity":
+		return io.ReadAll(r.Body)
+	case "gzip":
+		gz, err := gzip.NewReader(r.Body)
+		if err != nil {
+			return nil, err
+		}
+		return io.ReadAll(gz)
+	case "zstd":
+		z, err := zstd.NewReader(r.Body, zstd.WithDecoderConcurrency(1), zstd.WithDecoderMaxWindow(8<<20))
+		if err != nil {
+			return nil, err
+		}
+		defer z.Close()
+		return io.ReadAll(z)
+	default:
+		return nil, fmt.Errorf("content encoding %q: use gzip, zstd or none", e)
+	}
+}
+
+// httpStatus maps a gRPC status to HTTP according to the retryable codes in the OTLP specification.
+func httpStatus(err error) int {
+	switch status.Code(err) {
+	case codes.Unavailable, codes.Aborted, codes.Canceled, codes.DeadlineExceeded:
+		return http.StatusServiceUnavailable
+	case codes.ResourceExhausted:
+		return http.StatusTooManyRequests
+	case codes.InvalidArgument:
+		return http.StatusBadRequest
+	case codes.Unauthenticated:
+		return http.StatusUnauthorized
+	case codes.PermissionDenied:
+		return http.StatusForbidden
+	default:
+		return http.StatusInternalServerError
+	}
 }
 
 // Accept answers 200 with the given response, which can be nil.

@@ -169,22 +169,14 @@ func sharedLibrary(mapping string) bool {
 		"libtcmalloc", "libmimalloc", "libjli", "libnio", "libnet.")
 }
 
-// standardGo reports whether a Go function belongs to the standard library or the runtime. Then the first element of its import
-// path has no dot, and is not main.
+// standardGo reports whether a Go function belongs to the standard library or the runtime, judging by the first element of its
+// import path.
 func standardGo(name string) bool {
-	pkg := name
-	if i := strings.LastIndexByte(pkg, '/'); i >= 0 {
-		if j := strings.IndexByte(pkg[i:], '.'); j >= 0 {
-			pkg = pkg[:i+j]
-		}
-	} else if i := strings.IndexByte(pkg, '.'); i >= 0 {
-		pkg = pkg[:i]
+	first, _, nested := strings.Cut(name, "/")
+	if !nested {
+		first, _, _ = strings.Cut(name, ".")
 	}
-	first, _, nested := strings.Cut(pkg, "/")
-	if nested {
-		return !strings.Contains(first, ".") && slices.Contains(goRoots, first)
-	}
-	return slices.Contains(goRoots, pkg)
+	return slices.Contains(goRoots, first)
 }
 
 // goRoots are the first elements of standard library import paths that occur in stacks.

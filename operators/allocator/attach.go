@@ -69,8 +69,8 @@ const (
 	lookPause = 3
 )
 
-// look inspects the processes that are due. It returns early if stop is closed.
-func (i *instance) look(stop <-chan struct{}) {
+// look inspects the processes that are due. It returns early if the run ends.
+func (i *instance) look() {
 	now := time.Now()
 	if now.Before(i.rest) {
 		return
@@ -84,7 +84,7 @@ func (i *instance) look(stop <-chan struct{}) {
 			if errors.Is(err, fs.ErrPermission) {
 				i.denied++
 				i.warn(fmt.Errorf("no access to process %d, so its allocations are not recorded: %w; grant CAP_SYS_PTRACE, and either CAP_CHECKPOINT_RESTORE or CAP_SYS_ADMIN", pid, err))
-			} else if !errors.Is(err, fs.ErrNotExist) && !errors.Is(err, syscall.ESRCH) && !closed(stop) {
+			} else if !errors.Is(err, fs.ErrNotExist) && !errors.Is(err, syscall.ESRCH) && i.finder.ctx.Err() == nil {
 				i.warn(fmt.Errorf("reading process %d: %w", pid, err))
 			}
 			if errors.Is(err, patience.ErrTooMany) { // the process is not the cause
@@ -100,22 +100,13 @@ func (i *instance) look(stop <-chan struct{}) {
 		} else {
 			p.later(now, seen.pending)
 		}
-		if closed(stop) || time.Since(now) > lookMost {
+		if i.finder.ctx.Err() != nil || time.Since(now) > lookMost {
 			break
 		}
 	}
 	i.most = max(i.most, len(i.processes))
 	if used := time.Since(now); used > tick/(lookPause+1) {
 		i.rest = now.Add((lookPause + 1) * used)
-	}
-}
-
-func closed(c <-chan struct{}) bool {
-	select {
-	case <-c:
-		return true
-	default:
-		return false
 	}
 }
 

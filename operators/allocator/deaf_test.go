@@ -132,7 +132,7 @@ func TestTooMany(t *testing.T) {
 	i.finder.patience = patience.New(time.Second, 0)
 	pid := uint32(os.Getpid())
 	i.add(pid)
-	i.look(nil)
+	i.look()
 	require.Contains(t, i.processes, pid)
 	require.NotZero(t, i.processes[pid].pending)
 	require.Nil(t, i.finder.file(&procmap.File{ID: symtab.FileID{Inode: 1}}))

@@ -229,7 +229,7 @@ func (i *instance) run(end func(error), stop <-chan struct{}) {
 	} else {
 		patience.Within(stop, readFirst) // stacks of running processes are cut until the unwinder has read their files
 	}
-	i.look(stop)
+	i.look()
 	i.before = i.count()
 	i.pacer.begin(time.Now(), i.before.usage())
 	ticker, containers := time.NewTicker(tick), time.NewTicker(containersInterval)
@@ -254,7 +254,7 @@ func (i *instance) run(end func(error), stop <-chan struct{}) {
 			}
 		case <-ticker.C:
 			i.lookForMissed(time.Now())
-			i.look(stop)
+			i.look()
 			if err := i.step(time.Now()); err != nil {
 				end(err)
 				i.detach(true) // immediately, because ending the run can be slow

@@ -256,8 +256,7 @@ func (i *instance) releaseNames() {
 	i.flushing.Lock() // Shutdown also flushes
 	defer i.flushing.Unlock()
 	if i.names != nil {
-		_, files := i.names.Stats()
-		i.unreadFile = files.Last
+		_, i.unreadFile = i.names.Stats()
 		i.op.names.release()
 		i.names = nil
 	}

@@ -10,6 +10,7 @@ import (
 	"go.opentelemetry.io/otel/attribute"
 	"go.opentelemetry.io/otel/metric"
 
+	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/bounded"
 	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/export"
 	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/names"
 	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/profile"
@@ -198,10 +199,10 @@ const mostGadgets = 50
 // gadgetNames assigns gadget names for metrics. It is safe for concurrent use.
 type gadgetNames struct {
 	mu   sync.Mutex
-	seen map[string]bool
+	seen *bounded.Sets[string]
 }
 
-var theGadgetNames gadgetNames
+var theGadgetNames = gadgetNames{seen: bounded.New[string](1, mostGadgets)}
 
 // of returns the attribute for an image. Its value is the image's name without registry, tag and digest, or "other" if there are
 // too many names.
@@ -212,15 +213,8 @@ func (g *gadgetNames) of(image string) attribute.KeyValue {
 	name = strings.ToValidUTF8(name[:min(len(name), longest)], "")
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	if !g.seen[name] {
-		if len(g.seen) >= mostGadgets {
-			name = "other"
-		} else {
-			if g.seen == nil {
-				g.seen = map[string]bool{}
-			}
-			g.seen[name] = true
-		}
+	if !g.seen.Add("", name) {
+		name = "other"
 	}
 	return attribute.String("gadget", name)
 }

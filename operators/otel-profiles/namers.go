@@ -40,7 +40,7 @@ func tableOptions(s config.Names) symbols.Options {
 	o := symbols.Options{
 		// A hostile file can only crash an unprivileged process.
 		Reader: unwinder.NewReader(log.StandardLogger(), func() { count(theInstruments().readerEnds, 1) }),
-		Bytes:  s.Memory, Lines: s.Lines, Inlined: true, HostRoot: os.Getenv("HOST_ROOT"),
+		Bytes:  s.Memory, Lines: s.Lines, HostRoot: os.Getenv("HOST_ROOT"),
 	}
 	if d := s.Debuginfod; len(d.URLs) > 0 {
 		client, err := debuginfod.New(debuginfod.Options{

@@ -180,7 +180,7 @@ func (s *source) unknown(p *pipeline, r *row, res, key uint64, values []int64, a
 				return room
 			}
 			if !read {
-				smp, _ = p.plan.SampleOf(d, s.stackOf(r))
+				smp = p.plan.SampleOf(d, s.stackOf(r))
 				p.limit(&smp.Attributes, &smp.Dropped)
 				read = true
 			}

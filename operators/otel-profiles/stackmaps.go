@@ -55,7 +55,7 @@ func stackMap(gadgetCtx operators.GadgetContext, name string) func() *ebpf.Map {
 func (s *stackMaps) find() (kept bool) {
 	for i, m := range []func() *ebpf.Map{s.kernel, s.user} {
 		if found := m(); found != nil && found.Type() == ebpf.StackTrace {
-			s.janitors[i] = stack.NewJanitor(m, coldStack)
+			s.janitors[i] = stack.NewJanitor(found, coldStack)
 			kept = true
 		}
 	}

@@ -31,6 +31,21 @@ func takenStack(t *testing.T, flags int32) (stacks *ebpf.Map, id int32) {
 	return stacks, int32(taken)
 }
 
+// Only stack maps need sweeps.
+func TestOtherMapsAreNotSwept(t *testing.T) {
+	if os.Geteuid() != 0 {
+		t.Skip("eBPF maps need root")
+	}
+	lru, err := ebpf.NewMap(&ebpf.MapSpec{Type: ebpf.LRUHash, KeySize: 4, ValueSize: 127 * 8, MaxEntries: 16})
+	require.NoError(t, err)
+	defer lru.Close()
+	s := newStackMaps((&gadgettest.Gadget{}).Make(t.Context(), New()))
+	s.kernel, s.user = func() *ebpf.Map { return lru }, func() *ebpf.Map { return nil }
+	require.False(t, s.kept())
+	s.due.Store(true)
+	s.note(1, 1)
+}
+
 // Kernel and user stacks of rows must stay in their maps. All others must be removed.
 func TestNamedStacksStay(t *testing.T) {
 	if os.Geteuid() != 0 {

@@ -15,9 +15,9 @@ import (
 // instruments are the unwinder's metrics in Inspektor Gadget's registry. The registry's gauges panic in v0.55.0, so the package
 // uses up-down counters instead.
 type instruments struct {
-	taken, dropped, incomplete, frames, restarts metric.Int64Counter
-	away                                         metric.Float64Counter
-	memory                                       metric.Int64UpDownCounter
+	taken, dropped, incomplete, frames, restarts, events, value metric.Int64Counter
+	away                                                        metric.Float64Counter
+	memory, runs                                                metric.Int64UpDownCounter
 }
 
 var theInstruments = sync.OnceValue(func() *instruments {
@@ -29,13 +29,17 @@ var theInstruments = sync.OnceValue(func() *instruments {
 		metric.WithDescription("Time without whole stacks because the unwinder restarted"))
 	memory, _ := metrics.Int64UpDownCounter("ig_otel_profiles_unwinder_memory", metric.WithUnit("By"),
 		metric.WithDescription("Memory used by the unwinder, in its process and in the kernel"))
+	runs, _ := metrics.Int64UpDownCounter("ig_otel_profiles_unwinder_runs", metric.WithUnit("{run}"),
+		metric.WithDescription("Runs of gadgets that can have whole stacks, by kind of stack"))
 	return &instruments{
 		taken:      counter("samples", "{sample}", "Samples collected by the unwinder"),
 		dropped:    counter("samples_dropped", "{sample}", "Samples that were dropped, by reason"),
 		incomplete: counter("stacks_incomplete", "{sample}", "Samples with an incomplete stack, by reason"),
 		frames:     counter("samples_by_language", "{sample}", "Samples with at least one frame of a language"),
 		restarts:   counter("restarts", "{restart}", "Restarts of the unwinder"),
-		away:       away, memory: memory,
+		events:     counter("events", "{event}", "Events that needed a stack, by result"),
+		value:      counter("events_value", "", "Time or bytes represented by events that needed a stack, by result and unit"),
+		away:       away, memory: memory, runs: runs,
 	}
 })
 
@@ -52,7 +56,7 @@ func (r *reporter) report(now unwinder.Totals) {
 	r.last = now
 	m, ctx := theInstruments(), context.Background()
 	add := func(c metric.Int64Counter, now, was uint64, attrs ...attribute.KeyValue) {
-		if c != nil && now > was {
+		if now > was {
 			c.Add(ctx, int64(now-was), metric.WithAttributes(attrs...))
 		}
 	}
@@ -72,11 +76,9 @@ func (r *reporter) report(now unwinder.Totals) {
 		}
 	}
 	add(m.restarts, now.Restarts, was.Restarts)
-	if d := now.Away - was.Away; m.away != nil && d > 0 {
+	if d := now.Away - was.Away; d > 0 {
 		m.away.Add(ctx, d.Seconds())
 	}
-	if m.memory != nil {
-		m.memory.Add(ctx, int64(now.Memory)-int64(was.Memory), metric.WithAttributes(attribute.String("where", "process")))
-		m.memory.Add(ctx, int64(now.KernelMemory)-int64(was.KernelMemory), metric.WithAttributes(attribute.String("where", "kernel")))
-	}
+	m.memory.Add(ctx, int64(now.Memory)-int64(was.Memory), metric.WithAttributes(attribute.String("where", "process")))
+	m.memory.Add(ctx, int64(now.KernelMemory)-int64(was.KernelMemory), metric.WithAttributes(attribute.String("where", "kernel")))
 }

@@ -28,7 +28,7 @@ func TablesOf(gadgetCtx operators.GadgetContext) *symbols.Shared {
 		return tables
 	}
 	return symbols.NewShared(func() symbols.Options {
-		return symbols.Options{Inlined: true, HostRoot: os.Getenv("HOST_ROOT"), Reader: unwinder.NewReader(log.StandardLogger(), nil)}
+		return symbols.Options{HostRoot: os.Getenv("HOST_ROOT"), Reader: unwinder.NewReader(log.StandardLogger(), nil)}
 	})
 }
 

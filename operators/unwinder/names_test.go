@@ -209,7 +209,7 @@ func TestInlinedGoFunctions(t *testing.T) {
 	exe, err := os.Executable()
 	require.NoError(t, err)
 	file := mappedFile(t, exe)
-	n := newNames(symbols.NewShared(func() symbols.Options { return symbols.Options{Inlined: true, Reader: parse.Here{}} }))
+	n := newNames(symbols.NewShared(func() symbols.Options { return symbols.Options{Reader: parse.Here{}} }))
 	t.Cleanup(n.Close)
 	address := uint64(outer())
 	frame := &wire.Frame{Type: wire.FrameNative, Address: address, Mapping: &wire.Mapping{File: &file}}

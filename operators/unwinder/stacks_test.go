@@ -90,7 +90,7 @@ func play(chains string) {
 		for _, id := range ids {
 			w.Unwound(id, s, proc, &wire.Said{})
 		}
-		w.Stats(&wire.Stats{Taken: uint64(len(ids)), Sent: uint64(len(ids))})
+		w.Stats(&wire.Stats{Taken: uint64(len(ids))})
 		must(w.Flush())
 	}
 	send(playedEvent, playedOtel)

@@ -4,9 +4,7 @@ import (
 	"context"
 	"fmt"
 	"strings"
-	"sync"
 
-	"github.com/inspektor-gadget/inspektor-gadget/pkg/metrics"
 	"go.opentelemetry.io/otel/attribute"
 	"go.opentelemetry.io/otel/metric"
 
@@ -63,34 +61,18 @@ func (t *unwindTotals) ended() map[string]unwindCount {
 	return all
 }
 
-// unwindInstruments are the metrics of sampled events.
-var unwindInstruments = sync.OnceValue(func() (m struct{ events, value metric.Int64Counter }) {
-	m.events, _ = metrics.Int64Counter("ig_otel_profiles_unwinder_events", metric.WithUnit("{event}"),
-		metric.WithDescription("Events that needed a stack, by result"))
-	m.value, _ = metrics.Int64Counter("ig_otel_profiles_unwinder_events_value",
-		metric.WithDescription("Time or bytes represented by events that needed a stack, by result and unit"))
-	return m
-})
-
-// unwindRuns is the metric that counts runs by the kind of their stacks.
-var unwindRuns = sync.OnceValue(func() metric.Int64UpDownCounter {
-	m, _ := metrics.Int64UpDownCounter("ig_otel_profiles_unwinder_runs", metric.WithUnit("{run}"),
-		metric.WithDescription("Runs of gadgets that can have whole stacks, by kind of stack"))
-	return m
-})
-
 // countRuns adds n to the number of runs with a kind of stacks. way is a value of ParamUnwind, or "" for none.
 func countRuns(way string, n int64) {
-	if m := unwindRuns(); m != nil && way != "" {
-		m.Add(context.Background(), n, metric.WithAttributes(attribute.String("stacks", way)))
+	if way != "" {
+		theInstruments().runs.Add(context.Background(), n, metric.WithAttributes(attribute.String("stacks", way)))
 	}
 }
 
 // report adds the differences from was to the metrics.
 func (t *unwindTotals) report(was unwindTotals, unit string) {
-	m, before := unwindInstruments(), was.ended()
+	m, before := theInstruments(), was.ended()
 	for result, now := range t.ended() {
-		if b := before[result]; now.Events > b.Events && m.events != nil && m.value != nil {
+		if b := before[result]; now.Events > b.Events {
 			m.events.Add(context.Background(), int64(now.Events-b.Events), metric.WithAttributes(attribute.String("result", result)))
 			m.value.Add(context.Background(), int64(now.Value-b.Value), metric.WithAttributes(attribute.String("result", result), attribute.String("unit", unit)))
 		}

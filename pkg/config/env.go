@@ -6,6 +6,8 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+
+	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/printable"
 )
 
 const (
@@ -243,9 +245,9 @@ func (s *Set) readGeneral(env map[string]string) {
 				service, origin = kv.Value, resourceVariable
 			}
 		case hasPrefix(kv.Key, "service.", "k8s.", "container."), slices.Contains(derivedResource, kv.Key):
-			left = append(left, line(clip(kv.Key)))
+			left = append(left, printable.Clean(clip(kv.Key)))
 		case !wellFormed(kv.Key):
-			s.notices = append(s.notices, fmt.Sprintf("%s: ignoring %s: expected names of at most 255 bytes without spaces", resourceVariable, line(clip(kv.Key))))
+			s.notices = append(s.notices, fmt.Sprintf("%s: ignoring %s: expected names of at most 255 bytes without spaces", resourceVariable, printable.Clean(clip(kv.Key))))
 		default:
 			attributes = append(attributes, kv)
 		}

@@ -11,6 +11,8 @@ import (
 	"strings"
 
 	"github.com/spf13/viper"
+
+	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/printable"
 )
 
 // BuiltIn is the name of the exporter that needs no file. It sends to a Collector on this machine, or to the receiver in the
@@ -181,7 +183,7 @@ func (s *Set) unknown(name string) error {
 	if s.emptyFile != "" {
 		hint += "; " + s.emptyFile + " has none under " + FileKey + ", or is not valid YAML"
 	}
-	return fmt.Errorf("unknown exporter %q: the known exporters are %s", clip(name), line(strings.Join(names, ", ")+hint))
+	return fmt.Errorf("unknown exporter %q: the known exporters are %s", clip(name), printable.Clean(strings.Join(names, ", ")+hint))
 }
 
 // Problems returns all mistakes. Each names the exporter, the key, the given value and the valid values, and contains no
@@ -218,12 +220,13 @@ type problem struct {
 	text  string // has the key, the given value, the valid values and the remedy
 }
 
-// problemf makes a problem. If key is a variable or flag, it is itself the source, and where is empty or equal to key.
+// problemf makes a problem. If key is a variable or flag, it is itself the source, and where is empty or equal to key. Names of
+// exporters, keys and variables can contain any characters, so the text is cleaned.
 func problemf(key, where, format string, args ...any) problem {
 	if where != "" && where != key {
 		key += " (" + where + ")"
 	}
-	return problem{where, line(key + ": " + fmt.Sprintf(format, args...))}
+	return problem{where, printable.Clean(key + ": " + fmt.Sprintf(format, args...))}
 }
 
 func (s *Set) addError(key, where, format string, args ...any) {
@@ -248,7 +251,7 @@ func (d *draft) addNotice(key, format string, args ...any) {
 
 // addWarning adds a notice without a key.
 func (d *draft) addWarning(format string, args ...any) {
-	d.notices = append(d.notices, line(fmt.Sprintf("exporter %q: ", d.Name)+fmt.Sprintf(format, args...)))
+	d.notices = append(d.notices, printable.Clean(fmt.Sprintf("exporter %q: ", d.Name)+fmt.Sprintf(format, args...)))
 }
 
 // give adds a source's value for a setting. The specification requires that a wrong value of a standard variable is ignored

@@ -347,17 +347,6 @@ func wellFormed(s string) bool {
 		!strings.ContainsFunc(s, func(r rune) bool { return unicode.IsControl(r) || unicode.IsSpace(r) })
 }
 
-// line replaces control characters, so a message stays on one line. Names of exporters, keys and variables can contain any
-// characters.
-func line(s string) string {
-	return strings.Map(func(r rune) rune {
-		if unicode.IsControl(r) || r == utf8.RuneError {
-			return '�'
-		}
-		return r
-	}, s)
-}
-
 var zeroUnits = regexp.MustCompile(`([hm])0[ms](0s)?$`)
 
 // short writes 1m for 1m0s.

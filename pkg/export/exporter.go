@@ -40,8 +40,8 @@ type Observer interface {
 	Request(d time.Duration, bytes int, ok bool)
 }
 
-// sender is one transport. Its methods are called from several goroutines. Close is called once, after every Send has returned or
-// was cancelled.
+// sender is one transport. Send is called from several goroutines at once, but from only one for a file transport. Close is called
+// at most once, when no Send is running.
 type sender interface {
 	// Send makes one attempt. It does not keep the message's body, and returns when ctx ends.
 	Send(ctx context.Context, m Message) attempt.Outcome

@@ -42,7 +42,7 @@ func prepare(cfg config.Exporter, opts Options) *Exporter {
 		opts.Logger = logrus.StandardLogger()
 	}
 	if cfg.Transport == config.TransportFile {
-		// These settings apply only to the network, as package config documents.
+		// These settings apply only to the network, as package config documents. The file transports rely on a single consumer.
 		cfg.Timeout, cfg.Queue.NumConsumers, cfg.Queue.Storage = math.MaxInt64, 1, ""
 	}
 	a := otlp.NewAuth(cfg)
@@ -52,7 +52,7 @@ func prepare(cfg config.Exporter, opts Options) *Exporter {
 		life: life{tried: make(chan struct{}), done: make(chan struct{}), closed: make(chan struct{})},
 		state: state{
 			memory: newBudget(cfg.Queue.Size), disk: newBudget(0), queue: newSendQueue(),
-			wake: make(chan struct{}), save: make(chan struct{}, 1), drains: map[*drain]struct{}{},
+			wake: make(chan struct{}), drains: map[*drain]struct{}{},
 			stats: Stats{Rows: RowCounts{Dropped: map[Reason]int64{}}},
 		},
 	}

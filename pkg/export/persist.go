@@ -2,8 +2,6 @@ package export
 
 import (
 	"errors"
-	"fmt"
-	"io/fs"
 	"time"
 
 	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/export/spool"
@@ -13,13 +11,12 @@ import (
 func (e *Exporter) takeOver(found spool.Inventory) {
 	e.mu.Lock()
 	e.stats.CorruptFiles = found.Damaged
-	e.renumber(found)
+	e.renumber(found.Last)
 	var rows int64
 	for _, f := range found.Messages {
 		en := newEntry(f.Seq, f.Message)
 		en.size += f.Size
 		en.onDisk = true
-		e.seq = max(e.seq, f.Seq)
 		e.stats.Rows.Recovered += en.Rows
 		e.stats.Rows.Held += en.Rows
 		rows += en.Rows
@@ -47,42 +44,27 @@ func (e *Exporter) takeOver(found spool.Inventory) {
 	}
 }
 
-// renumber renumbers the messages that were queued before the folder was opened. Their new numbers are higher than the numbers
-// of all files in the folder. Because a message's number is its file's name, the old numbers could overwrite files. renumber also
-// updates the drains that wait for these messages. The caller holds mu.
-func (e *Exporter) renumber(found spool.Inventory) {
-	if found.Last == 0 {
-		return
-	}
-	before := e.seq
-	e.seq = found.Last
-	upTo := map[*drain]uint64{}
-	for d := range e.drains {
-		upTo[d] = e.seq
-	}
+// renumber adds by, the highest number in the folder, to the numbers of the messages that were queued before. Because a message's
+// number is its file's name, the old numbers could overwrite files. All these messages are still in unsaved. renumber also updates
+// the drains that wait for them. The caller holds mu.
+func (e *Exporter) renumber(by uint64) {
+	e.seq += by
 	for _, en := range e.unsaved {
-		e.seq++
-		for d := range e.drains {
-			if en.seq <= d.upTo {
-				upTo[d] = e.seq
-			}
-		}
-		en.seq = e.seq
+		en.seq += by
 	}
-	for d, n := range upTo {
-		d.upTo = n
+	for d := range e.drains {
+		d.upTo += by
 	}
-	e.seq = max(e.seq, before)
 }
 
 // persist writes new messages to the storage folder until the exporter stops. It queues a message for sending after the write has
 // succeeded or failed.
 func (e *Exporter) persist() {
 	for {
-		en := e.nextUnsaved()
+		en, wake := e.nextUnsaved()
 		if en == nil {
 			select {
-			case <-e.save:
+			case <-wake:
 				continue
 			case <-e.ctx.Done():
 				return
@@ -94,25 +76,21 @@ func (e *Exporter) persist() {
 		}
 		e.saved(en, err)
 		if err != nil {
-			why := err.Error()
-			if pe := (*fs.PathError)(nil); errors.As(err, &pe) {
-				why = fmt.Sprintf("%s %s: %v", pe.Op, pe.Path, pe.Err)
-			}
-			e.log.errorf("storage write", "a request cannot be written to the storage folder %s, and is held only in memory: %s", e.cfg.Queue.Storage, why)
+			e.log.errorf("storage write", "a request cannot be written to the storage folder %s, and is held only in memory: %v", e.cfg.Queue.Storage, err)
 		}
 	}
 }
 
 var errNoRoom = errors.New("it is larger than sending_queue.storage_size")
 
-// nextUnsaved returns the oldest message that is not on disk yet, or nil, and marks it as in flight. To make room for it,
-// nextUnsaved drops messages on disk.
-func (e *Exporter) nextUnsaved() (en *entry) {
+// nextUnsaved returns the oldest message that is not on disk yet, and marks it as in flight. To make room for it, nextUnsaved
+// drops messages on disk. If there is no such message, it returns the channel that announces the next one.
+func (e *Exporter) nextUnsaved() (en *entry, wake chan struct{}) {
 	e.mu.Lock()
 	defer e.unlock()
 	for en == nil {
 		if len(e.unsaved) == 0 {
-			return nil
+			return nil, e.wake
 		}
 		en, e.unsaved[0] = e.unsaved[0], nil
 		e.unsaved = e.unsaved[1:]
@@ -128,7 +106,7 @@ func (e *Exporter) nextUnsaved() (en *entry) {
 		}
 		e.drop(victim, ReasonStorageFull)
 	}
-	return en
+	return en, nil
 }
 
 // saved queues a message for sending after an attempt to write it. After a successful write, the body is only on disk. If err is

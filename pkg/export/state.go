@@ -19,8 +19,7 @@ type state struct {
 	unsaved []*entry // to be written to the storage folder, in order
 	ended   []*entry // finished entries whose files unlock removes
 	gate    gate
-	wake    chan struct{} // closed and replaced when workers may have work
-	save    chan struct{} // wakes persist
+	wake    chan struct{} // closed and replaced when workers or persist may have work
 	drains  map[*drain]struct{}
 	early   int64 // number of entries whose data is ahead of this machine's clock
 	opened  bool  // the files and folders are open
@@ -74,11 +73,10 @@ func (e *Exporter) Enqueue(m Message) {
 				e.unsaved = slices.DeleteFunc(e.unsaved, func(en *entry) bool { return en.budget == nil })
 			}
 			e.unsaved = append(e.unsaved, en)
-			notify(e.save)
 		} else {
 			e.queue.push(en, time.Now())
-			e.wakeAll()
 		}
+		e.wakeAll()
 	}
 }
 
@@ -92,15 +90,7 @@ func (e *Exporter) warnFull(r Reason) {
 		"the receiver is down or too slow. Raise sending_queue.%s, or send less with the setting sampling", key, humanize.IBytes(uint64(bound)), key)
 }
 
-// notify wakes the goroutine that receives from c.
-func notify(c chan struct{}) {
-	select {
-	case c <- struct{}{}:
-	default:
-	}
-}
-
-// wakeAll makes idle workers check for work. The caller holds mu.
+// wakeAll makes idle workers and persist check for work. The caller holds mu.
 func (e *Exporter) wakeAll() {
 	close(e.wake)
 	e.wake = make(chan struct{})

@@ -98,7 +98,8 @@ func (c *compiler) attributes() {
 		if where == nowhere {
 			continue
 		}
-		if !attributeKind(acc.Type()) || acc.Type() == api.Kind_Bytes && len(acc.SubFields()) > 0 {
+		a := attribute{key: key, read: newReader(c.ds, acc)}
+		if !a.read.single() {
 			c.warnf("the field %q is left out of the attributes: it is an array or a struct, and an attribute holds one value", acc.FullName())
 			continue
 		}
@@ -106,7 +107,6 @@ func (c *compiler) attributes() {
 			c.warnf("the field %q is left out: the field %q already sets the attribute %q", acc.FullName(), first, key)
 			continue
 		}
-		a := attribute{key: key, read: newReader(c.ds, acc)}
 		_, fixed := p.fixed[key]
 		switch {
 		case fixed:

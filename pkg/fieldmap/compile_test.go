@@ -3,6 +3,7 @@ package fieldmap
 import (
 	"fmt"
 	"math"
+	"slices"
 	"testing"
 	"time"
 
@@ -13,7 +14,6 @@ import (
 
 	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/procfs"
 	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/profile"
-	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/stack"
 )
 
 func TestProfileCPU(t *testing.T) {
@@ -33,8 +33,8 @@ func TestProfileCPU(t *testing.T) {
 
 	d := s.row(podRow())
 	require.Equal(t, []int64{3}, p.Values(nil, d))
-	sm, outcome := p.Sample(d)
-	require.Equal(t, stack.OK, outcome)
+	sm := p.Sample(d)
+	require.Equal(t, profile.Incomplete, sm.Fate, "main.main is called by another")
 	require.Equal(t, []string{"do_syscall_64", "entry_SYSCALL_64_after_hwframe", "main.work", "main.main"}, frameNames(sm))
 	require.Equal(t, map[string]any{"thread.name": "cart-server"}, attributes(t, sm.Attributes))
 	require.Equal(t, "cart", resource(t, p, d)["service.name"])
@@ -81,9 +81,13 @@ func TestDiscovery(t *testing.T) {
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			s := tc.source()
-			sm, outcome := compile(t, s, testOptions()).Sample(s.row(row))
+			sm := compile(t, s, testOptions()).Sample(s.row(row))
 			require.Equal(t, tc.want, frameNames(sm))
-			require.Equal(t, stack.OK, outcome)
+			fate := profile.Whole
+			if slices.Contains(tc.want, "u") {
+				fate = profile.Incomplete // u is not an entry point
+			}
+			require.Equal(t, fate, sm.Fate)
 		})
 	}
 }
@@ -96,7 +100,7 @@ func TestDiscoveryTakesOneStackOfAKind(t *testing.T) {
 	o := testOptions()
 	var warned func() []string
 	o.Logger, warned = recorder()
-	sm, _ := compile(t, s, o).Sample(s.row(map[string]any{"wakee": "a; ", "waker": "b; "}))
+	sm := compile(t, s, o).Sample(s.row(map[string]any{"wakee": "a; ", "waker": "b; "}))
 	require.Equal(t, []string{"a"}, frameNames(sm))
 	require.Len(t, warned(), 1)
 	require.Contains(t, warned()[0], annStackFields)
@@ -371,6 +375,6 @@ func TestSingleEvents(t *testing.T) {
 	packet, err := ds.NewPacketSingle()
 	require.NoError(t, err)
 	require.NoError(t, stackField.PutString(packet, "f; "))
-	sm, _ := p.Sample(packet)
+	sm := p.Sample(packet)
 	require.Equal(t, []string{"f"}, frameNames(sm))
 }

@@ -165,16 +165,15 @@ func (r *reader) value(d datasource.Data) (profile.Value, bool) {
 	return profile.Int(r.signed(b)), true
 }
 
-// attributeKind reports whether reader.value can read a field of this kind.
-func attributeKind(k api.Kind) bool {
-	switch k {
-	case api.Kind_Bool, api.Kind_Int8, api.Kind_Int16, api.Kind_Int32, api.Kind_Int64,
-		api.Kind_Uint8, api.Kind_Uint16, api.Kind_Uint32, api.Kind_Uint64,
-		api.Kind_Float32, api.Kind_Float64,
-		api.Kind_String, api.Kind_CString, api.Kind_Bytes:
+// single reports whether the field holds one value, and not an array or a struct.
+func (r *reader) single() bool {
+	switch r.kind {
+	case api.Kind_String, api.Kind_CString:
 		return true
+	case api.Kind_Bytes:
+		return len(r.acc.SubFields()) == 0
 	}
-	return false
+	return r.width > 0
 }
 
 // textValue returns s as an attribute's value: valid UTF-8 of at most maxValueBytes. It returns false if s is blank.

@@ -303,8 +303,8 @@ func attributes(t testing.TB, attrs []profile.Attribute) map[string]any {
 			m[a.Key] = a.Value.AsInt() != 0
 		case profile.KindDouble:
 			m[a.Key] = a.Value.AsDouble()
-		case profile.KindStrings:
-			m[a.Key] = a.Value.AsStrings()
+		case profile.KindTexts:
+			m[a.Key] = []string{a.Value.AsString()}
 		}
 	}
 	return m
@@ -317,7 +317,7 @@ func resource(t testing.TB, p *Plan, d datasource.Data) map[string]any {
 
 func sample(t testing.TB, p *Plan, d datasource.Data) map[string]any {
 	t.Helper()
-	s, _ := p.Sample(d)
+	s := p.Sample(d)
 	return attributes(t, s.Attributes)
 }
 

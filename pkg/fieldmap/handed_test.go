@@ -58,7 +58,7 @@ func TestLateNames(t *testing.T) {
 		require.NoError(t, err)
 		o := testOptions()
 		o.Stacks, o.Exporter.MarkIncomplete = handed{}, true
-		sm, _ := compile(t, s, o).Sample(s.row(with(map[string]any{member: uint64(18)})))
+		sm := compile(t, s, o).Sample(s.row(with(map[string]any{member: uint64(18)})))
 		require.Equal(t, profile.Whole, sm.Fate)
 		require.Equal(t, len(sm.Stack)-2, sm.LaterFrom)
 		require.Equal(t, len(sm.Stack), sm.LaterTo)
@@ -99,7 +99,7 @@ func TestHandedStack(t *testing.T) {
 		1:  {"do_syscall_64", "entry_SYSCALL_64_after_hwframe", "main.work", "main.main", "[incomplete]"},
 		17: {"vfs_read", "hash_orders"},
 	} {
-		sm, _ := compile(t, s, o).Sample(s.row(with(map[string]any{"unwound_id": id})))
+		sm := compile(t, s, o).Sample(s.row(with(map[string]any{"unwound_id": id})))
 		require.Equal(t, want, frameNames(sm), id)
 	}
 }
@@ -111,13 +111,13 @@ func TestHandedForm(t *testing.T) {
 	s := profileCPU(t, "annotations: {profiles.stack-fields: 'unwound_id', profiles.value-field: samples}")
 	_, err := s.AddField("unwound_id", api.Kind_Uint64, datasource.WithTags(StackTag))
 	require.NoError(t, err)
-	sm, _ := compile(t, s, o).Sample(s.row(with(map[string]any{"unwound_id": uint64(17)})))
+	sm := compile(t, s, o).Sample(s.row(with(map[string]any{"unwound_id": uint64(17)})))
 	require.Equal(t, []string{"offsets without files"}, frameNames(sm))
 
 	s = profileCPU(t, "annotations: {profiles.stack-fields: 'user_stack_raw.symbols', profiles.value-field: samples}")
 	_, err = s.GetField("user_stack_raw").AddSubField(WholeStack, api.Kind_Uint64)
 	require.NoError(t, err)
-	sm, _ = compile(t, s, o).Sample(s.row(with(map[string]any{"user_stack_raw.whole": uint64(17)})))
+	sm = compile(t, s, o).Sample(s.row(with(map[string]any{"user_stack_raw.whole": uint64(17)})))
 	require.Equal(t, []string{"offsets without files"}, frameNames(sm))
 }
 
@@ -136,7 +136,7 @@ func TestWholeStack(t *testing.T) {
 		17: {"do_syscall_64", "entry_SYSCALL_64_after_hwframe", "vfs_read", "hash_orders"},
 	} {
 		row := s.row(with(map[string]any{"user_stack_raw.whole": id}))
-		sm, _ := plan.Sample(row)
+		sm := plan.Sample(row)
 		require.Equal(t, want, frameNames(sm), id)
 		keys[plan.StackKey(row)] = id
 	}

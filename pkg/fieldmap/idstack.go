@@ -2,7 +2,7 @@ package fieldmap
 
 import (
 	"fmt"
-	"sync"
+	"sync/atomic"
 
 	"github.com/cilium/ebpf"
 	"github.com/inspektor-gadget/inspektor-gadget/pkg/datasource"
@@ -44,25 +44,11 @@ func Present(ds datasource.DataSource) {
 	}
 }
 
-// unnamed counts kernel stacks with functions that could not be named. It is safe for concurrent use. For example, callers can
-// call Stats while rows are read.
+// unnamed counts kernel stacks with functions that could not be named, and holds the last reason. Callers can call Stats while
+// rows are read.
 type unnamed struct {
-	mu     sync.Mutex
-	n      uint64
-	reason error
-}
-
-func (u *unnamed) add(reason error) {
-	u.mu.Lock()
-	defer u.mu.Unlock()
-	u.n++
-	u.reason = reason
-}
-
-func (u *unnamed) get() (uint64, error) {
-	u.mu.Lock()
-	defer u.mu.Unlock()
-	return u.n, u.reason
+	n      atomic.Uint64
+	reason atomic.Pointer[error]
 }
 
 // addByID adds the fields with stack IDs. A gadget can declare a stack both as text and as ID, and fill in either, so both are
@@ -163,7 +149,8 @@ func (f *stackField) appendByID(dst []profile.Frame, d datasource.Data) (out []p
 	}
 	out, o, err := f.kernel.AppendID(dst, id)
 	if err != nil {
-		f.unnamed.add(err)
+		f.unnamed.reason.Store(&err) // before n, so each reader of n finds a reason
+		f.unnamed.n.Add(1)
 	}
 	return out, o, o == stack.Lost && id > 0
 }

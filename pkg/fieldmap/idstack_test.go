@@ -168,16 +168,16 @@ func TestIDStacks(t *testing.T) {
 	work := profile.Frame{Name: "main.work", Address: 0x401000, Type: profile.FrameNative}
 	main := profile.Frame{Name: "main.main", Address: 0x402000, Type: profile.FrameNative}
 	for _, tc := range []struct {
-		name    string
-		change  map[string]any
-		outcome stack.Outcome
-		frames  []profile.Frame
+		name   string
+		change map[string]any
+		fate   profile.Fate
+		frames []profile.Frame
 	}{
-		{name: "both", frames: []profile.Frame{kernel, work, main}},
-		{name: "in user mode", change: map[string]any{"kern_stack_id": uint32(0xfffffff2)}, frames: []profile.Frame{work, main}},
+		{name: "both", fate: profile.Incomplete, frames: []profile.Frame{kernel, work, main}},
+		{name: "in user mode", change: map[string]any{"kern_stack_id": uint32(0xfffffff2)}, fate: profile.Incomplete, frames: []profile.Frame{work, main}},
 		{name: "user stacks not collected", change: map[string]any{"user_stack_id.inode": nil, "user_stack_id.stack_id": nil}, frames: []profile.Frame{kernel}},
-		{name: "the kernel's map was full", change: map[string]any{"kern_stack_id": uint32(0xfffffff9)}, outcome: stack.Lost, frames: []profile.Frame{work, main}},
-		{name: "gone from the map", change: map[string]any{"user_stack_id.stack_id": uint32(3)}, outcome: stack.Lost, frames: []profile.Frame{kernel, {Name: rootLost}}},
+		{name: "the kernel's map was full", change: map[string]any{"kern_stack_id": uint32(0xfffffff9)}, fate: profile.Lost, frames: []profile.Frame{work, main}},
+		{name: "gone from the map", change: map[string]any{"user_stack_id.stack_id": uint32(3)}, fate: profile.Lost, frames: []profile.Frame{kernel, {Name: rootLost}}},
 		{
 			name: "a row with texts",
 			change: map[string]any{
@@ -185,12 +185,13 @@ func TestIDStacks(t *testing.T) {
 				"kern_stack_raw": uint32(17), "kern_stack": "do_syscall_64; ",
 				"user_stack_raw.inode": uint64(99), "user_stack_raw.stack_id": uint32(18), "user_stack_raw.symbols": "main.other; ",
 			},
+			fate: profile.Incomplete,
 			frames: []profile.Frame{
 				{Name: "do_syscall_64", Address: 0xffffffff81000010, Type: profile.FrameKernel},
 				{Name: "main.other", Type: profile.FrameNative},
 			},
 		},
-		{name: "neither", change: map[string]any{"kern_stack_id": nil, "user_stack_id.inode": nil}, outcome: stack.Empty, frames: []profile.Frame{{Name: "[no stack]"}}},
+		{name: "neither", change: map[string]any{"kern_stack_id": nil, "user_stack_id.inode": nil}, fate: profile.NoStack, frames: []profile.Frame{{Name: "[no stack]"}}},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			s := idGadget(t, idMetadata)
@@ -203,8 +204,8 @@ func TestIDStacks(t *testing.T) {
 				}
 				row[k] = v
 			}
-			sm, outcome := p.Sample(s.row(row))
-			require.Equal(t, tc.outcome, outcome)
+			sm := p.Sample(s.row(row))
+			require.Equal(t, tc.fate, sm.Fate)
 			require.Equal(t, tc.frames, append([]profile.Frame(nil), sm.Stack...))
 			gone := tc.name == "gone from the map"
 			require.Equal(t, gone, sm.Later == profile.AskAgain, "it may be there again")
@@ -220,8 +221,8 @@ func TestPendingStack(t *testing.T) {
 	o := idOptions(t, f)
 	o.Exporter.RawAddresses = false
 	p := compile(t, s, o)
-	sm, outcome := p.Sample(s.row(idRow()))
-	require.Equal(t, stack.OK, outcome)
+	sm := p.Sample(s.row(idRow()))
+	require.Equal(t, profile.Whole, sm.Fate, "so far")
 	require.NotNil(t, sm.Later)
 	require.Equal(t, []int{1, 3}, []int{sm.LaterFrom, sm.LaterTo})
 	unknown := profile.Frame{Name: stack.Unknown, Type: profile.FrameNative}
@@ -265,7 +266,7 @@ func TestStackLedAstray(t *testing.T) {
 				p := compile(t, s, o)
 				row := idRow()
 				row["kern_stack_id"] = uint32(0xfffffff2)
-				sm, _ := p.Sample(s.row(row))
+				sm := p.Sample(s.row(row))
 				frames, fate := sm.Stack, sm.Fate
 				if pending {
 					require.NotNil(t, sm.Later)
@@ -287,8 +288,8 @@ func TestIDStacksWithoutANamer(t *testing.T) {
 	o.Names = nil
 	o.Exporter.RawAddresses = false
 	p := compile(t, s, o)
-	sm, outcome := p.Sample(s.row(idRow()))
-	require.Equal(t, stack.OK, outcome)
+	sm := p.Sample(s.row(idRow()))
+	require.Equal(t, profile.Whole, sm.Fate, "a frame without a name can be an entry point")
 	require.Equal(t, profile.Frame{Name: stack.Unknown, Type: profile.FrameNative}, sm.Stack[1])
 	require.Nil(t, sm.Later)
 	require.Equal(t, [names.NumStates]uint64{names.Gone: 2}, p.Stats().UserFrames)
@@ -304,12 +305,12 @@ func TestIDStackThatComesBack(t *testing.T) {
 	require.NoError(t, m.Lookup(uint32(18), &addrs))
 	require.NoError(t, m.Delete(uint32(18)))
 	d := s.row(idRow())
-	sm, outcome := p.Sample(d)
-	require.Equal(t, stack.Lost, outcome)
+	sm := p.Sample(d)
+	require.Equal(t, profile.Lost, sm.Fate)
 	require.Equal(t, profile.AskAgain, sm.Later)
 	require.NoError(t, m.Put(uint32(18), addrs))
-	sm, outcome = p.Sample(d)
-	require.Equal(t, stack.OK, outcome)
+	sm = p.Sample(d)
+	require.Equal(t, profile.Incomplete, sm.Fate, "main.main is called by another")
 	require.NotEqual(t, profile.AskAgain, sm.Later)
 	require.Equal(t, "main.work", sm.Stack[1].Name)
 }
@@ -323,7 +324,7 @@ func TestRowsDoNotMix(t *testing.T) {
 	for _, id := range []uint32{18, 19, 18} {
 		row := idRow()
 		row["kern_stack_id"], row["user_stack_id.stack_id"] = uint32(0xfffffff2), id
-		sm, _ := p.Sample(s.row(row))
+		sm := p.Sample(s.row(row))
 		require.Equal(t, map[uint32][]string{18: {"main.work", "main.main"}, 19: {"main.main"}}[id], frameNames(sm))
 	}
 }
@@ -338,7 +339,7 @@ func TestIDStackOfTheKernel(t *testing.T) {
 	o := idOptions(t, &functions{})
 	o.KernelSymbols = symbols
 	o.KernelMap = stackMap(t, 17, symbols.Start)
-	sm, _ := compile(t, s, o).Sample(s.row(idRow()))
+	sm := compile(t, s, o).Sample(s.row(idRow()))
 	require.NotEmpty(t, sm.Stack[0].Name)
 	require.NotEqual(t, stack.Unknown, sm.Stack[0].Name)
 	require.Equal(t, profile.FrameKernel, sm.Stack[0].Type)

@@ -112,7 +112,10 @@ func (p *Plan) Kinds() (kernel, user bool) {
 // Stats returns the counters.
 func (p *Plan) Stats() Stats {
 	st := Stats{ShortRows: p.shortRows.Load(), CutResourceAttributes: p.cutAttributes.Load()}
-	st.Unnamed, st.UnnamedReason = p.unnamed.get()
+	st.Unnamed = p.unnamed.n.Load()
+	if reason := p.unnamed.reason.Load(); reason != nil {
+		st.UnnamedReason = *reason
+	}
 	for i := range st.Absences {
 		st.Absences[i] = p.absences[i].Load()
 	}
@@ -282,12 +285,11 @@ func (p *Plan) Resource(d datasource.Data) profile.Resource {
 
 // Stack is the stack of one row. Several Plans of a data source create Samples from it. The zero value is an unread stack.
 type Stack struct {
-	by      *Plan           // the Plan that read it
-	frames  []profile.Frame // frames of all fields
-	ends    []int           // where each field ends in frames
-	fates   []stack.Outcome // one outcome per field
-	users   []userFrames    // the parts of frames that are user stacks
-	outcome stack.Outcome
+	by     *Plan           // the Plan that read it
+	frames []profile.Frame // frames of all fields
+	ends   []int           // where each field ends in frames
+	fates  []stack.Outcome // one outcome per field
+	users  []userFrames    // the parts of frames that are user stacks
 	// pending reports that more can become known about the frames.
 	pending bool
 	// unnamed, if not nil, can name the last unnamedFrames frames of a field later.
@@ -298,11 +300,11 @@ type Stack struct {
 // Forget prepares s for another row.
 func (s *Stack) Forget() { s.by = nil }
 
-// SampleOf returns everything in the row except its values and resource, and the outcome of its stack. The Plans of a data
-// source share st: the first of them reads the stack and names its functions. Nothing in the Sample aliases the row. Its frames
-// are valid until st is read again, and its attributes until the next call. SampleOf can read stack maps. Call it once per
-// unknown key, in the goroutine that delivers rows.
-func (p *Plan) SampleOf(d datasource.Data, st *Stack) (profile.Sample, stack.Outcome) {
+// SampleOf returns everything in the row except its values and resource. The Plans of a data source share st: the first of them
+// reads the stack and names its functions. Nothing in the Sample aliases the row. Its frames are valid until st is read again,
+// and its attributes until the next call. SampleOf can read stack maps. Call it once per unknown key, in the goroutine that
+// delivers rows.
+func (p *Plan) SampleOf(d datasource.Data, st *Stack) profile.Sample {
 	if st.by != p.stackReader {
 		p.stackReader.stacks.read(st, d)
 		st.by = p.stackReader
@@ -313,7 +315,6 @@ func (p *Plan) SampleOf(d datasource.Data, st *Stack) (profile.Sample, stack.Out
 	if len(st.users) > 0 {
 		ends, fates = p.users(&s, st)
 	}
-	outcome := st.outcome
 	s.Stack, s.Fate = p.stacks.root(s.Stack, ends, fates, p.exporter.MarkIncomplete)
 	if s.Fate == profile.NoStack {
 		for _, why := range p.stacks.absences(d) {
@@ -364,7 +365,7 @@ func (p *Plan) SampleOf(d datasource.Data, st *Stack) (profile.Sample, stack.Out
 	if readID(link.TraceID[:], &p.traceID, d) && readID(link.SpanID[:], &p.spanID, d) {
 		s.Link = link
 	}
-	return s, outcome
+	return s
 }
 
 // readID fills dst from a field with raw bytes, hexadecimal text or, for a span, a number. It returns false if there is no ID

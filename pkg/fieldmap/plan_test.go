@@ -9,7 +9,6 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/profile"
-	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/stack"
 )
 
 // TestKeys checks which changes make a sample or resource distinct.
@@ -173,7 +172,7 @@ func FuzzRow(f *testing.F) {
 		r := p.Resource(d)
 		require.LessOrEqual(t, len(r.Attributes), maxResourceAttributes)
 		require.NotEmpty(t, attributes(t, r.Attributes)[keyServiceName])
-		sm, _ := p.Sample(d)
+		sm := p.Sample(d)
 		for _, attrs := range []map[string]any{attributes(t, r.Attributes), attributes(t, sm.Attributes)} {
 			for key, value := range attrs {
 				require.NotEmpty(t, key)
@@ -198,7 +197,7 @@ func (p *Plan) Keys(d datasource.Data) (resource, row uint64) { return p.KeysOf(
 var rowStack Stack
 
 // Sample reads a row without sharing its stack. The frames are valid until the next call.
-func (p *Plan) Sample(d datasource.Data) (profile.Sample, stack.Outcome) {
+func (p *Plan) Sample(d datasource.Data) profile.Sample {
 	rowStack.Forget()
 	return p.SampleOf(d, &rowStack)
 }

@@ -43,12 +43,12 @@ func TestProcesses(t *testing.T) {
 	p := compile(t, s, o)
 	own := s.row(row(uint32(os.Getpid()), inode))
 
-	first, _ := p.Sample(own)
+	first := p.Sample(own)
 	require.NotNil(t, first.Later, "nothing is known at first")
 	require.Zero(t, first.Stack[len(first.Stack)-1].Address, "an address that means something in the process only")
 	var last profile.Frame
 	require.Eventually(t, func() bool {
-		smp, _ := p.Sample(own)
+		smp := p.Sample(own)
 		last = smp.Stack[len(smp.Stack)-1]
 		require.Equal(t, profile.FrameKernel, smp.Stack[0].Type)
 		return smp.Later == nil

@@ -162,8 +162,8 @@ func (p *Plan) derive(d datasource.Data, own bool) *list {
 		service = firstOf(said.Service, owner, pod, k8sContainer, runtimeContainer, containerID[:min(len(containerID), 12)], namespace)
 		version = firstOf(said.Version, image.version())
 		if p.exporter.ServiceFromLabels {
-			service = firstOf(labels.get("app.kubernetes.io/instance"), labels.get("app.kubernetes.io/name"), service)
-			version = firstOf(labels.get("app.kubernetes.io/version"), version)
+			service = firstOf(labels["app.kubernetes.io/instance"], labels["app.kubernetes.io/name"], service)
+			version = firstOf(labels["app.kubernetes.io/version"], version)
 		}
 	}
 	l.text(keyServiceName, firstOf(p.exporter.ServiceName, service))
@@ -190,11 +190,11 @@ func (p *Plan) derive(d datasource.Data, own bool) *list {
 		l.add(key, p.fixed[key])
 	}
 	for _, name := range p.podLabels {
-		l.text(podLabelPrefix+name, labels.get(name))
+		l.text(podLabelPrefix+name, labels[name])
 	}
 	l.text(keyImageName, image.name)
 	if image.tag != "" {
-		l.add(keyImageTags, profile.Strings([]string{clip(image.tag)}))
+		l.add(keyImageTags, profile.Texts(clip(image.tag)))
 	}
 	l.text(keyServiceVersion, version)
 	if name := id(idRuntimeName); name != "unknown" {
@@ -210,7 +210,7 @@ func (p *Plan) derive(d datasource.Data, own bool) *list {
 	l.text(keyOSType, p.host.OS)
 	if p.exporter.ImageDigest {
 		if ref := repoDigest(image, id(idImageDigest)); ref != "" {
-			l.add(keyImageDigests, profile.Strings([]string{clip(ref)}))
+			l.add(keyImageDigests, profile.Texts(clip(ref)))
 		}
 	}
 	l.text(keyImageID, image.id)
@@ -227,35 +227,15 @@ func firstOf(list ...string) string {
 	return ""
 }
 
-// podLabels are the labels of a pod, sorted by key.
-type podLabels []struct{ key, value string }
-
-// parseLabels parses the labels of a pod: "key=value", separated by commas, in random order. Neither keys nor values can
-// contain a comma.
-func parseLabels(s string) podLabels {
-	if s == "" {
-		return nil
-	}
-	var labels podLabels
+// parseLabels parses the labels of a pod: "key=value", separated by commas. Neither keys nor values can contain a comma.
+func parseLabels(s string) map[string]string {
+	labels := map[string]string{}
 	for pair := range strings.SplitSeq(s, ",") {
-		key, value, ok := strings.Cut(pair, "=")
-		if ok && key != "" {
-			labels = append(labels, struct{ key, value string }{key, value})
+		if key, value, ok := strings.Cut(pair, "="); ok {
+			labels[key] = value
 		}
 	}
-	slices.SortFunc(labels, func(a, b struct{ key, value string }) int {
-		return strings.Compare(a.key, b.key)*2 + strings.Compare(a.value, b.value)
-	})
 	return labels
-}
-
-func (l podLabels) get(key string) string {
-	for _, p := range l {
-		if p.key == key {
-			return p.value
-		}
-	}
-	return ""
 }
 
 // imageRef holds the parts of a container image's name. If the runtime reports the image's ID and no name, only id is set.

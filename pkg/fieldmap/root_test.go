@@ -64,10 +64,10 @@ func TestRoots(t *testing.T) {
 		t.Run(tc.name, func(t *testing.T) {
 			o := testOptions()
 			s := profileCPU(t, profileCPUMetadata)
-			plain, _ := compile(t, s, o).Sample(s.row(with(tc.change)))
+			plain := compile(t, s, o).Sample(s.row(with(tc.change)))
 			require.NotContains(t, frameNames(plain), "[incomplete]")
 			o.Exporter.MarkIncomplete = true
-			sm, _ := compile(t, s, o).Sample(s.row(with(tc.change)))
+			sm := compile(t, s, o).Sample(s.row(with(tc.change)))
 			require.Equal(t, tc.frames, strings.Join(frameNames(sm), " "))
 			require.Equal(t, tc.fate, sm.Fate)
 		})
@@ -95,14 +95,14 @@ func TestAbsences(t *testing.T) {
 			row := with(noText)
 			row["kern_stack_raw"], row["user_stack_raw.stack_id"], row["user_stack_raw.inode"] = tc.kernel, tc.user, tc.inode
 			maps.DeleteFunc(row, func(_ string, v any) bool { return v == nil })
-			sm, _ := p.Sample(s.row(row))
+			sm := p.Sample(s.row(row))
 			require.Equal(t, profile.NoStack, sm.Fate)
 			var want [stack.NumAbsences]uint64
 			for _, why := range tc.want {
 				want[why]++
 			}
 			require.Equal(t, want, p.Stats().Absences)
-			_, _ = p.Sample(s.row(podRow()))
+			p.Sample(s.row(podRow()))
 			require.Equal(t, want, p.Stats().Absences, "rows with a stack say nothing")
 		})
 	}
@@ -113,9 +113,9 @@ func TestSamplerKeepsTracing(t *testing.T) {
 	traced := map[string]any{"kern_stack": "bpf_prog_1234_probe; bpf_trace_run2; __traceiter_sys_enter; do_syscall_64; "}
 	s := profileCPU(t, profileCPUMetadata)
 	o := testOptions()
-	sm, _ := compile(t, s, o).Sample(s.row(with(traced)))
+	sm := compile(t, s, o).Sample(s.row(with(traced)))
 	require.Contains(t, frameNames(sm), "bpf_prog_1234_probe")
 	o.Gadget.Config = nil // not a sampler: its program is attached to the traced function
-	sm, _ = compile(t, s, o).Sample(s.row(with(traced)))
+	sm = compile(t, s, o).Sample(s.row(with(traced)))
 	require.Equal(t, "do_syscall_64", sm.Stack[0].Name)
 }

@@ -250,7 +250,7 @@ func TestSampleDoesNotAliasTheRow(t *testing.T) {
 		}
 	}
 	d := s.row(row)
-	sm, _ := p.Sample(d)
+	sm := p.Sample(d)
 	res := p.Resource(d)
 	for _, b := range text {
 		for i := range b {
@@ -313,7 +313,7 @@ func TestLinks(t *testing.T) {
 			s.annotate("trace", annTraceID, "true").annotate("span", annSpanID, "true")
 			p := compile(t, s, testOptions())
 			d := s.row(map[string]any{"stack": "f; ", "trace": tc.traceID, "span": tc.spanID})
-			sm, _ := p.Sample(d)
+			sm := p.Sample(d)
 			require.Equal(t, tc.want, sm.Link)
 			_, a := p.Keys(d)
 			_, b := p.Keys(s.row(map[string]any{"stack": "f; "}))
@@ -327,59 +327,59 @@ func TestLinks(t *testing.T) {
 		o := testOptions()
 		var warned func() []string
 		o.Logger, warned = recorder()
-		sm, _ := compile(t, s, o).Sample(s.row(map[string]any{"trace": "0102030405060708090a0b0c0d0e0f00"}))
+		sm := compile(t, s, o).Sample(s.row(map[string]any{"trace": "0102030405060708090a0b0c0d0e0f00"}))
 		require.Zero(t, sm.Link)
 		require.Len(t, warned(), 1)
 	})
 }
 
-// TestStackOutcomes checks which stacks count as lost.
-func TestStackOutcomes(t *testing.T) {
+// TestStackFates checks which stacks count as lost.
+func TestStackFates(t *testing.T) {
 	id := func(n int32) uint32 { return uint32(n) }
 	for _, tc := range []struct {
 		name   string
 		change map[string]any
-		want   stack.Outcome
+		want   profile.Fate
 		frames []string
 		kernel int32
 		user   int32
 	}{
-		{"both", nil, stack.OK, []string{"do_syscall_64", "entry_SYSCALL_64_after_hwframe", "main.work", "main.main"}, 17, 18},
-		{"in user mode", map[string]any{"kern_stack": nil, "kern_stack_raw": id(-14)}, stack.OK, []string{"main.work", "main.main"}, -14, 18},
+		{"both", nil, profile.Incomplete, []string{"do_syscall_64", "entry_SYSCALL_64_after_hwframe", "main.work", "main.main"}, 17, 18},
+		{"in user mode", map[string]any{"kern_stack": nil, "kern_stack_raw": id(-14)}, profile.Incomplete, []string{"main.work", "main.main"}, -14, 18},
 		{
 			"user stacks not collected",
 			map[string]any{"user_stack_raw.inode": nil, "user_stack_raw.stack_id": nil, "user_stack_raw.symbols": nil, "user_stack_raw.addresses": nil},
-			stack.OK,
+			profile.Whole,
 			[]string{"do_syscall_64", "entry_SYSCALL_64_after_hwframe"},
 			17, -1,
 		},
-		{"kernel stack lost", map[string]any{"kern_stack": nil, "kern_stack_raw": id(-17)}, stack.Lost, []string{"main.work", "main.main"}, -17, 18},
-		{"kernel stack gone from the map", map[string]any{"kern_stack": nil}, stack.Lost, []string{"main.work", "main.main"}, 17, 18},
+		{"kernel stack lost", map[string]any{"kern_stack": nil, "kern_stack_raw": id(-17)}, profile.Lost, []string{"main.work", "main.main"}, -17, 18},
+		{"kernel stack gone from the map", map[string]any{"kern_stack": nil}, profile.Lost, []string{"main.work", "main.main"}, 17, 18},
 		{
 			"user stack lost",
 			map[string]any{"user_stack_raw.stack_id": id(-17), "user_stack_raw.symbols": nil, "user_stack_raw.addresses": nil},
-			stack.Lost,
+			profile.Lost,
 			[]string{"do_syscall_64", "entry_SYSCALL_64_after_hwframe", "[lost user stack]"},
 			17, -17,
 		},
 		{
 			"neither asked for",
 			map[string]any{"kern_stack": nil, "kern_stack_raw": id(-1), "user_stack_raw.inode": nil, "user_stack_raw.symbols": nil, "user_stack_raw.addresses": nil},
-			stack.Empty, []string{"[no stack]"}, -1, -1,
+			profile.NoStack, []string{"[no stack]"}, -1, -1,
 		},
-		{"too long", map[string]any{"kern_stack": strings.Repeat("f; ", stack.MaxFrames+1)}, stack.Truncated, nil, 17, 18},
+		{"too long", map[string]any{"kern_stack": strings.Repeat("f; ", stack.MaxFrames+1)}, profile.Truncated, nil, 17, 18},
 		{
 			"one too long, one lost",
 			map[string]any{"kern_stack": strings.Repeat("f; ", stack.MaxFrames+1), "user_stack_raw.stack_id": id(-17), "user_stack_raw.symbols": nil, "user_stack_raw.addresses": nil},
-			stack.Lost, nil, 17, -17,
+			profile.Truncated, nil, 17, -17,
 		},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			s := profileCPU(t, profileCPUMetadata)
 			p := compile(t, s, testOptions())
 			d := s.row(with(tc.change))
-			sm, outcome := p.Sample(d)
-			require.Equal(t, tc.want, outcome)
+			sm := p.Sample(d)
+			require.Equal(t, tc.want, sm.Fate)
 			if tc.frames != nil {
 				require.Equal(t, tc.frames, frameNames(sm))
 			}
@@ -394,7 +394,7 @@ func TestUserFramesHaveAddressesAndBuildIDs(t *testing.T) {
 	buildID := strings.Repeat("ab", 20)
 	s := profileCPU(t, profileCPUMetadata)
 	p := compile(t, s, testOptions())
-	sm, _ := p.Sample(s.row(with(map[string]any{
+	sm := p.Sample(s.row(with(map[string]any{
 		"kern_stack": nil, "kern_stack_raw": uint32(math.MaxUint32),
 		"user_stack_raw.symbols": "main.work; 0x0000000000402000; ",
 		"user_stack_raw.buildid": buildID + " +1000; ",
@@ -431,7 +431,7 @@ func TestShortRows(t *testing.T) {
 		p.StackIDs(d)
 	}
 	require.Equal(t, "1", resource(t, p, short)["container.id"])
-	sm, _ := p.Sample(short)
+	sm := p.Sample(short)
 	require.Equal(t, []string{"f"}, frameNames(sm))
 	require.Empty(t, sm.Attributes)
 }

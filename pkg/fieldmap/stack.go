@@ -45,6 +45,8 @@ type stackField struct {
 
 	kernel *stack.Kernel
 
+	plain *stack.User // for a text field of another type
+
 	user                       *stack.User
 	addresses, buildIDs, inode reader
 
@@ -193,7 +195,7 @@ func (c *compiler) stackField(acc datasource.FieldAccessor) (stackField, error) 
 	}
 	switch acc.Type() {
 	case api.Kind_String, api.Kind_CString:
-		return stackField{name: acc.FullName(), text: newReader(c.ds, acc)}, nil
+		return stackField{name: acc.FullName(), text: newReader(c.ds, acc), plain: stack.NewUser(stack.UserOptions{Plain: true})}, nil
 	}
 	return stackField{}, fmt.Errorf("data source %q: the field %q in %s is not a stack: name a text field, a %s, %s, %s or %s",
 		c.ds.Name(), acc.FullName(), annStackFields, ebpftypes.KernelStackTypeName, ebpftypes.UserStackTypeName, kernelIDType, userIDType)
@@ -267,12 +269,10 @@ func (c *compiler) members(raw datasource.FieldAccessor, readers map[string]*rea
 	return missing
 }
 
-// read reads the stacks of all fields into st. The outcome is Lost if any stack was lost, and Empty only if there are no
-// frames.
+// read reads the stacks of all fields into st.
 func (s stackFields) read(st *Stack, d datasource.Data) {
 	st.frames, st.ends, st.fates, st.users = st.frames[:0], st.ends[:0], st.fates[:0], st.users[:0]
 	st.pending, st.unnamed = false, nil
-	var lost, truncated bool
 	if s.handedOver(st, d) {
 		return
 	}
@@ -293,18 +293,6 @@ func (s stackFields) read(st *Stack, d datasource.Data) {
 			s[i].userFrames(st, i, from, d)
 		}
 		st.pending = st.pending || more
-		lost = lost || o == stack.Lost
-		truncated = truncated || o == stack.Truncated
-	}
-	switch {
-	case lost:
-		st.outcome = stack.Lost
-	case truncated:
-		st.outcome = stack.Truncated
-	case len(st.frames) == 0:
-		st.outcome = stack.Empty
-	default:
-		st.outcome = stack.OK
 	}
 }
 
@@ -315,8 +303,9 @@ func (s stackFields) handedOver(st *Stack, d datasource.Data) bool {
 		if s[i].handed == nil {
 			continue
 		}
+		var outcome stack.Outcome
 		var unnamed Unnamed
-		st.frames, st.outcome, unnamed = s[i].handed.Frames(st.frames, s[i].id.number(d), s[i].form)
+		st.frames, outcome, unnamed = s[i].handed.Frames(st.frames, s[i].id.number(d), s[i].form)
 		if len(st.frames) == 0 {
 			continue
 		}
@@ -326,7 +315,7 @@ func (s stackFields) handedOver(st *Stack, d datasource.Data) bool {
 			if k < i {
 				end = 0
 			} else if k == i {
-				fate = st.outcome
+				fate = outcome
 			}
 			st.ends, st.fates = append(st.ends, end), append(st.fates, fate)
 		}
@@ -370,7 +359,7 @@ func (f *stackField) append(dst []profile.Frame, d datasource.Data) (out []profi
 			o = stack.Missing(id, ok)
 		}
 	default:
-		out, o = stack.AppendPlain(dst, text)
+		out, o = f.plain.Append(dst, text, nil, nil)
 	}
 	return out, o, false
 }

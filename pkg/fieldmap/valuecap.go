@@ -2,9 +2,11 @@ package fieldmap
 
 import (
 	"hash/maphash"
+	"math"
 	"slices"
 	"strings"
 
+	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/bounded"
 	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/profile"
 )
 
@@ -16,18 +18,14 @@ import (
 type ValueCap struct {
 	limit   int
 	seed    maphash.Seed
-	seen    map[string]*seenValues // values by attribute key
+	values  *bounded.Sets[uint64] // hashes of values, by attribute key
 	dropped uint64
-}
-
-type seenValues struct {
-	any    bool // the attribute may have any number of values
-	hashes map[uint64]struct{}
 }
 
 // NewValueCap returns a ValueCap with this limit. 0 or less means no limit.
 func NewValueCap(limit int) *ValueCap {
-	return &ValueCap{limit: limit, seed: maphash.MakeSeed(), seen: map[string]*seenValues{}}
+	// The number of keys needs no limit, because the Plan knows all of them.
+	return &ValueCap{limit: limit, seed: maphash.MakeSeed(), values: bounded.New[uint64](math.MaxInt, limit)}
 }
 
 // Filter returns attrs without the attributes over the limit. It modifies attrs. Attributes that identify a workload are never
@@ -37,24 +35,11 @@ func (c *ValueCap) Filter(attrs []profile.Attribute) []profile.Attribute {
 		return attrs
 	}
 	return slices.DeleteFunc(attrs, func(a profile.Attribute) bool {
-		seen := c.seen[a.Key]
-		if seen == nil {
-			seen = &seenValues{any: isIdentityKey(a.Key), hashes: map[uint64]struct{}{}}
-			c.seen[a.Key] = seen
-		}
-		if seen.any {
+		if c.values.Add(a.Key, maphash.Comparable(c.seed, a.Value)) || isIdentityKey(a.Key) {
 			return false
 		}
-		h := maphash.Comparable(c.seed, a.Value)
-		if _, ok := seen.hashes[h]; ok {
-			return false
-		}
-		if len(seen.hashes) >= c.limit {
-			c.dropped++
-			return true
-		}
-		seen.hashes[h] = struct{}{}
-		return false
+		c.dropped++
+		return true
 	})
 }
 
@@ -64,11 +49,7 @@ func isIdentityKey(key string) bool {
 }
 
 // Reset forgets all values.
-func (c *ValueCap) Reset() {
-	for _, seen := range c.seen {
-		clear(seen.hashes)
-	}
-}
+func (c *ValueCap) Reset() { c.values.Clear() }
 
 // Dropped returns how many attributes have been over the limit.
 func (c *ValueCap) Dropped() uint64 { return c.dropped }

@@ -5,8 +5,11 @@ package hostproc
 
 import (
 	"cmp"
+	"encoding/hex"
 	"os"
 	"path/filepath"
+	"regexp"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -195,38 +198,18 @@ func Unit(cgroup string) string {
 // hashed reports whether a name contains a part that looks like a hash. This means at least twelve consecutive hexadecimal
 // digits, including a decimal digit.
 func hashed(name string) bool {
-	run, digit := 0, false
-	for i := range len(name) {
-		c := name[i]
-		switch {
-		case c >= '0' && c <= '9':
-			run, digit = run+1, true
-		case c >= 'a' && c <= 'f':
-			run++
-		default:
-			run, digit = 0, false
-		}
-		if run >= 12 && digit {
-			return true
-		}
-	}
-	return false
+	const digits = "0123456789"
+	runs := strings.FieldsFunc(name, func(c rune) bool { return !strings.ContainsRune(digits+"abcdef", c) })
+	return slices.ContainsFunc(runs, func(run string) bool { return len(run) >= 12 && strings.ContainsAny(run, digits) })
 }
 
-// unescape decodes systemd's escapes, for example \x2d, for characters that are invalid in unit names.
+// escape matches systemd's escapes, for example \x2d, for characters that are invalid in unit names.
+var escape = regexp.MustCompile(`\\x[0-9a-fA-F]{2}`)
+
+// unescape decodes each escape once.
 func unescape(name string) string {
-	for {
-		i := strings.Index(name, `\x`)
-		if i < 0 || i+4 > len(name) {
-			return name
-		}
-		c, err := strconv.ParseUint(name[i+2:i+4], 16, 8)
-		if err != nil {
-			return name
-		}
-		name = name[:i] + string([]byte{byte(c)}) + name[i+4:]
-		if c == '\\' {
-			return name
-		}
-	}
+	return escape.ReplaceAllStringFunc(name, func(code string) string {
+		c, _ := hex.DecodeString(code[len(`\x`):]) // escape matches only digits
+		return string(c)
+	})
 }

@@ -20,6 +20,7 @@ func TestUnit(t *testing.T) {
 		"/system.slice/docker.service/child":                                                             "docker",
 		`/system.slice/system-foo.slice/foo@bar\x2dbaz.service`:                                          "foo@bar-baz",
 		`/system.slice/a\x5cx2db\x.service`:                                                              `a\x2db\x`, // decoded once
+		`/system.slice/\x5cb\x2dc\xzz\x7E.service`:                                                       `\b-c\xzz~`,
 		"/system.slice/app-ffffffffff0.service":                                                          "app-ffffffffff0",
 		"/system.slice/app-fffffffffff0.service":                                                         "",
 		"/user.slice/user-1000.slice/session-12.scope":                                                   "",

@@ -111,8 +111,8 @@ func (n *Namer) Close() {
 // Err returns why nothing is known about any process: see procmap.Resolver.
 func (n *Namer) Err() error { return n.processes.Err() }
 
-// Stats returns the counters of processes and of files.
-func (n *Namer) Stats() (procmap.Stats, symbols.Stats) { return n.processes.Stats(), n.store.Stats() }
+// Stats returns the counters of processes, and the error of the last file that could not be read.
+func (n *Namer) Stats() (procmap.Stats, error) { return n.processes.Stats(), n.store.LastError() }
 
 // KeepFor makes the Namer keep a file's tables for at least d after their last use.
 func (n *Namer) KeepFor(d time.Duration) { n.store.KeepFor(d) }

@@ -88,19 +88,31 @@ func (d Dir) Executable() (inode uint64, modified int64, err error) {
 	return exe.Ino, exe.Mtime.Sec*1e9 + int64(exe.Mtime.Nsec), nil
 }
 
-// Reopen opens a regular file for reading. path is an O_PATH descriptor of the file.
-func Reopen(path int, name string) (*os.File, error) {
+// ErrOther means that a PID or a path no longer leads to the wanted process or file.
+var ErrOther = fmt.Errorf("the PID now belongs to another process, or the path leads to another file: %w", os.ErrNotExist)
+
+// Reopen opens the target of the O_PATH descriptor path for reading, if the target is a wanted regular file. Otherwise, it
+// returns ErrOther. It closes path. The check comes first, because opening a device without O_PATH can have side effects.
+func Reopen(path int, name string, wanted func(*unix.Stat_t) bool) (*os.File, *unix.Stat_t, error) {
+	defer unix.Close(path)
+	var st unix.Stat_t
+	if err := unix.Fstat(path, &st); err != nil {
+		return nil, nil, fmt.Errorf("inspecting %s: %w", name, err)
+	}
+	if st.Mode&unix.S_IFMT != unix.S_IFREG || !wanted(&st) {
+		return nil, nil, ErrOther
+	}
 	fd, err := unix.Open("/proc/self/fd/"+strconv.Itoa(path), unix.O_RDONLY|unix.O_NONBLOCK|unix.O_NOCTTY|unix.O_CLOEXEC, 0)
 	if err != nil {
-		return nil, fmt.Errorf("opening %s: %w", name, err)
+		return nil, nil, fmt.Errorf("opening %s: %w", name, err)
 	}
 	// Go checks whether a non-blocking descriptor supports polling. The whole process would stop until the file system (FUSE) has
 	// answered.
 	if err := unix.SetNonblock(fd, false); err != nil {
 		_ = unix.Close(fd)
-		return nil, fmt.Errorf("opening %s: %w", name, err)
+		return nil, nil, fmt.Errorf("opening %s: %w", name, err)
 	}
-	return os.NewFile(uintptr(fd), name), nil
+	return os.NewFile(uintptr(fd), name), &st, nil
 }
 
 // MountOf returns the mount ID of a file, which requires Linux 5.8. It does not call the file system. An empty path means dir

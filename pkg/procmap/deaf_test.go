@@ -202,7 +202,7 @@ func TestOpeningDoesNotPoll(t *testing.T) {
 	require.NoError(t, err)
 	var st unix.Stat_t
 	require.NoError(t, unix.Fstat(path, &st))
-	f, _, err := reopen(path, "", (&fileKey{inode: st.Ino}).is)
+	f, _, err := procfs.Reopen(path, "", (&fileKey{inode: st.Ino}).is)
 	require.NoError(t, err)
 	again := (&file{open: f}).again()
 	require.NotNil(t, again)

@@ -140,13 +140,13 @@ func (r *Resolver) openMapped(dir procfs.Dir, key *fileKey, h holder, on *openin
 		unix.Close(path)
 		return nil, nil, errAvoided
 	}
-	return reopen(path, key.path, key.is)
+	return procfs.Reopen(path, key.path, key.is)
 }
 
 // mapLink returns the name of a mapping's link in its process's /proc directory.
 func mapLink(start, end uint64) string { return fmt.Sprintf("map_files/%x-%x", start, end) }
 
-// openInRoot opens name below the root of the process whose /proc directory is dir. See reopen.
+// openInRoot opens name below the root of the process whose /proc directory is dir. See procfs.Reopen.
 func (r *Resolver) openInRoot(dir procfs.Dir, name string, wanted func(*unix.Stat_t) bool, on *opening) (*os.File, *unix.Stat_t, error) {
 	root, err := unix.Openat(int(dir), "root", unix.O_PATH|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
 	if err != nil {
@@ -157,7 +157,7 @@ func (r *Resolver) openInRoot(dir procfs.Dir, name string, wanted func(*unix.Sta
 	if err != nil {
 		return nil, nil, err
 	}
-	return reopen(path, name, wanted)
+	return procfs.Reopen(path, name, wanted)
 }
 
 // openByPath opens key's path in the host's root.
@@ -176,7 +176,7 @@ func (r *Resolver) openByPath(key *fileKey, on *opening) (*os.File, *unix.Stat_t
 	if err != nil {
 		return nil, nil, err
 	}
-	return reopen(path, key.path, key.is)
+	return procfs.Reopen(path, key.path, key.is)
 }
 
 // openBelow opens name below root with O_PATH. root is the root of the process whose /proc directory is dir, and mounts are the
@@ -205,19 +205,4 @@ func (r *Resolver) openBelow(dir procfs.Dir, root int, mounts []mount, name stri
 		return -1, fmt.Errorf("opening a file of a process: %w", err)
 	}
 	return path, nil
-}
-
-// reopen opens the target of the O_PATH descriptor path for reading, if the target is a wanted regular file. It closes path. The
-// check comes first, because opening a device without O_PATH can have side effects.
-func reopen(path int, name string, wanted func(*unix.Stat_t) bool) (*os.File, *unix.Stat_t, error) {
-	defer unix.Close(path)
-	var st unix.Stat_t
-	if err := unix.Fstat(path, &st); err != nil {
-		return nil, nil, fmt.Errorf("inspecting %s: %w", name, err)
-	}
-	if st.Mode&unix.S_IFMT != unix.S_IFREG || !wanted(&st) {
-		return nil, nil, errOther
-	}
-	f, err := procfs.Reopen(path, name)
-	return f, &st, err
 }

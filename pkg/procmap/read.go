@@ -21,7 +21,7 @@ const (
 )
 
 var (
-	errOther   = fmt.Errorf("the PID now belongs to another process, or the path leads to another file: %w", os.ErrNotExist)
+	errOther   = procfs.ErrOther
 	errAvoided = errors.New("its file system might not respond")
 )
 

@@ -248,7 +248,7 @@ func TestFrames(t *testing.T) {
 	}, Attributes: []profile.Attribute{
 		{Key: "thread.name", Value: profile.String("worker\xfe")}, {Key: "n", Value: profile.Int(-3)},
 		{Key: "x", Value: profile.Bytes([]byte{0, 255})}, {Key: "d", Value: profile.Double(1.5)},
-		{Key: "b", Value: profile.Bool(false)}, {Key: "l", Value: profile.Strings([]string{"a", ""})},
+		{Key: "b", Value: profile.Bool(false)}, {Key: "l", Value: profile.Texts(strings.Repeat("a", 300))},
 	}, Link: profile.Link{TraceID: [16]byte{1}, SpanID: [8]byte{2}}}, 0, 1)
 	req := decode(t, a.Flush(start, end, profile.Limits{}))[0]
 	d := req.Dictionary
@@ -259,8 +259,13 @@ func TestFrames(t *testing.T) {
 	for _, i := range s.AttributeIndices {
 		at := d.AttributeTable[i]
 		attrs[d.StringTable[at.KeyStrindex]] = at.Value.String()
+		if list := at.Value.GetArrayValue(); list != nil {
+			require.Len(t, list.Values, 1)
+			attrs["list"] = list.Values[0].GetStringValue()
+		}
 	}
-	require.Len(t, attrs, 6)
+	require.Len(t, attrs, 7)
+	require.Equal(t, strings.Repeat("a", 300), attrs["list"])
 	require.Contains(t, attrs["thread.name"], "worker\uFFFD")
 	require.Contains(t, attrs["b"], "false")
 	require.Equal(t, byte(1), d.LinkTable[s.LinkIndex].TraceId[0])
@@ -298,7 +303,7 @@ func TestTextAttributes(t *testing.T) {
 	cfg := config()
 	cfg.TextAttributes = true
 	a := newAggregator(t, cfg)
-	for i, value := range []profile.Value{profile.Int(7), profile.String("7"), profile.Bool(true), profile.Double(0.5), profile.Bytes([]byte{1, 255}), profile.Strings([]string{"a", "b"})} {
+	for i, value := range []profile.Value{profile.Int(7), profile.String("7"), profile.Bool(true), profile.Double(0.5), profile.Bytes([]byte{1, 255}), profile.Texts("a")} {
 		put(t, a, 1, uint64(i), profile.Sample{Stack: names("f"), Attributes: []profile.Attribute{{Key: "k", Value: value}}}, 0, 1)
 	}
 	req := decode(t, a.Flush(start, end, profile.Limits{}))[0]
@@ -308,7 +313,7 @@ func TestTextAttributes(t *testing.T) {
 			got = append(got, at.Value.GetStringValue())
 		}
 	}
-	require.ElementsMatch(t, []string{"7", "true", "0.5", "01ff", "a,b"}, got)
+	require.ElementsMatch(t, []string{"7", "true", "0.5", "01ff", "a"}, got)
 	require.Equal(t, "v1", req.ResourceProfiles[0].ScopeProfiles[0].Scope.Version)
 	require.Equal(t, "gadget", req.ResourceProfiles[0].ScopeProfiles[0].Scope.Name)
 }
@@ -399,12 +404,6 @@ func TestFates(t *testing.T) {
 	require.Zero(t, a.Flush(start, end, profile.Limits{}).Fates)
 }
 
-func TestStringsValue(t *testing.T) {
-	for _, list := range [][]string{nil, {""}, {"a", "", strings.Repeat("x", 300)}} {
-		require.True(t, slices.Equal(list, profile.Strings(list).AsStrings()))
-	}
-}
-
 func deep(i, depth int) []profile.Frame {
 	f := make([]profile.Frame, 0, depth)
 	for d := range depth {
@@ -435,7 +434,7 @@ func TestControlCharacters(t *testing.T) {
 			{Name: "function" + evil, File: "source" + evil, Mapping: profile.Mapping{File: "mapping" + evil, GNUBuildID: "aa"}},
 			{Name: "_ZN4$u1b$E"},
 		},
-		Attributes: []profile.Attribute{text("sample"), {Key: "list", Value: profile.Strings([]string{"list" + evil, "b"})}},
+		Attributes: []profile.Attribute{text("sample"), {Key: "list", Value: profile.Texts("list" + evil)}},
 	}, []int64{1, 1}[:len(cfg.Types)], 1)
 	f := a.Flush(start, end, profile.Limits{})
 	require.GreaterOrEqual(t, f.Replaced, int64(10))

@@ -1,10 +1,6 @@
 package profile
 
-import (
-	"encoding/binary"
-	"math"
-	"strings"
-)
+import "math"
 
 // FrameType is the kind of a frame's code. Its values come from the attribute profile.frame.type in the semantic conventions
 // (https://opentelemetry.io/docs/specs/semconv/registry/attributes/profile/). The zero value means unknown, and no attribute is
@@ -69,11 +65,11 @@ const (
 	KindInt
 	KindDouble
 	KindBytes
-	KindStrings
+	KindTexts
 )
 
 // Value is the value of an attribute. It is comparable, so it can be a map key. Create it with String, Bool, Int, Double, Bytes
-// or Strings.
+// or Texts.
 type Value struct {
 	kind ValueKind
 	num  uint64
@@ -101,20 +97,13 @@ func Double(f float64) Value { return Value{kind: KindDouble, num: math.Float64b
 // Bytes returns a value of raw bytes. It copies b.
 func Bytes(b []byte) Value { return Value{kind: KindBytes, str: string(b)} }
 
-// Strings returns a value with a list of texts. It copies list.
-func Strings(list []string) Value {
-	var b strings.Builder
-	for _, s := range list {
-		b.Write(binary.AppendUvarint(nil, uint64(len(s))))
-		b.WriteString(s)
-	}
-	return Value{kind: KindStrings, str: b.String()}
-}
+// Texts returns a list with one text, for attributes that the semantic conventions define as lists.
+func Texts(s string) Value { return Value{kind: KindTexts, str: s} }
 
 // Kind returns the kind of the value.
 func (v Value) Kind() ValueKind { return v.kind }
 
-// AsString returns the text of a KindString value, or the bytes of a KindBytes value.
+// AsString returns the text of a KindString or KindTexts value, or the bytes of a KindBytes value.
 func (v Value) AsString() string { return v.str }
 
 // AsInt returns the number of a KindInt value, or 0 or 1 for a KindBool value.
@@ -122,20 +111,6 @@ func (v Value) AsInt() int64 { return int64(v.num) }
 
 // AsDouble returns the number of a KindDouble value.
 func (v Value) AsDouble() float64 { return math.Float64frombits(v.num) }
-
-// AsStrings returns the list of a KindStrings value.
-func (v Value) AsStrings() []string {
-	var list []string
-	for b := v.str; len(b) > 0; {
-		n, w := binary.Uvarint([]byte(b[:min(len(b), binary.MaxVarintLen64)]))
-		if w <= 0 || uint64(len(b)-w) < n {
-			return list
-		}
-		list = append(list, b[w:w+int(n)])
-		b = b[w+int(n):]
-	}
-	return list
-}
 
 // Attribute is a key with a value.
 type Attribute struct {

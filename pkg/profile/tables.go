@@ -200,17 +200,10 @@ func (g *generation) clean(s string) string {
 	return clean
 }
 
-// cleanValue cleans the texts of a value.
+// cleanValue cleans the text of a value.
 func (g *generation) cleanValue(v Value) Value {
-	switch v.kind {
-	case KindString:
+	if v.kind == KindString || v.kind == KindTexts {
 		v.str = g.clean(v.str)
-	case KindStrings:
-		list := v.AsStrings()
-		for i := range list {
-			list[i] = g.clean(list[i])
-		}
-		return Strings(list)
 	}
 	return v
 }
@@ -443,9 +436,7 @@ func (v Value) text() string {
 		return strconv.FormatFloat(math.Float64frombits(v.num), 'g', -1, 64)
 	case KindBytes:
 		return hex.EncodeToString([]byte(v.str))
-	case KindStrings:
-		return strings.Join(v.AsStrings(), ",")
-	case KindString:
+	case KindString, KindTexts:
 	}
 	return v.str
 }

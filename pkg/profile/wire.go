@@ -63,18 +63,11 @@ func appendAnyValue(b []byte, v Value) []byte {
 		return appendFixed64(b, 4, v.num)
 	case KindBytes:
 		return appendString(b, 7, v.str)
-	case KindStrings:
-		list := v.AsStrings()
-		n := 0
-		for _, s := range list {
-			n += sizeField(sizeField(len(s)))
-		}
-		b = binary.AppendUvarint(append(b, tag(5, protowire.BytesType)), uint64(n))
-		for _, s := range list {
-			b = binary.AppendUvarint(append(b, tag(1, protowire.BytesType)), uint64(sizeField(len(s))))
-			b = appendString(b, 1, s)
-		}
-		return b
+	case KindTexts: // an ArrayValue with one AnyValue
+		size := sizeField(len(v.str))
+		b = binary.AppendUvarint(append(b, tag(5, protowire.BytesType)), uint64(sizeField(size)))
+		b = binary.AppendUvarint(append(b, tag(1, protowire.BytesType)), uint64(size))
+		return appendString(b, 1, v.str)
 	}
 	return b
 }
@@ -89,8 +82,8 @@ func sizeAnyValue(v Value) int {
 		return 1 + protowire.SizeVarint(v.num)
 	case KindDouble:
 		return 9
-	case KindStrings:
-		return sizeField(len(v.str) + 6*len(v.AsStrings())) // an upper bound
+	case KindTexts:
+		return sizeField(sizeField(sizeField(len(v.str))))
 	}
 	return math.MaxInt32
 }

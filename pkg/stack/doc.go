@@ -1,7 +1,7 @@
 // Package stack turns Inspektor Gadget's call stack data into frames.
 //
 // Inspektor Gadget formats a stack as text: a list of names (or addresses, or build IDs), leaf first, each followed by "; ".
-// Kernel, User and AppendPlain read the three forms of this text. Kernel adds addresses from the gadget's stack map. If a row
+// Kernel reads the text of a kernel stack, and adds addresses from the gadget's stack map. User reads all other texts. If a row
 // only holds a stack ID, Kernel and User read the stack from the stack maps and find the names themselves. A Janitor keeps the
 // stack maps from filling up. Demangle makes C++ and Rust names readable. Call it once per name, when a profile is encoded.
 //

@@ -91,7 +91,7 @@ func FuzzAppend(f *testing.F) {
 		checkFrames(t, frames, outcome)
 		frames, outcome = NewKernel(KernelOptions{}).Append(nil, symbols, id, false)
 		checkFrames(t, frames, outcome)
-		frames, outcome = AppendPlain(nil, symbols)
+		frames, outcome = appendPlain(nil, symbols)
 		checkFrames(t, frames, outcome)
 	})
 }

@@ -29,9 +29,8 @@ const (
 // A Janitor is not safe for concurrent use. It belongs to one stack map, and is used in the goroutine of the gadget's callback.
 // It must see all rows with IDs from the map, even if several fields or data sources share the map.
 type Janitor struct {
-	find   func() *ebpf.Map
-	stacks *ebpf.Map // nil until it was found
-	cold   uint32    // in ticks
+	stacks *ebpf.Map
+	cold   uint32 // in ticks
 	// seen holds, by ID, the tick at which the ID was last seen, or 0. Ticks are seconds since start. The first tick is 1.
 	seen  []uint32
 	tick  uint32
@@ -42,12 +41,17 @@ type Janitor struct {
 	walking bool
 }
 
-// NewJanitor returns a Janitor for a stack map (BPF_MAP_TYPE_STACK_TRACE). stacks can return nil until the gadget has started.
-// cold is the age at which an entry is deleted. It must be several times as long as an ID takes from the eBPF program to the
-// callback. If rows are stored in a map, an ID takes as long as the interval at which the map is read. Do not use a Janitor if
-// a gadget keeps IDs for later, for example from a thread's sleep to its wake-up.
-func NewJanitor(stacks func() *ebpf.Map, cold time.Duration) *Janitor {
-	return &Janitor{find: stacks, tick: 1, cold: uint32(max(1, cold/time.Second))}
+// NewJanitor returns a Janitor for a stack map (BPF_MAP_TYPE_STACK_TRACE). cold is the age at which an entry is deleted. It must
+// be several times as long as an ID takes from the eBPF program to the callback. If rows are stored in a map, an ID takes as
+// long as the interval at which the map is read. Do not use a Janitor if a gadget keeps IDs for later, for example from a
+// thread's sleep to its wake-up.
+func NewJanitor(stacks *ebpf.Map, cold time.Duration) *Janitor {
+	// The kernel rounds the range of IDs up to a power of two (stack_map_alloc in kernel/bpf/stackmap.c).
+	n := uint64(1) << bits.Len32(stacks.MaxEntries()-1)
+	return &Janitor{
+		stacks: stacks, cold: uint32(max(1, cold/time.Second)),
+		seen: make([]uint32, min(n, maxTracked)), tick: 1, start: time.Now(),
+	}
 }
 
 // Seen records that a row has this ID. It ignores errors, which are negative IDs.
@@ -64,8 +68,9 @@ func (j *Janitor) Seen(id int32) {
 // It returns the number of deleted stacks. An error means that the iteration over the map failed. You can then call Sweep
 // again.
 func (j *Janitor) Sweep(now time.Time) (deleted int, err error) {
-	if !j.prepare(now) {
-		return 0, nil
+	// After the clock was set back, no entry ages until the clock has caught up.
+	if age := now.Sub(j.start) / time.Second; age >= 0 {
+		j.tick = max(j.tick, uint32(age)+1)
 	}
 	if !j.walking {
 		switch err := j.stacks.NextKey(nil, &j.next); {
@@ -95,28 +100,6 @@ func (j *Janitor) Sweep(now time.Time) (deleted int, err error) {
 		j.next = after
 	}
 	return deleted, nil
-}
-
-// prepare sets the clock, and inspects the map as soon as it exists. It reports whether there is a map to sweep.
-func (j *Janitor) prepare(now time.Time) bool {
-	if j.start.IsZero() {
-		j.start = now
-	}
-	// After the clock was set back, no entry ages until the clock has caught up.
-	if age := now.Sub(j.start) / time.Second; age >= 0 {
-		j.tick = max(j.tick, uint32(age)+1)
-	}
-	if j.stacks == nil {
-		m := j.find()
-		if m == nil || m.Type() != ebpf.StackTrace || m.KeySize() != 4 || m.MaxEntries() == 0 {
-			return false
-		}
-		j.stacks = m
-		// The kernel rounds the range of IDs up to a power of two (stack_map_alloc in kernel/bpf/stackmap.c).
-		n := uint64(1) << bits.Len32(m.MaxEntries()-1)
-		j.seen = make([]uint32, min(n, maxTracked))
-	}
-	return true
 }
 
 // isCold reports whether an entry can be deleted. A new entry gets the full time.

@@ -28,7 +28,7 @@ func TestJanitor(t *testing.T) {
 	record(60)
 	ids := keys(t, stacks)
 	require.Greater(t, len(ids), 20)
-	j := NewJanitor(func() *ebpf.Map { return stacks }, 10*time.Second)
+	j := NewJanitor(stacks, 10*time.Second)
 	start := time.Now()
 	sweep := func(second int) int {
 		t.Helper()
@@ -68,7 +68,7 @@ func TestJanitorMakesRoom(t *testing.T) {
 	needBPF(t)
 	const entries = 8
 	stacks := newStackMap(t, entries)
-	j := NewJanitor(func() *ebpf.Map { return stacks }, time.Second)
+	j := NewJanitor(stacks, time.Second)
 	lastError, detach := recordStacks(t, "sys_enter", stacks, 1<<8|fastStackCmp)
 	for depth := range 200 {
 		syscallAt(depth)
@@ -105,7 +105,7 @@ func TestJanitorWalksInSteps(t *testing.T) {
 	held := len(keys(t, stacks))
 	require.Greater(t, held, 2*sweepKeys)
 
-	j := NewJanitor(func() *ebpf.Map { return stacks }, 20*time.Second)
+	j := NewJanitor(stacks, 20*time.Second)
 	start := time.Now()
 	total := 0
 	for second := range 20 {
@@ -135,36 +135,26 @@ func deepSyscall(a, b int) {
 	syscallAt(b)
 }
 
-func TestJanitorWithoutMap(t *testing.T) {
+func TestJanitorIgnoresOtherIDs(t *testing.T) {
 	needBPF(t)
-	var m *ebpf.Map
-	j := NewJanitor(func() *ebpf.Map { return m }, time.Minute)
-	now := time.Now()
-	for i := range 3 {
-		j.Seen(int32(i - 1))
-		deleted, err := j.Sweep(now.Add(time.Duration(i) * time.Hour))
-		require.NoError(t, err)
-		require.Zero(t, deleted)
-	}
-	m = newStackMap(t, 5)
-	_, err := j.Sweep(now)
-	require.NoError(t, err)
+	j := NewJanitor(newStackMap(t, 5), time.Minute)
 	require.Len(t, j.seen, 8, "the kernel takes IDs up to the next power of two")
 	for _, id := range []int32{-17, -1, 0, 7, 8, 1 << 30} {
 		j.Seen(id)
 	}
-	m = newMap(t, &ebpf.MapSpec{Type: ebpf.Array, KeySize: 4, ValueSize: 8, MaxEntries: 1})
-	j = NewJanitor(func() *ebpf.Map { return m }, time.Minute)
-	_, err = j.Sweep(now)
-	require.NoError(t, err)
-	require.Nil(t, j.stacks)
+	now := time.Now()
+	for i := range 3 {
+		deleted, err := j.Sweep(now.Add(time.Duration(i) * time.Hour))
+		require.NoError(t, err)
+		require.Zero(t, deleted, "the map is empty")
+	}
 }
 
 func TestJanitorOnClosedMap(t *testing.T) {
 	needBPF(t)
 	m, err := ebpf.NewMap(&ebpf.MapSpec{Type: ebpf.StackTrace, KeySize: 4, ValueSize: igStackDepth * 8, MaxEntries: 16})
 	require.NoError(t, err)
-	j := NewJanitor(func() *ebpf.Map { return m }, time.Minute)
+	j := NewJanitor(m, time.Minute)
 	_, err = j.Sweep(time.Now())
 	require.NoError(t, err)
 	require.NoError(t, m.Close())

@@ -70,7 +70,7 @@ func eachSymbol(r io.Reader, visit func(s kernelSymbol) bool) error {
 			continue
 		}
 		name, owner, _ := bytes.Cut(rest[2:], []byte{'\t'})
-		addr, _ := parseHex(digits)
+		addr, _ := parseHex(view(digits))
 		if !visit(kernelSymbol{addr, rest[0], name, owner}) {
 			return nil
 		}

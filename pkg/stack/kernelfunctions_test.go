@@ -68,6 +68,20 @@ ffffffffc0202000 t ftrace_trampoline	[__builtin__ftrace]
 	require.Empty(t, empty.name(0xffffffff81000000, math.MaxUint64))
 }
 
+// TestSymbolsTakeNoMemory reads more lines than a Scanner's buffer can hold.
+func TestSymbolsTakeNoMemory(t *testing.T) {
+	text := strings.Repeat("ffffffff81000000 T _stext\nffffffffc0201000 t bpf_prog_1\t[bpf]\n", 1000)
+	require.Less(t, testing.AllocsPerRun(5, func() {
+		lines := 0
+		err := eachSymbol(strings.NewReader(text), func(s kernelSymbol) bool {
+			lines++
+			return s.addr != 0
+		})
+		require.NoError(t, err)
+		require.Equal(t, 2000, lines)
+	}), 100.0)
+}
+
 // TestFunctionOutsideImage checks that an address outside the image gets no function of the image, even if other symbols are
 // unreadable.
 func TestFunctionOutsideImage(t *testing.T) {

@@ -1,6 +1,7 @@
 package stack
 
 import (
+	"strconv"
 	"strings"
 	"unsafe"
 
@@ -201,54 +202,34 @@ func functionName(entry string) string {
 
 // trimOffset removes an offset like "+0x1f" from the end of a name.
 func trimOffset(entry string) string {
-	i := len(entry)
-	for i > 0 && len(entry)-i < 16 && hexDigit(entry[i-1]) < 16 {
-		i--
+	if i := strings.LastIndexByte(entry, '+'); i >= 0 {
+		if _, ok := parseAddress(entry[i+1:]); ok {
+			return entry[:i]
+		}
 	}
-	if i == len(entry) || !strings.HasSuffix(entry[:i], "+0x") {
-		return entry
-	}
-	return entry[:i-len("+0x")]
+	return entry
 }
 
 // CutName cuts a name between runes to at most MaxNameLen bytes.
 func CutName(s string) string { return printable.Cut(s, MaxNameLen) }
 
-func hasHexPrefix[T string | []byte](s T) bool {
+func hasHexPrefix(s string) bool {
 	return len(s) >= 2 && s[0] == '0' && s[1]|0x20 == 'x'
 }
 
 // parseAddress parses a hexadecimal address like 0x00007f12a4b3c2d1.
-func parseAddress[T string | []byte](s T) (uint64, bool) {
+func parseAddress(s string) (uint64, bool) {
 	if !hasHexPrefix(s) {
 		return 0, false
 	}
 	return parseHex(s[2:])
 }
 
-// parseHex parses 1 to 16 hexadecimal digits.
-func parseHex[T string | []byte](s T) (uint64, bool) {
-	if len(s) == 0 || len(s) > 16 {
+// parseHex parses 1 to 16 hexadecimal digits. It does not allocate if s is valid.
+func parseHex(s string) (uint64, bool) {
+	if len(s) > 16 {
 		return 0, false
 	}
-	var v uint64
-	for i := range len(s) {
-		d := hexDigit(s[i])
-		if d > 15 {
-			return 0, false
-		}
-		v = v<<4 | uint64(d)
-	}
-	return v, true
-}
-
-// hexDigit returns the value of a hexadecimal digit, or 16.
-func hexDigit(c byte) byte {
-	switch {
-	case c >= '0' && c <= '9':
-		return c - '0'
-	case c|0x20 >= 'a' && c|0x20 <= 'f':
-		return c | 0x20 - 'a' + 10
-	}
-	return 16
+	v, err := strconv.ParseUint(s, 16, 64)
+	return v, err == nil
 }

@@ -142,6 +142,11 @@ func TestMissing(t *testing.T) {
 	require.Equal(t, Lost, Missing(4711, true), "gone from the map")
 }
 
+// appendPlain reads a text without a known origin.
+func appendPlain(dst []profile.Frame, text []byte) ([]profile.Frame, Outcome) {
+	return NewUser(UserOptions{Plain: true}).Append(dst, text, nil, nil)
+}
+
 func TestPlain(t *testing.T) {
 	t.Parallel()
 	tests := []struct {
@@ -162,7 +167,7 @@ func TestPlain(t *testing.T) {
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
 			t.Parallel()
-			frames, outcome := AppendPlain(nil, []byte(tt.text))
+			frames, outcome := appendPlain(nil, []byte(tt.text))
 			require.Equal(t, tt.outcome, outcome)
 			require.Equal(t, tt.frames, frames)
 		})
@@ -183,7 +188,7 @@ func TestThousandsOfFrames(t *testing.T) {
 		require.Equal(t, "f0", frames[0].Name)
 		require.Equal(t, "f1023", frames[MaxFrames-1].Name)
 	}
-	check(AppendPlain(nil, list(entries...)))
+	check(appendPlain(nil, list(entries...)))
 	check(NewKernel(KernelOptions{}).Append(nil, list(entries...), 1, true))
 	check(NewUser(UserOptions{}).Append(nil, list(entries...), nil, nil))
 	frames, outcome := NewUser(UserOptions{}).Append(nil, list(entries[:1024]...), addresses(addrs...), nil)
@@ -195,21 +200,25 @@ func TestThousandsOfFrames(t *testing.T) {
 	require.Equal(t, Truncated, outcome)
 	require.Len(t, frames, recordedDepth)
 
-	frames, outcome = AppendPlain(nil, list(entries[:MaxFrames]...))
+	frames, outcome = appendPlain(nil, list(entries[:MaxFrames]...))
 	require.Equal(t, OK, outcome)
 	require.Len(t, frames, MaxFrames)
+
+	frames, outcome = appendPlain(nil, []byte(strings.Repeat("f; ; ", MaxFrames)))
+	require.Equal(t, Truncated, outcome, "empty entries count, too")
+	require.LessOrEqual(t, len(frames), MaxFrames)
 }
 
 func TestLongText(t *testing.T) {
 	t.Parallel()
 	text := list("leaf", strings.Repeat("x", 2*MaxTextLen), "root")
-	frames, outcome := AppendPlain(nil, text)
+	frames, outcome := appendPlain(nil, text)
 	require.Equal(t, Truncated, outcome)
 	require.Equal(t, []string{"leaf"}, names(frames), "an entry that is cut is left out")
 
 	// All separators are within brackets.
 	text = []byte("f[" + strings.Repeat("; ", MaxTextLen) + "]; main; ")
-	frames, outcome = AppendPlain(nil, text)
+	frames, outcome = appendPlain(nil, text)
 	require.Equal(t, Truncated, outcome)
 	require.LessOrEqual(t, len(frames), MaxFrames)
 }
@@ -219,7 +228,7 @@ func TestAppendKeepsWhatIsThere(t *testing.T) {
 	first := []profile.Frame{{Name: "first"}}
 	frames, _ := NewKernel(KernelOptions{}).Append(first, list("bpf_trace_run4", "__schedule"), 0, false)
 	frames, _ = NewUser(UserOptions{}).Append(frames, list("main"), nil, nil)
-	frames, _ = AppendPlain(frames, list("plain"))
+	frames, _ = appendPlain(frames, list("plain"))
 	require.Equal(t, []string{"first", "__schedule", "main", "plain"}, names(frames))
 }
 
@@ -245,7 +254,7 @@ func TestFramesOfAnOlderStack(t *testing.T) {
 		return dst
 	}
 	text := func(dst []profile.Frame) []profile.Frame {
-		dst, _ = AppendPlain(dst, list("a", "b"))
+		dst, _ = appendPlain(dst, list("a", "b"))
 		return dst
 	}
 	for name, read := range map[string]func([]profile.Frame) []profile.Frame{"user": user, "kernel": kernel, "text": text} {

@@ -1,6 +1,7 @@
 package stack
 
 import (
+	"slices"
 	"strings"
 
 	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/profile"
@@ -12,7 +13,7 @@ const maxTracing = 32
 // entryPrefixes and entryNames are functions through which the kernel enters tracing from the traced code. Frames between the
 // leaf and such a function do not belong to the workload. The names come from kernel/trace, kernel/events, kernel/bpf and
 // arch/*/kernel of Linux 5.4 to 6.18.
-var entryPrefixes = newPrefixes(
+var entryPrefixes = []string{
 	"__traceiter_",     // calls the probes of a tracepoint
 	"__bpf_trace_",     // a tracepoint's probe that calls a BPF program
 	"bpf_trace_run",    // calls that program: bpf_trace_run1 … bpf_trace_run12
@@ -24,7 +25,7 @@ var entryPrefixes = newPrefixes(
 	"kprobe_multi_link_",
 	"arch_rethook_trampoline",
 	"arch_ftrace_ops_list_func",
-)
+}
 
 var entryNames = map[string]bool{
 	"__bpf_prog_enter":               true,
@@ -86,7 +87,7 @@ var managementNames = map[string]bool{
 
 // insidePrefixes are functions that run within tracing, between the leaf and an entry. Without an entry, they prove nothing.
 // BPF programs also run for the workload, for example in networking, and their time is real.
-var insidePrefixes = newPrefixes(
+var insidePrefixes = []string{
 	"bpf_prog_",
 	"__bpf_prog_",
 	"bpf_get_stack",
@@ -103,7 +104,7 @@ var insidePrefixes = newPrefixes(
 	"stack_trace_consume_entry",
 	"arch_stack_walk",
 	"unwind_",
-)
+}
 
 // tracingFrames returns how many leaf frames belong to tracing and not to the code. They reach from the leaf to the last entry
 // (see entryPrefixes) without a gap. Frames inside tracing can be opaque, because BPF programs and trampolines are created at
@@ -119,7 +120,7 @@ func tracingFrames(frames []profile.Frame, opaque func(i int) bool) int {
 		case isEntry(fn), i > 0 && i == n && hasAnyPrefix(fn, dispatchPrefixes):
 			n = i + 1
 		case i == 0 && len(frames) > 1 && isEntry(frames[1].Name):
-		case fn == "" || fn == Unknown || insidePrefixes.of(fn) || opaque(i):
+		case fn == "" || fn == Unknown || hasAnyPrefix(fn, insidePrefixes) || opaque(i):
 		default:
 			return n
 		}
@@ -131,28 +132,9 @@ func tracingFrames(frames []profile.Frame, opaque func(i int) bool) int {
 }
 
 func isEntry(fn string) bool {
-	return entryNames[fn] || entryPrefixes.of(fn) && !managementNames[fn]
+	return entryNames[fn] || hasAnyPrefix(fn, entryPrefixes) && !managementNames[fn]
 }
-
-// prefixes groups name prefixes by their first character.
-type prefixes [256][]string
-
-func newPrefixes(list ...string) *prefixes {
-	p := new(prefixes)
-	for _, prefix := range list {
-		p[prefix[0]] = append(p[prefix[0]], prefix)
-	}
-	return p
-}
-
-// of reports whether a name begins with one of the prefixes.
-func (p *prefixes) of(name string) bool { return name != "" && hasAnyPrefix(name, p[name[0]]) }
 
 func hasAnyPrefix(s string, prefixes []string) bool {
-	for _, p := range prefixes {
-		if strings.HasPrefix(s, p) {
-			return true
-		}
-	}
-	return false
+	return slices.ContainsFunc(prefixes, func(p string) bool { return strings.HasPrefix(s, p) })
 }

@@ -2,6 +2,7 @@ package stack
 
 import (
 	"bytes"
+	"encoding/hex"
 	"slices"
 	"strings"
 
@@ -10,8 +11,11 @@ import (
 	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/profile"
 )
 
-// UserOptions are the settings of a User. The zero value is enough for Append.
+// UserOptions are the settings of a User. The zero value is enough for Append of a gadget_user_stack.
 type UserOptions struct {
+	// Plain is for a text of the form "leaf; caller; … " in a field of another type. Append drops empty entries, and frames get no
+	// type, because their origin is unknown.
+	Plain bool
 	// Map returns the gadget's map that holds the addresses of stacks. BuildIDs returns the map that holds a struct
 	// bpf_stack_build_id for each address. AppendID uses one ID for both maps. Map and BuildIDs can be nil or return nil, for
 	// example before the gadget has started.
@@ -90,7 +94,7 @@ func (u *User) Addresses(n int) []uint64 {
 func (u *User) Append(dst []profile.Frame, symbols, addresses, buildIDs []byte) ([]profile.Frame, Outcome) {
 	u.addrs, u.ids = u.addrs[:0], u.ids[:0]
 	cutAddrs := eachEntry(addresses, func(entry []byte) {
-		addr, _ := parseAddress(entry)
+		addr, _ := parseAddress(view(entry))
 		u.addrs = append(u.addrs, addr)
 	})
 	cutIDs := eachEntry(buildIDs, func(entry []byte) { u.ids = append(u.ids, u.readBuildID(entry)) })
@@ -111,18 +115,19 @@ func (u *User) Append(dst []profile.Frame, symbols, addresses, buildIDs []byte) 
 		want = len(u.addrs)
 	}
 	spans := u.split.split(text, want)
+	truncated = truncated || len(spans) > MaxFrames
+	if u.opts.Plain {
+		spans = slices.DeleteFunc(spans, func(s span) bool { return s.start == s.end })
+	}
 
 	frameType := profile.FrameNative
-	if want > 0 && len(spans) > want {
+	if u.opts.Plain || want > 0 && len(spans) > want {
 		frameType = ""
 		u.addrs, u.ids = u.addrs[:0], u.ids[:0]
 	}
-	n := max(len(spans), len(u.addrs))
+	n := min(max(len(spans), len(u.addrs)), MaxFrames)
 	if n == 0 {
 		return dst, Empty
-	}
-	if n > MaxFrames {
-		n, truncated = MaxFrames, true
 	}
 	dst = slices.Grow(dst, n)
 	for i := range n {
@@ -194,10 +199,10 @@ func eachEntry(list []byte, add func(entry []byte)) (truncated bool) {
 func (u *User) readBuildID(entry []byte) buildID {
 	id, offset, ok := bytes.Cut(entry, []byte(" +"))
 	if !ok {
-		addr, _ := parseHex(entry)
+		addr, _ := parseHex(view(entry))
 		return buildID{offset: userAddress(addr)}
 	}
-	off, ok := parseHex(offset)
+	off, ok := parseHex(view(offset))
 	if !ok {
 		return buildID{}
 	}
@@ -227,13 +232,8 @@ const buildIDSize = 20
 // zeros to 20 bytes. Linkers create IDs of 20, 16 (MD5, UUID) and 8 bytes (lld's --build-id=fast). That many trailing zeros are
 // padding and not part of a hash.
 func formatBuildID(s string) string {
-	if len(s)%2 != 0 {
+	if _, err := hex.DecodeString(s); err != nil {
 		return ""
-	}
-	for i := range len(s) {
-		if hexDigit(s[i]) > 15 {
-			return ""
-		}
 	}
 	if len(s) == 2*buildIDSize {
 		for _, size := range []int{0, 8, 16} {

@@ -171,6 +171,15 @@ func TestUser(t *testing.T) {
 	}
 }
 
+// TestUserReadsWithoutAllocating checks that valid addresses and build IDs, once known, take no memory.
+func TestUserReadsWithoutAllocating(t *testing.T) {
+	u := NewUser(UserOptions{})
+	dst := make([]profile.Frame, 0, 3)
+	symbols, addrs := list("main.work+0x1f", "0x7f0000000002", "[unknown]"), addresses(1<<40, 0x7f0000000002, 3<<40)
+	buildIDs := list(otherID+" +1274fb", "7f0000000002", otherID+" +2a3b8")
+	require.Zero(t, testing.AllocsPerRun(10, func() { u.Append(dst, symbols, addrs, buildIDs) }))
+}
+
 func TestUserBoundsKnownBuildIDs(t *testing.T) {
 	t.Parallel()
 	u := NewUser(UserOptions{})

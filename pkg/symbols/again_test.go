@@ -52,9 +52,9 @@ func TestStoreFailedReadIsNotForEver(t *testing.T) {
 				require.Equal(t, symtab.Unknown, state, "whoever looks up has to request it")
 			}
 			require.Equal(t, symtab.Named, stateAfter(t, s, good))
-			require.EqualValues(t, 1, s.Stats().Files)
 			s.mu.Lock()
 			defer s.mu.Unlock()
+			require.Len(t, s.entries, 1)
 			e := s.entries[good.ID]
 			require.Zero(t, e.retry)
 			e.failed(c.err)
@@ -100,7 +100,7 @@ func TestStoreTooSlow(t *testing.T) {
 	s := newStore(t, Options{Limits: elftest.Small, Timeout: time.Nanosecond})
 	r := onDisk(t, elftest.Example().Bytes())
 	require.Equal(t, symtab.Unreadable, stateAfter(t, s, r))
-	require.ErrorContains(t, s.Stats().Last, "takes too long")
+	require.ErrorContains(t, s.LastError(), "takes too long")
 	pass(s, r.ID, time.Hour)
 	require.Equal(t, symtab.Pending, s.Request(r))
 	require.True(t, s.Wait(t.Context(), r.ID))

@@ -40,7 +40,7 @@ func ask(ctx context.Context, r symtab.Reader, f *os.File, fact string, into any
 	}
 	ctx, cancel := context.WithTimeout(ctx, factTime)
 	defer cancel()
-	table, cpu, err := r.Read(ctx, &symtab.Task{Reading: symtab.Reading{Limits: symtab.DefaultLimits()}, Kind: symtab.ReadFact, Fact: fact, ID: id, Opened: f, Size: id.Size})
+	table, cpu, err := r.Read(ctx, &symtab.Task{Limits: symtab.DefaultLimits(), Kind: symtab.ReadFact, Fact: fact, ID: id, Opened: f, Size: id.Size})
 	if err != nil {
 		return cpu, err
 	}

@@ -1,7 +1,6 @@
 package symbols
 
 import (
-	"errors"
 	"os"
 	"path"
 	"strings"
@@ -43,8 +42,6 @@ func (s *Store) openRoots(r *Request, file *os.File) []root {
 	return roots
 }
 
-var errNotRegular = errors.New("not a regular file")
-
 // open opens a regular file by its path. Symbolic links cannot lead out of the root or, in a container, out of the mount.
 func (r root) open(name string) (*os.File, int64, error) {
 	how := unix.OpenHow{Flags: unix.O_PATH | unix.O_CLOEXEC, Resolve: unix.RESOLVE_IN_ROOT | unix.RESOLVE_NO_MAGICLINKS}
@@ -55,16 +52,11 @@ func (r root) open(name string) (*os.File, int64, error) {
 	if err != nil {
 		return nil, 0, err
 	}
-	defer unix.Close(fd)
-	var st unix.Stat_t
-	if err := unix.Fstat(fd, &st); err != nil {
+	f, st, err := procfs.Reopen(fd, name, func(*unix.Stat_t) bool { return true }) // opening a regular file does not block
+	if err != nil {
 		return nil, 0, err
 	}
-	if st.Mode&unix.S_IFMT != unix.S_IFREG {
-		return nil, 0, errNotRegular
-	}
-	f, err := procfs.Reopen(fd, name) // opening a regular file does not block
-	return f, st.Size, err
+	return f, st.Size, nil
 }
 
 // finder opens candidates for a file's separate debug file.

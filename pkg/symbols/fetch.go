@@ -2,8 +2,6 @@ package symbols
 
 import (
 	"context"
-	"errors"
-	"fmt"
 	"time"
 
 	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/symbols/symtab"
@@ -23,12 +21,11 @@ func (s *Store) fetch(ctx context.Context) {
 			s.mu.Unlock()
 			var t *symtab.Table
 			var used time.Duration
-			err := errNotWanted
 			if wanted {
-				t, used, err = s.fetchTable(ctx, old)
+				t, used = s.fetchTable(ctx, old)
 			}
 			s.allowance.Use(used)
-			s.fetched(e, t, err)
+			s.fetched(e, t)
 			s.allowance.Rest(ctx)
 		}
 	}
@@ -43,16 +40,13 @@ func (s *Store) wantFetch(e *entry) {
 	}
 }
 
-// fetched stores a table that includes the symbols of an entry's debug file. Missing lines are read later.
-func (s *Store) fetched(e *entry, t *symtab.Table, err error) {
+// fetched stores a table that includes the symbols of an entry's debug file. t is nil if there is none. Missing lines are read
+// later.
+func (s *Store) fetched(e *entry, t *symtab.Table) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	e.fetched = false
-	switch {
-	case err != nil:
-		s.stats.NotFetched++
-	case s.entries[e.id] == e:
-		s.stats.Fetched++
+	if t != nil && s.entries[e.id] == e {
 		more := t.Bytes() - e.table.Bytes()
 		s.bytes += more
 		e.size += more
@@ -65,33 +59,30 @@ func (s *Store) fetched(e *entry, t *symtab.Table, err error) {
 	s.makeRoom()
 }
 
-// errNotWanted is the error for a file that the Store forgot before its debug file arrived.
-var errNotWanted = errors.New("the debug file is no longer needed")
-
-// fetchTable gets old's debug file. It returns a table that includes the debug file's symbols, and the Reader's CPU time. If the
-// debug file was fetched before, fetchTable only reads lines.
-func (s *Store) fetchTable(ctx context.Context, old *symtab.Table) (t *symtab.Table, used time.Duration, err error) {
+// fetchTable gets old's debug file. It returns a table that includes the debug file's symbols, and the Reader's CPU time. The
+// table is nil if no debug file can be used. If the debug file was fetched before, fetchTable only reads lines.
+func (s *Store) fetchTable(ctx context.Context, old *symtab.Table) (t *symtab.Table, used time.Duration) {
 	defer func() {
-		if p := recover(); p != nil {
-			t, err = nil, fmt.Errorf("%w: fetching its debug file panicked: %v", symtab.ErrMalformed, p)
+		if recover() != nil {
+			t = nil
 		}
 	}()
 	f, err := s.options.Fetch(ctx, old.Wanted)
 	if err != nil {
-		return nil, 0, err
+		return nil, 0
 	}
 	defer f.Close()
 	id, err := symtab.Identify(f)
 	if err != nil {
-		return nil, 0, err
+		return nil, 0
 	}
 	ctx, cancel := context.WithTimeout(ctx, s.options.Timeout)
 	defer cancel()
-	task := symtab.Task{Reading: s.reading(), Kind: symtab.ReadDebugFile, ID: id, Opened: f, Size: id.Size, Room: s.room()}
+	task := symtab.Task{Limits: s.options.Limits, Kind: symtab.ReadDebugFile, ID: id, Opened: f, Size: id.Size, Room: s.room()}
 	if t = old; !old.Fetched() {
 		var debug *symtab.Table
 		if debug, used, err = s.options.Reader.Read(ctx, &task); err != nil {
-			return nil, used, err
+			return nil, used
 		}
 		debug.Cut = debug.Cut && s.options.Lines
 		t = old.WithDebug(debug)
@@ -102,7 +93,7 @@ func (s *Store) fetchTable(ctx context.Context, old *symtab.Table) (t *symtab.Ta
 		used += more
 	}
 	if t = t.Within(s.room()); t.Bytes() > s.room() {
-		return nil, used, symtab.ErrTooLarge
+		return nil, used
 	}
-	return t, used, nil
+	return t, used
 }

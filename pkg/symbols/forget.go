@@ -30,7 +30,6 @@ func (s *Store) forget(e *entry) {
 	s.recent.Remove(e.recent)
 	delete(s.entries, e.id)
 	s.bytes -= e.size
-	s.stats.Forgotten++
 }
 
 // KeepFor makes the Store keep a file for at least d after its last use. The default is ten minutes. If memory is short, files

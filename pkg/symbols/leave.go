@@ -15,7 +15,7 @@ const (
 )
 
 // readOrLeave reads a file and returns the CPU time. If the read does not end, readOrLeave abandons it. When the read ends
-// later, its goroutine calls the function that Stuck returned, and Release.
+// later, its goroutine calls the function that Stuck returned.
 func (s *Store) readOrLeave(ctx context.Context, e *entry) (*symtab.Table, time.Duration, error) {
 	type result struct {
 		t    *symtab.Table
@@ -26,17 +26,10 @@ func (s *Store) readOrLeave(ctx context.Context, e *entry) (*symtab.Table, time.
 	used, err := s.disks.Do(ctx, func() { work.t, work.used, work.err = s.read(ctx, e) }, func() func() {
 		s.mu.Lock()
 		defer s.mu.Unlock()
-		release, ended := e.request.Release, func() {}
-		e.request.Release = nil
 		if e.request.Stuck != nil {
-			ended = e.request.Stuck()
+			return e.request.Stuck()
 		}
-		return func() {
-			ended()
-			if release != nil {
-				release()
-			}
-		}
+		return func() {}
 	})
 	if err != nil {
 		return nil, used, err

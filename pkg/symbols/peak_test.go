@@ -82,7 +82,7 @@ func TestPeakReader(t *testing.T) {
 	if !ok || files == served {
 		t.Skip("it is the child of TestPeak")
 	}
-	s := newStore(t, Options{Lines: true, Inlined: true, Reader: servedApart(t)})
+	s := newStore(t, Options{Lines: true, Reader: servedApart(t)})
 	for _, path := range strings.Fields(files) {
 		path, addr, _ := strings.Cut(path, ",")
 		f, err := os.Open(path)
@@ -98,7 +98,7 @@ func TestPeakReader(t *testing.T) {
 		at, err := strconv.ParseUint(addr, 16, 64)
 		require.NoError(t, err)
 		symbol, _ := s.Lookup(id, at)
-		fmt.Printf("%s: %.8s %v\n", filepath.Base(path), symbol.Name, s.Stats().Last)
+		fmt.Printf("%s: %.8s %v\n", filepath.Base(path), symbol.Name, s.LastError())
 	}
 	fmt.Printf("store's peak %d kB\n", peak(t))
 }

@@ -19,7 +19,7 @@ import (
 func (s *Store) run(ctx context.Context) {
 	defer s.stopped.Done()
 	var w waiting
-	defer func() { // finish waiting entries, so that Wait returns and Release is called
+	defer func() { // finish waiting entries, so that Wait returns
 		w.take(s.queue, maxQueue+maxWaiting)
 		for _, e := range w.entries {
 			s.finish(e, nil, context.Canceled, 0, 0)
@@ -115,9 +115,6 @@ func (e *entry) urgency() float64 {
 
 // finish stores the result of reading an entry's file and wakes waiting goroutines.
 func (s *Store) finish(e *entry, t *symtab.Table, err error, took, cost time.Duration) {
-	if e.request.Release != nil {
-		e.request.Release()
-	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	path := e.request.Path
@@ -133,11 +130,8 @@ func (s *Store) finish(e *entry, t *symtab.Table, err error, took, cost time.Dur
 	} else {
 		e.failed(err)
 	}
-	if errors.Is(err, symtab.ErrReader) {
-		s.stats.Lost++
-	}
 	if err != nil && e.why != symtab.NoSymbols {
-		s.stats.Last = fmt.Errorf("%q: %w", path, err)
+		s.last = fmt.Errorf("%q: %w", path, err)
 	}
 	size := int64(entryBytes)
 	switch {
@@ -148,7 +142,6 @@ func (s *Store) finish(e *entry, t *symtab.Table, err error, took, cost time.Dur
 		t, size = e.table, e.size
 	default:
 		e.state = stateOf(err)
-		s.stats.Failed[e.state]++
 	}
 	s.bytes += size - e.size
 	e.table, e.size = t, size
@@ -217,7 +210,7 @@ func (s *Store) read(ctx context.Context, e *entry) (t *symtab.Table, used time.
 	if id != r.ID && r.ID != symtab.VDSO && !s.changedTimeOnly(ctx, r, f, id) {
 		return nil, 0, errChanged
 	}
-	task := symtab.Task{Reading: s.reading(), ID: r.ID, Opened: f, Size: size, Old: old, Room: s.room()}
+	task := symtab.Task{Limits: s.options.Limits, ID: r.ID, Opened: f, Size: size, Old: old, Room: s.room()}
 	defer func() {
 		if errors.Is(err, symtab.ErrReader) && errors.Is(err, os.ErrDeadlineExceeded) && r.Stuck != nil {
 			r.Stuck()() // the file system did not answer in time, and nobody waits any longer
@@ -275,11 +268,6 @@ func (s *Store) withLines(ctx context.Context, task symtab.Task, t *symtab.Table
 	if err == nil {
 		with.Lines = lines.Lines
 	}
-	if errors.Is(err, symtab.ErrReader) {
-		s.mu.Lock()
-		s.stats.Lost++
-		s.mu.Unlock()
-	}
 	return &with, used
 }
 
@@ -291,8 +279,4 @@ func (s *Store) changedTimeOnly(ctx context.Context, r *Request, f *os.File, id 
 	}
 	info, _, err := s.Info(ctx, f)
 	return err == nil && info.HTLHash == r.Info.HTLHash && info.GNU == r.Info.GNU && info.Go == r.Info.Go
-}
-
-func (s *Store) reading() symtab.Reading {
-	return symtab.Reading{Limits: s.options.Limits, Inlined: s.options.Inlined}
 }

@@ -45,10 +45,8 @@ type Options struct {
 	Limits symtab.Limits
 	// Timeout limits the time to read one file; 0 means ten seconds.
 	Timeout time.Duration
-	// Inlined requests Symbol.Callers. The Symbol is then the inlined function.
-	Inlined bool
-	// Lines requests lines from .debug_info and, if Inlined is set, inlined functions. This costs time and memory. Go programs do
-	// not need this setting.
+	// Lines requests lines and inlined functions from .debug_info. This costs time and memory. Go programs do not need this
+	// setting.
 	Lines bool
 	// Reader reads the files. The Store closes it.
 	Reader symtab.Reader
@@ -78,9 +76,6 @@ type Request struct {
 	// Root opens the root folder of the process that has mapped the file (O_PATH suffices). The Store searches there for debug
 	// files on the file's mount, and closes the folder. Root may be nil.
 	Root func() (*os.File, error)
-	// Release is called exactly once, from any goroutine, after the last call of Open and Root, even if this request does not
-	// read the file. It may be nil.
-	Release func()
 	// The Store calls Stuck if a read of the opened file does not end. It calls ended if the read ends later. Stuck must not
 	// block. It may be nil.
 	Stuck func() (ended func())
@@ -118,7 +113,7 @@ type Store struct {
 	recent  *list.List // list of *entry, most recently used first
 	bytes   int64
 	keep    time.Duration // see KeepFor
-	stats   Stats
+	last    error         // see LastError
 	closed  bool
 
 	allowance patience.Allowance // shared by both goroutines
@@ -128,19 +123,6 @@ type Store struct {
 	fetches chan *entry
 	stop    context.CancelFunc
 	stopped sync.WaitGroup
-}
-
-// Stats holds counters since the Store was created, and the Store's current content.
-type Stats struct {
-	Files, Bytes int64                   // numbers of files and bytes that are held now
-	Forgotten    uint64                  // number of files that were removed from the store
-	Failed       [symtab.NumStates]int64 // reads of files without a table, by State
-	Fetched      uint64                  // debug files that Options.Fetch found
-	Stuck        uint64                  // files whose reading was abandoned
-	Lost         uint64                  // files that were not read because Options.Reader was missing or exited
-	NotFetched   uint64                  // debug files that were not found or were useless
-	// Last is the error of the last file that could not be read, or nil. Files without symbols do not count.
-	Last error
 }
 
 // addresses is a set of ELF virtual addresses of a file.
@@ -170,15 +152,9 @@ type entry struct {
 
 // NewStore returns a running Store.
 func NewStore(o Options) *Store {
-	if o.Bytes == 0 {
-		o.Bytes = defaultBytes
-	}
-	if o.Limits == (symtab.Limits{}) {
-		o.Limits = symtab.DefaultLimits()
-	}
-	if o.Timeout == 0 {
-		o.Timeout = symtab.DefaultTimeout
-	}
+	o.Bytes = cmp.Or(o.Bytes, defaultBytes)
+	o.Limits = cmp.Or(o.Limits, symtab.DefaultLimits())
+	o.Timeout = cmp.Or(o.Timeout, symtab.DefaultTimeout)
 	ctx, stop := context.WithCancel(context.Background())
 	s := &Store{
 		options: o, entries: map[symtab.FileID]*entry{}, recent: list.New(), keep: defaultKeep,
@@ -288,16 +264,7 @@ func (s *Store) table(id symtab.FileID, addr uint64) (t *symtab.Table, state sym
 // If only lines are missing, the state stays Named while they are read.
 //
 // Perf maps grow, so Request reads the new part of a perf map unless the map was just read.
-func (s *Store) Request(r Request) symtab.State {
-	state, taken := s.request(r)
-	if !taken && r.Release != nil {
-		r.Release()
-	}
-	return state
-}
-
-// request does the work of Request, but does not call Release. taken reports whether the Store keeps r and will call Release.
-func (s *Store) request(r Request) (state symtab.State, taken bool) {
+func (s *Store) Request(r Request) (state symtab.State) {
 	if r.ID == symtab.VDSO {
 		r.Open, r.Root, r.Stuck = openVDSO, nil, nil
 	}
@@ -313,18 +280,18 @@ func (s *Store) request(r Request) (state symtab.State, taken bool) {
 			if r.Address != 0 {
 				e.want(r.Address)
 			}
-			return symtab.Pending, false
+			return symtab.Pending
 		}
 		if !e.more(now) {
-			return e.state, false
+			return e.state
 		}
 		if e.table != nil && e.table.Fetched() { // the debug file contains the lines
 			s.wantFetch(e)
-			return e.state, false
+			return e.state
 		}
 	}
 	if s.closed {
-		return symtab.Busy, false
+		return symtab.Busy
 	}
 	isNew := e == nil
 	if isNew {
@@ -340,7 +307,7 @@ func (s *Store) request(r Request) (state symtab.State, taken bool) {
 	default:
 		close(e.done)
 		e.request, e.queued = Request{}, false
-		return symtab.Busy, false
+		return symtab.Busy
 	}
 	if e.table == nil {
 		e.state = symtab.Pending
@@ -351,7 +318,7 @@ func (s *Store) request(r Request) (state symtab.State, taken bool) {
 		s.bytes += e.size
 		s.makeRoom()
 	}
-	return symtab.Pending, true
+	return symtab.Pending
 }
 
 // ReadSince reports whether the last read of a file began after t. If so, the table includes everything that the file contained
@@ -388,12 +355,9 @@ func (s *Store) Wait(ctx context.Context, ids ...symtab.FileID) bool {
 	return true
 }
 
-// Stats returns the Store's counters and its current content.
-func (s *Store) Stats() Stats {
+// LastError returns the error of the last file that could not be read, or nil. Files without symbols do not count.
+func (s *Store) LastError() error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	stats := s.stats
-	stats.Stuck = s.disks.Total()
-	stats.Files, stats.Bytes = int64(len(s.entries)), s.bytes
-	return stats
+	return s.last
 }

@@ -46,6 +46,23 @@ func newStore(t *testing.T, o Options) *Store {
 	return s
 }
 
+// held returns the number of a Store's files, and their bytes.
+func held(s *Store) (files int, bytes int64) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return len(s.entries), s.bytes
+}
+
+// awaitFetch waits until a file's debug file is no longer being fetched.
+func awaitFetch(t *testing.T, s *Store, id symtab.FileID) {
+	t.Helper()
+	require.Eventually(t, func() bool {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		return !s.entries[id].fetched
+	}, 10*time.Second, time.Millisecond)
+}
+
 // stateAfter requests a file, waits until it was read, and returns the state of a lookup.
 func stateAfter(t *testing.T, s *Store, r Request) symtab.State {
 	t.Helper()
@@ -85,18 +102,16 @@ func TestStoreReasons(t *testing.T) {
 		"too large":  {onDisk(t, new(elftest.TestELF).Code(".text", 0x1000, make([]byte, 16)).Symbols(".symtab", elf.SHT_SYMTAB, many...).Bytes()), symtab.TooLarge, "more than 4096 symbols"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			opened, released := 0, 0
+			opened := 0
 			open := c.request.Open
 			c.request.Open = func() (*os.File, error) { opened++; return open() }
-			c.request.Release = func() { released++ }
 			require.Equal(t, c.want, stateAfter(t, s, c.request))
 			if c.err != "" {
-				require.ErrorContains(t, s.Stats().Last, c.err)
-				require.ErrorContains(t, s.Stats().Last, c.request.Path)
+				require.ErrorContains(t, s.LastError(), c.err)
+				require.ErrorContains(t, s.LastError(), c.request.Path)
 			}
 			require.Equal(t, c.want, stateAfter(t, s, c.request), "the second time")
 			require.Equal(t, 1, opened)
-			require.Equal(t, 2, released)
 		})
 	}
 }
@@ -134,23 +149,24 @@ func TestStoreBytes(t *testing.T) {
 		require.Equal(t, symtab.Named, stateAfter(t, s, r))
 		_, state := s.Lookup(first.ID, 0x1000)
 		require.Equal(t, symtab.Named, state, "it is used all the time")
-		require.LessOrEqual(t, s.Stats().Bytes, int64(100<<10))
+		_, bytes := held(s)
+		require.LessOrEqual(t, bytes, int64(100<<10))
 	}
-	stats := s.Stats()
-	require.Less(t, stats.Files, int64(50))
-	require.Equal(t, uint64(101)-uint64(stats.Files), stats.Forgotten)
+	files, bytes := held(s)
+	require.Less(t, files, 50)
 	sum := int64(0)
 	for _, e := range s.entries {
 		sum += e.size
 	}
-	require.Equal(t, sum, stats.Bytes)
+	require.Equal(t, sum, bytes)
 	// A table that exceeds the limit must not be kept, and lookups return TooLarge.
 	s = newStore(t, Options{Bytes: 2000, Limits: elftest.Small})
 	require.Equal(t, symtab.TooLarge, stateAfter(t, s, first))
 	// A table that fits only without its entry must not be kept either.
 	s = newStore(t, Options{Limits: elftest.Small})
 	require.Equal(t, symtab.Named, stateAfter(t, s, first))
-	s = newStore(t, Options{Bytes: s.Stats().Bytes - entryBytes, Limits: elftest.Small})
+	_, bytes = held(s)
+	s = newStore(t, Options{Bytes: bytes - entryBytes, Limits: elftest.Small})
 	require.Equal(t, symtab.TooLarge, stateAfter(t, s, first))
 }
 
@@ -166,16 +182,14 @@ func TestStoreBusy(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Millisecond)
 	defer cancel()
 	require.False(t, s.Wait(ctx, r.ID))
-	released := 0
 	busy := 0
 	for i := range maxQueue + 10 {
-		other := Request{ID: symtab.FileID{Inode: uint64(i)}, Open: func() (*os.File, error) { return nil, os.ErrNotExist }, Release: func() { released++ }}
+		other := Request{ID: symtab.FileID{Inode: uint64(i)}, Open: func() (*os.File, error) { return nil, os.ErrNotExist }}
 		if s.Request(other) == symtab.Busy {
 			busy++
 		}
 	}
 	require.Equal(t, 10, busy)
-	require.Equal(t, 10, released)
 	_, state := s.Lookup(r.ID, 0x1000)
 	require.Equal(t, symtab.Pending, state)
 	close(stuck)
@@ -185,11 +199,10 @@ func TestStoreBusy(t *testing.T) {
 // Closing a Store must end all waits.
 func TestStoreClose(t *testing.T) {
 	s := NewStore(Options{Reader: parse.Here{}})
-	released := make(chan struct{}, 10)
 	began, stuck := make(chan struct{}), make(chan struct{})
-	s.Request(Request{ID: symtab.FileID{Inode: 1}, Open: func() (*os.File, error) { close(began); <-stuck; return nil, os.ErrNotExist }, Release: func() { released <- struct{}{} }})
+	s.Request(Request{ID: symtab.FileID{Inode: 1}, Open: func() (*os.File, error) { close(began); <-stuck; return nil, os.ErrNotExist }})
 	<-began
-	s.Request(Request{ID: symtab.FileID{Inode: 2}, Open: func() (*os.File, error) { return nil, os.ErrNotExist }, Release: func() { released <- struct{}{} }})
+	s.Request(Request{ID: symtab.FileID{Inode: 2}, Open: func() (*os.File, error) { return nil, os.ErrNotExist }})
 	go func() { // while Close waits
 		for closed := false; !closed; runtime.Gosched() {
 			s.mu.Lock()
@@ -200,8 +213,6 @@ func TestStoreClose(t *testing.T) {
 	}()
 	s.Close()
 	s.Close()
-	<-released
-	<-released
 	require.True(t, s.Wait(t.Context(), symtab.FileID{Inode: 1}, symtab.FileID{Inode: 2}))
 	require.Equal(t, symtab.Busy, s.Request(Request{ID: symtab.FileID{Inode: 3}}))
 }
@@ -218,7 +229,8 @@ func TestStoreShortLived(t *testing.T) {
 	}
 	require.True(t, s.Wait(t.Context(), r.ID))
 	require.EqualValues(t, 1, opened.Load())
-	require.EqualValues(t, 1, s.Stats().Files)
+	files, _ := held(s)
+	require.Equal(t, 1, files)
 }
 
 // A file must not be forgotten while its debug file is fetched.
@@ -229,14 +241,17 @@ func TestStoreKeepsWhatIsFetched(t *testing.T) {
 		<-goOn
 		return nil, errors.New("no")
 	}})
-	stateAfter(t, s, onDisk(t, elftest.WithNote().Bytes()))
+	r := onDisk(t, elftest.WithNote().Bytes())
+	stateAfter(t, s, r)
 	<-began
 	s.forgetOld(time.Now().Add(2 * defaultKeep))
-	require.EqualValues(t, 1, s.Stats().Files)
+	files, _ := held(s)
+	require.Equal(t, 1, files)
 	close(goOn)
-	require.Eventually(t, func() bool { return s.Stats().NotFetched == 1 }, 10*time.Second, time.Millisecond)
+	awaitFetch(t, s, r.ID)
 	s.forgetOld(time.Now().Add(2 * defaultKeep))
-	require.Zero(t, s.Stats().Files)
+	files, _ = held(s)
+	require.Zero(t, files)
 }
 
 // A file without symbols must later get the symbols of its debug file, which comes from a server.
@@ -252,7 +267,7 @@ func TestStoreFetch(t *testing.T) {
 	defer server.Close()
 	transport := &http.Transport{}
 	defer transport.CloseIdleConnections()
-	client, err := debuginfod.New(debuginfod.Options{URLs: []string{server.URL}, Dir: t.TempDir(), HTTP: transport, Info: func(ctx context.Context, f *os.File) (buildid.Info, time.Duration, error) {
+	client, err := debuginfod.New(debuginfod.Options{URLs: []string{server.URL}, Dir: t.TempDir(), DirBytes: 1 << 20, Timeout: time.Minute, HTTP: transport, Info: func(ctx context.Context, f *os.File) (buildid.Info, time.Duration, error) {
 		return Info(ctx, parse.Here{}, f)
 	}})
 	require.NoError(t, err)
@@ -264,19 +279,24 @@ func TestStoreFetch(t *testing.T) {
 	require.Equal(t, symtab.SourceDebugFile, got.Source)
 	got, _ = s.Lookup(r.ID, 0x1088)
 	require.Equal(t, "shown", got.Name)
-	require.EqualValues(t, 1, s.Stats().Fetched)
 	s.forgetOld(time.Now().Add(2 * defaultKeep))
-	require.Zero(t, s.Stats().Bytes)
+	_, bytes := held(s)
+	require.Zero(t, bytes)
 
 	// If the server has no useful debug file, the file's table must stay unchanged.
-	failing := newStore(t, Options{Limits: elftest.Small, Fetch: func(context.Context, string) (*os.File, error) { return nil, errors.New("no") }})
-	stateAfter(t, failing, r)
-	require.Eventually(t, func() bool { return failing.Stats().NotFetched == 1 }, 10*time.Second, time.Millisecond)
-	_, state := failing.Lookup(r.ID, 0x1000)
-	require.Equal(t, symtab.Outside, state)
-	panicking := newStore(t, Options{Limits: elftest.Small, Fetch: func(context.Context, string) (*os.File, error) { panic("no") }})
-	stateAfter(t, panicking, r)
-	require.Eventually(t, func() bool { return panicking.Stats().NotFetched == 1 }, 10*time.Second, time.Millisecond)
+	for _, fetch := range []func() (*os.File, error){
+		func() (*os.File, error) { return nil, errors.New("no") },
+		func() (*os.File, error) { panic("no") },
+		r.Open,
+	} {
+		asked := 0
+		failing := newStore(t, Options{Limits: elftest.Small, Fetch: func(context.Context, string) (*os.File, error) { asked++; return fetch() }})
+		stateAfter(t, failing, r)
+		awaitFetch(t, failing, r.ID)
+		require.Equal(t, 1, asked)
+		_, state := failing.Lookup(r.ID, 0x1000)
+		require.Equal(t, symtab.Outside, state)
+	}
 }
 
 // The Store must read only the requested functions of a Go program. It reads functions that are requested later, but not from
@@ -317,8 +337,8 @@ func TestStoreGoFunctions(t *testing.T) {
 		require.Equal(t, symtab.Named, state)
 	}
 	require.Equal(t, 20, opened)
-	stats := s.Stats()
-	require.Less(t, 10*stats.Bytes, all.Bytes(), "most functions are not held")
+	_, bytes := held(s)
+	require.Less(t, 10*bytes, all.Bytes(), "most functions are not held")
 	fail = true
 	_, state := ask(50)
 	require.Equal(t, symtab.Gone, state, "meanwhile")
@@ -361,7 +381,7 @@ func TestStoreLinesTooLarge(t *testing.T) {
 	info, abbrev, line := elftest.DwarfExample(4)
 	content := elftest.WithDebug(info, abbrev, line).Bytes()
 	binary.LittleEndian.PutUint64(content[64+16:], 0)
-	r, whole := onDisk(t, content), newStore(t, Options{Limits: elftest.Small, Inlined: true, Lines: true})
+	r, whole := onDisk(t, content), newStore(t, Options{Limits: elftest.Small, Lines: true})
 	require.Equal(t, symtab.Named, stateAfter(t, whole, r))
 	with := whole.entries[r.ID].table
 	require.NotNil(t, with.Lines)

@@ -26,12 +26,10 @@ func TestStoreSymtab(t *testing.T) {
 	require.NoError(t, err)
 	_, state := s.Lookup(id, 1)
 	require.Equal(t, symtab.Unknown, state)
-	released := 0
-	request := Request{ID: id, Open: func() (*os.File, error) { return os.Open(path) }, Release: func() { released++ }}
+	request := Request{ID: id, Open: func() (*os.File, error) { return os.Open(path) }}
 	require.Contains(t, []symtab.State{symtab.Pending, symtab.Named}, s.Request(request))
 	require.True(t, s.Wait(context.Background(), id))
 	require.Equal(t, symtab.Named, s.Request(request))
-	require.Equal(t, 2, released)
 	f, err := elf.NewFile(exe)
 	require.NoError(t, err)
 	symbols, err := f.Symbols()
@@ -47,6 +45,9 @@ func TestStoreSymtab(t *testing.T) {
 	for _, want := range symbols {
 		got, state := s.Lookup(id, want.Value+want.Size-1)
 		require.Equal(t, symtab.Named, state)
+		if n := len(got.Callers); n > 0 {
+			got = got.Callers[n-1] // want is the function that others are inlined into
+		}
 		if got.Name == want.Name {
 			n++
 		}

@@ -3,6 +3,7 @@ package unwinder
 import (
 	"bytes"
 	"context"
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -126,7 +127,7 @@ func TestReaderCulprit(t *testing.T) {
 	for i, want := range []symtab.State{symtab.Unreadable, symtab.Unreadable, symtab.Malformed} {
 		other := symbols.NewStore(symbols.Options{Reader: unclosed{r}}) // this Store has not tried it recently
 		require.Equal(t, want, stateOf(t, other, bad), i)
-		require.Equal(t, want == symtab.Unreadable, other.Stats().Lost == 1)
+		require.Equal(t, want == symtab.Unreadable, errors.Is(other.LastError(), symtab.ErrReader))
 		other.Close()
 	}
 	require.Contains(t, l.String(), "skipped from now on")
@@ -175,7 +176,6 @@ func TestReaderKilled(t *testing.T) {
 	require.NoError(t, run.cmd.Process.Kill())
 	<-run.ended
 	require.Equal(t, symtab.Named, stateOf(t, s, ownFile(t)))
-	require.Zero(t, s.Stats().Lost)
 	require.Contains(t, l.String(), "SIGKILL")
 }
 
@@ -186,7 +186,7 @@ func TestReaderWrong(t *testing.T) {
 		r, l := newTestReader(role)
 		s := symbols.NewStore(symbols.Options{Reader: r, Timeout: 100 * time.Millisecond})
 		require.Equal(t, symtab.Unreadable, stateOf(t, s, ownFile(t)))
-		require.EqualValues(t, 1, s.Stats().Lost)
+		require.ErrorIs(t, s.LastError(), symtab.ErrReader)
 		require.Contains(t, l.String(), "restarting the file reader")
 		s.Close()
 	}

@@ -266,7 +266,6 @@ func (r *run) flush(f *wire.Flush) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	b.totals.Stats = add(r.base.Stats, f.Stats)
-	b.totals.Received = r.base.Received + r.session
 	for s := range b.subscribers {
 		lost := uint64(len(unwound[s.run]))
 		if lost > 0 && !s.deliver(unwound[s.run], f.Size) {

@@ -11,8 +11,8 @@ import (
 type Totals struct {
 	// Stats covers all runs of the unwinder, except that KernelMemory is from the current run.
 	wire.Stats
-	// Received counts samples that were read from the unwinder. Crashed counts samples that were lost when it exited.
-	Received, Crashed uint64
+	// Crashed counts samples that were lost when the unwinder exited.
+	Crashed uint64
 	// Restarts is the number of restarts. Away is the time without an unwinder.
 	Restarts uint64
 	Away     time.Duration
@@ -38,8 +38,7 @@ func (r *run) settle() {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	t := &b.totals
-	t.Pending = 0
-	t.Sent, t.Taken = r.base.Sent+r.session, r.base.Taken+max(c[wire.CounterTaken], r.session)
+	t.Taken = r.base.Taken + max(c[wire.CounterTaken], r.session)
 	// Samples that the unwinder dropped after its last message also count as Crashed, because the reason is not known.
 	known := t.Full + t.Failed + t.Idle - r.base.Full - r.base.Failed - r.base.Idle
 	if arrived := r.session + known; c[wire.CounterTaken] > arrived {
@@ -50,8 +49,7 @@ func (r *run) settle() {
 // add returns the sum of the counters of a run, b, and of earlier runs, a.
 func add(a, b wire.Stats) wire.Stats {
 	sum := wire.Stats{
-		Taken: a.Taken + b.Taken, Sent: a.Sent + b.Sent, Pending: b.Pending,
-		Full: a.Full + b.Full, Failed: a.Failed + b.Failed, Idle: a.Idle + b.Idle,
+		Taken: a.Taken + b.Taken, Full: a.Full + b.Full, Failed: a.Failed + b.Failed, Idle: a.Idle + b.Idle,
 		KernelLost: a.KernelLost + b.KernelLost, NoProcess: a.NoProcess + b.NoProcess, KernelMemory: b.KernelMemory,
 		Aborts: maps.Clone(a.Aborts),
 	}

@@ -1,6 +1,7 @@
 package warnings
 
 import (
+	"math"
 	"sync"
 	"time"
 )
@@ -20,12 +21,17 @@ type rateKind struct {
 
 // Due reports whether a line of this kind can be written now. It also returns the number of lines that were left out since the
 // last one.
-func (r *Rate) Due(kind string) (left int, ok bool) {
+func (r *Rate) Due(kind string) (left int, ok bool) { return r.due(kind, math.MaxInt) }
+
+// due is like Due, but allows no line of a new kind if there are already most kinds.
+func (r *Rate) due(kind string, most int) (left int, ok bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	now := time.Now()
 	k := r.kinds[kind]
 	switch {
+	case k == nil && len(r.kinds) >= most:
+		return 0, false
 	case k == nil:
 		if r.kinds == nil {
 			r.kinds = map[string]*rateKind{}

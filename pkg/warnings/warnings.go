@@ -3,7 +3,7 @@ package warnings
 
 import (
 	"regexp"
-	"sync"
+	"sync/atomic"
 )
 
 // mostKinds limits the number of kinds, because workloads can influence error texts. Further kinds are only counted.
@@ -14,9 +14,8 @@ type Teller struct {
 	// Warn writes a line for users.
 	Warn func(err error)
 
-	mu     sync.Mutex
-	kinds  map[string]bool
-	untold uint64
+	kinds  Rate
+	untold atomic.Uint64
 }
 
 // varies matches differences between errors of one kind: numbers and quoted names.
@@ -24,31 +23,15 @@ var varies = regexp.MustCompile(`"(?:[^"\\]|\\.)*"|0x[0-9a-fA-F]+|[0-9]+`)
 
 // Tell reports an error if it is the first of its kind. Errors of one kind only differ in numbers and quoted texts.
 func (t *Teller) Tell(err error) {
-	if t.first(err) {
-		t.Warn(err)
-	}
-}
-
-func (t *Teller) first(err error) bool {
 	const longest = 1024
 	text := err.Error()
 	kind := varies.ReplaceAllString(text[:min(len(text), longest)], "#")
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	if t.kinds[kind] || len(t.kinds) >= mostKinds {
-		t.untold++
-		return false
+	if _, ok := t.kinds.due(kind, mostKinds); ok {
+		t.Warn(err)
+	} else {
+		t.untold.Add(1)
 	}
-	if t.kinds == nil {
-		t.kinds = map[string]bool{}
-	}
-	t.kinds[kind] = true
-	return true
 }
 
 // Suppressed returns the number of errors that were not reported.
-func (t *Teller) Suppressed() uint64 {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	return t.untold
-}
+func (t *Teller) Suppressed() uint64 { return t.untold.Load() }

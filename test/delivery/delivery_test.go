@@ -94,7 +94,7 @@ func load(g *gadgettest.Gadget, stop <-chan struct{}) int64 {
 // trouble sends a load to the Collector while the function during disturbs the Collector. It checks that every value finally
 // arrives.
 func trouble(t *testing.T, transport string, during func(c *collectortest.Collector)) {
-	c := collectortest.New(t, "")
+	c := collectortest.New(t, "file")
 	c.Start()
 	endpoint := c.GRPC
 	if transport == "otlp-http" {

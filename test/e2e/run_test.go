@@ -267,7 +267,7 @@ func of(samples []receiver.Sample, pid int) []receiver.Sample {
 // startCollector starts a Collector that writes its input to a file.
 func startCollector(t *testing.T) *collectortest.Collector {
 	t.Helper()
-	c := collectortest.New(t, "")
+	c := collectortest.New(t, "file")
 	c.Start()
 	t.Cleanup(func() {
 		if t.Failed() {

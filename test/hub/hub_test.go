@@ -133,7 +133,7 @@ func TestProcessors(t *testing.T) {
 
 // TestTwoCollectors sends through one Collector into another.
 func TestTwoCollectors(t *testing.T) {
-	second := collectortest.New(t, "")
+	second := collectortest.New(t, "file")
 	second.Start()
 	first := collectortest.NewWithConfig(t, collectortest.Documented(t, "hub"), "BACKEND="+second.GRPC, "BACKEND_INSECURE=true")
 	first.Start()

@@ -12,9 +12,11 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/require"
+	collectorpb "go.opentelemetry.io/proto/otlp/collector/profiles/v1development"
 
 	"github.com/ig-otel-profiles/ig-otel-profiles/internal/backends"
 	"github.com/ig-otel-profiles/ig-otel-profiles/internal/collectortest"
+	"github.com/ig-otel-profiles/ig-otel-profiles/internal/recvtest"
 )
 
 type object = map[string]any
@@ -76,7 +78,7 @@ func podObject(namespace, name, uid, ip string, labels, annotations object) obje
 }
 
 func TestKubernetes(t *testing.T) {
-	backend := start(t)
+	backend := recvtest.StartHTTP(t, recvtest.HTTPConfig{})
 	kubeconfig := apiServer(t,
 		[]object{
 			podObject("shop", "cart-7d4b9c-x2x4z", "uid-cart", "10.0.0.1", object{"team": "checkout"}, object{"example.com/commit": "abc123"}),
@@ -87,13 +89,17 @@ func TestKubernetes(t *testing.T) {
 		[]object{{"kind": "PartialObjectMetadata", "apiVersion": "meta.k8s.io/v1", "metadata": object{"name": "shop", "labels": object{"cost-center": "4711"}}}},
 	)
 	c := collectortest.NewWithConfig(t, collectortest.Documented(t, "hub-kubernetes"),
-		"BACKEND=http://"+backend.HTTPAddr(), "K8S_AUTH_TYPE=kubeConfig", "KUBECONFIG="+kubeconfig)
+		"BACKEND="+backend.URL, "K8S_AUTH_TYPE=kubeConfig", "KUBECONFIG="+kubeconfig)
 	c.Start()
 	send(t, exporter(t, "hub-exporter", "http://"+c.GRPC), rows())
 	c.Stop()
 
-	check(t, backend.Requests(), collectors)
-	samples := resolve(backend.Requests())
+	var messages []*collectorpb.ExportProfilesServiceRequest
+	for _, r := range backend.Requests() {
+		messages = append(messages, r.Profiles)
+	}
+	check(t, messages, collectors)
+	samples := resolve(messages)
 	require.Equal(t, map[string]int64{
 		"cart main.hash": 30, "cart main.sort": 12, "search main.find": 20, "coredns dns.serve": 7, "host kubelet.sync": 5,
 	}, values(samples), "nothing is lost, whether its pod is known or not")

@@ -13,6 +13,8 @@ import (
 	"sync"
 	"syscall"
 	"time"
+
+	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/procfs"
 )
 
 // DefaultLimit is the CPU time after which a program ends by itself.
@@ -91,24 +93,11 @@ func (p *Program) Start(ctx context.Context, limit time.Duration) (*Process, err
 
 // CPU returns the CPU time of the program and its exited children up to now, to a hundredth of a second.
 func (p *Process) CPU() (time.Duration, error) {
-	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", p.PID))
-	if err != nil {
-		return 0, fmt.Errorf("reading the CPU time of the load %s: %w", p.Name, err)
+	stat, ok := procfs.Stat("/proc", uint32(p.PID), 14, 15, 16, 17) // utime, stime, cutime, cstime
+	if !ok {
+		return 0, fmt.Errorf("reading the CPU time of the load %s: it has exited", p.Name)
 	}
-	_, after, _ := strings.Cut(string(text), ") ")
-	fields := strings.Fields(after)
-	if len(fields) < 15 {
-		return 0, fmt.Errorf("reading the CPU time of the load %s: not found in %q", p.Name, text)
-	}
-	ticks := int64(0)
-	for _, f := range fields[11:15] { // utime, stime, cutime, cstime
-		n, err := strconv.ParseInt(f, 10, 64)
-		if err != nil {
-			return 0, fmt.Errorf("reading the CPU time of the load %s: %w", p.Name, err)
-		}
-		ticks += n
-	}
-	return time.Duration(ticks) * (time.Second / 100), nil
+	return time.Duration(stat[0]+stat[1]+stat[2]+stat[3]) * procfs.Tick, nil
 }
 
 // Stop kills the program and its children. It returns the user and kernel CPU time of the program since its start, from getrusage.

@@ -17,6 +17,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/ig-otel-profiles/ig-otel-profiles/internal/igtest"
+	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/procfs"
 	"github.com/ig-otel-profiles/ig-otel-profiles/test/loads"
 )
 
@@ -68,15 +69,9 @@ type cost struct {
 func usage(t *testing.T, pids ...int) (user, system float64) {
 	t.Helper()
 	for _, pid := range pids {
-		text, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
-		require.NoError(t, err)
-		_, tail, _ := strings.Cut(string(text), ") ")
-		fields := strings.Fields(tail)
-		u, err := strconv.ParseFloat(fields[11], 64)
-		require.NoError(t, err)
-		s, err := strconv.ParseFloat(fields[12], 64)
-		require.NoError(t, err)
-		user, system = user+u/100, system+s/100
+		stat, ok := procfs.Stat("/proc", uint32(pid), 14, 15)
+		require.True(t, ok, "process %d has exited", pid)
+		user, system = user+float64(stat[0])/100, system+float64(stat[1])/100
 	}
 	return user, system
 }

@@ -103,7 +103,7 @@ func attributes(node, c int) []profile.Attribute {
 }
 
 func TestThousandNodes(t *testing.T) {
-	c := collectortest.New(t, "{nop: {}}")
+	c := collectortest.New(t, "nop")
 	c.Start()
 	file := viper.New()
 	file.Set("operator.otel-profiles.exporters.x", map[string]any{"exporter": "otlp-grpc", "endpoint": c.GRPC, "insecure": true, "compression": *compression})

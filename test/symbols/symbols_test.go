@@ -44,7 +44,7 @@ func file(t *testing.T, name, content string) string {
 	return path
 }
 
-func read(t *testing.T, path string, inlined bool) *symtab.Table {
+func read(t *testing.T, path string) *symtab.Table {
 	t.Helper()
 	f, err := os.Open(path)
 	require.NoError(t, err)
@@ -53,7 +53,7 @@ func read(t *testing.T, path string, inlined bool) *symtab.Table {
 	require.NoError(t, err)
 	limits := symtab.DefaultLimits()
 	limits.Names *= 2 // for all functions of the largest programs, which samples never need
-	task := symtab.Task{Reading: symtab.Reading{Limits: limits, Inlined: inlined}, Opened: f, Size: st.Size()}
+	task := symtab.Task{Limits: limits, Opened: f, Size: st.Size()}
 	table, _, err := parse.Here{}.Read(t.Context(), &task)
 	require.NoError(t, err)
 	if g := table.Golang; g != nil {
@@ -208,7 +208,7 @@ func TestExported(t *testing.T) {
 			if len(all) == 0 {
 				t.Skip("exports nothing")
 			}
-			checked, named := compare(t, path, read(t, path, false), all, unsized)
+			checked, named := compare(t, path, read(t, path), all, unsized)
 			t.Logf("%d addresses, %d named, of %d functions", checked, named, len(all))
 			require.Greater(t, checked, 2000)
 		})
@@ -237,7 +237,7 @@ int main() { std::map<std::string, int> m; m["a"] = 1; std::cout << m.size() << 
 			path := filepath.Join(dir, name)
 			run(t, "", command[0], append(command[1:], "-o", path)...)
 			all, unsized := functions(t, path)
-			checked, named := compare(t, path, read(t, path, false), all, unsized)
+			checked, named := compare(t, path, read(t, path), all, unsized)
 			t.Logf("%d addresses, %d named, of %d functions", checked, named, len(all))
 			require.Greater(t, checked, 2000)
 		})
@@ -270,7 +270,7 @@ func TestStubs(t *testing.T) {
 		}
 		path, err := filepath.EvalSymlinks(path)
 		require.NoError(t, err)
-		table := read(t, path, false)
+		table := read(t, path)
 		right, nameless := 0, 0
 		for _, section := range []string{".plt", ".plt.sec", ".plt.got"} {
 			out, err := exec.Command(tool, "-d", "-j", section, path).Output()
@@ -312,7 +312,7 @@ func TestGo(t *testing.T) {
 	all, _ := functions(t, ig)
 	stripped := filepath.Join(t.TempDir(), "stripped")
 	run(t, "", "strip", "-o", stripped, ig)
-	table, bare := read(t, ig, true), read(t, stripped, true)
+	table, bare := read(t, ig), read(t, stripped)
 	var input strings.Builder
 	var addrs []uint64
 	for i, f := range all {

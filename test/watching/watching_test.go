@@ -207,7 +207,7 @@ func TestRealMetrics(t *testing.T) {
 	bin := os.Getenv("E2E_BIN")
 	require.NotEmpty(t, bin, "run make test-watching")
 	dir := t.TempDir()
-	collector := collectortest.New(t, "{nop: {}}")
+	collector := collectortest.New(t, "nop")
 
 	targets := map[string]string{}
 	for _, gadget := range []string{"profile_cpu"} {

@@ -274,4 +274,58 @@ int process_exec(void *ctx)
   return 0;
 }
 
+// The parts of the kernel's structs that lead from a task to its mount namespace. The loader adapts the offsets to the kernel.
+struct ns_common {
+  unsigned int inum;
+} __attribute__((preserve_access_index));
+
+struct mnt_namespace {
+  struct ns_common ns;
+} __attribute__((preserve_access_index));
+
+struct nsproxy {
+  struct mnt_namespace *mnt_ns;
+} __attribute__((preserve_access_index));
+
+struct task_struct {
+  u64 start_boottime;
+  struct nsproxy *nsproxy;
+} __attribute__((preserve_access_index));
+
+// The last process of each PID that has exited, for exits.go.
+struct exit {
+  u64 start; // since boot
+  u64 ended; // on the clock of samples
+  u64 mntns;
+};
+
+struct exits_t {
+  __uint(type, BPF_MAP_TYPE_LRU_HASH);
+  __type(key, u32);
+  __type(value, struct exit);
+  __uint(max_entries, 8192);
+} exits SEC(".maps");
+
+// process_exit records a process when its first thread exits. After a nil pointer, reads fail and leave zeros.
+SEC("raw_tracepoint/sched_process_exit")
+int process_exit(void **ctx)
+{
+  u64 id  = bpf_get_current_pid_tgid();
+  u32 pid = id >> 32;
+  if (pid != (u32)id)
+    return 0;
+  struct task_struct *task   = ctx[0];
+  struct nsproxy *namespaces = NULL;
+  struct mnt_namespace *mnt  = NULL;
+  struct exit e              = {.ended = bpf_ktime_get_ns()};
+  bpf_probe_read_kernel(&e.start, sizeof(e.start), &task->start_boottime);
+  bpf_probe_read_kernel(&namespaces, sizeof(namespaces), &task->nsproxy);
+  bpf_probe_read_kernel(&mnt, sizeof(mnt), &namespaces->mnt_ns);
+  if (!mnt)
+    return 0;
+  bpf_probe_read_kernel(&e.mntns, sizeof(mnt->ns.inum), &mnt->ns.inum);
+  bpf_map_update_elem(&exits, &pid, &e, BPF_ANY);
+  return 0;
+}
+
 char _license[] SEC("license") = "GPL";

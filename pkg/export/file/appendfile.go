@@ -9,7 +9,6 @@ import (
 	"path/filepath"
 	"regexp"
 	"strings"
-	"sync"
 	"time"
 
 	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/config"
@@ -20,8 +19,7 @@ import (
 // in its name, and removes old files. Records are never split. A killed process can leave an incomplete record, which the next
 // write removes. write does all of this, without a separate goroutine.
 //
-// Several processes can append to the same file, because each process locks the file while it writes. The methods are safe for
-// concurrent use.
+// Several processes can append to the same file, because each process locks the file while it writes.
 type appendFile struct {
 	path    string
 	limit   config.Rotation
@@ -30,7 +28,6 @@ type appendFile struct {
 
 	patience time.Duration // how long a reader can take no bytes before problem is called
 
-	mu     sync.Mutex
 	file   *os.File
 	known  int64     // up to this offset, the file contains only complete records
 	plain  bool      // this is a regular file, which can be locked, truncated and renamed
@@ -46,16 +43,8 @@ func newAppendFile(path string, limit config.Rotation, whole recordEnd, problem 
 	return &appendFile{path: path, limit: limit, whole: whole, problem: problem, patience: readerPatience}
 }
 
-func (a *appendFile) open() error {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	return a.reopen()
-}
-
 func (a *appendFile) write(ctx context.Context, record []byte) error {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	if err := a.reopen(); err != nil {
+	if err := a.open(); err != nil {
 		return err
 	}
 	if !a.plain {
@@ -88,10 +77,10 @@ func (a *appendFile) write(ctx context.Context, record []byte) error {
 
 // writeToReader writes a record to a pipe, a socket or a terminal. It waits for the reader until ctx ends, so the reader gets
 // whole records. After an incomplete record, it closes the file. The kernel then empties a pipe that nobody has open, so the next
-// reader does not get the rest of the record. The caller holds mu.
+// reader does not get the rest of the record.
 func (a *appendFile) writeToReader(ctx context.Context, record []byte) error {
 	write := func(b []byte, deadline time.Time) (int, error) {
-		file := a.file                      // the function below does not hold mu, so close may set a.file to nil before it runs
+		file := a.file                      // the function below can run after shut has set a.file to nil
 		_ = file.SetWriteDeadline(deadline) // files without deadlines block in Write
 		stop := context.AfterFunc(ctx, func() { _ = file.SetWriteDeadline(time.Unix(1, 0)) })
 		defer stop()
@@ -109,8 +98,8 @@ func (a *appendFile) writeToReader(ctx context.Context, record []byte) error {
 	return err
 }
 
-// reopen opens the file if it is not open, or if the path now leads to another file after a rotation. The caller holds mu.
-func (a *appendFile) reopen() error {
+// open opens the file if it is not open, or if the path now leads to another file after a rotation.
+func (a *appendFile) open() error {
 	if a.closed {
 		return fs.ErrClosed
 	}
@@ -211,8 +200,8 @@ func (a *appendFile) rotate(size int64) (int64, error) {
 		a.problem(fmt.Errorf("cannot rename %s, so it grows beyond rotation.max_megabytes: %w", a.path, err))
 		return size, nil
 	}
-	a.shut() // other processes that have the old file open notice this in reopen
-	if err := a.reopen(); err != nil {
+	a.shut() // other processes that have the old file open notice this in open
+	if err := a.open(); err != nil {
 		return 0, err
 	}
 	a.prune(now)
@@ -237,8 +226,6 @@ func (a *appendFile) prune(now time.Time) {
 }
 
 func (a *appendFile) close() error {
-	a.mu.Lock()
-	defer a.mu.Unlock()
 	a.closed = true
 	if a.file == nil {
 		return nil

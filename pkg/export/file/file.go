@@ -16,14 +16,15 @@ import (
 	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/pprof"
 )
 
-// Sender is the file transport. It writes each request as one line, one length-prefixed message or one pprof file. An exporter
-// calls Send from only one goroutine, because a second goroutine would just wait.
+// Sender is the file transport. It writes each request as one line, one length-prefixed message or one pprof file. Its methods
+// must not be called concurrently. An exporter calls Send from only one goroutine, because a second goroutine would just wait. It
+// calls Close when no Send is running.
 type Sender struct {
 	encode func(body []byte) ([]byte, error)
 	out    output
 }
 
-// output writes encoded requests. It writes each request completely or not at all.
+// output writes encoded requests. It writes each request completely or not at all. As for a Sender, calls must not be concurrent.
 type output interface {
 	// open checks the target before a request is encoded.
 	open() error

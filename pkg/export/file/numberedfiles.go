@@ -10,7 +10,6 @@ import (
 	"regexp"
 	"slices"
 	"strings"
-	"sync"
 	"time"
 
 	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/config"
@@ -22,13 +21,12 @@ const stampFormat = "20060102T150405.000000000Z"
 
 const stampPattern = `\d{8}T\d{6}\.\d{9}Z`
 
-// numberedFiles writes each record to its own file, named <base>-<time>-<number>.pb.gz. The methods are safe for concurrent use.
+// numberedFiles writes each record to its own file, named <base>-<time>-<number>.pb.gz.
 type numberedFiles struct {
 	path    string // an existing folder for the files, or otherwise the prefix of their paths
 	limit   config.Rotation
 	problem func(error) // called with errors that do not prevent a write
 
-	mu        sync.Mutex
 	seq       uint64
 	dir, base string // folder and prefix of the files' names, set by open
 	ours      *regexp.Regexp
@@ -44,8 +42,6 @@ const (
 )
 
 func (n *numberedFiles) open() error {
-	n.mu.Lock()
-	defer n.mu.Unlock()
 	dir, base := n.path, "profile"
 	if info, err := os.Stat(n.path); err != nil || !info.IsDir() {
 		dir = filepath.Dir(n.path)
@@ -97,8 +93,6 @@ func (n *numberedFiles) removeLeftovers(now time.Time) {
 }
 
 func (n *numberedFiles) write(_ context.Context, record []byte) error {
-	n.mu.Lock()
-	defer n.mu.Unlock()
 	n.seq++
 	now := time.Now().UTC()
 	path := filepath.Join(n.dir, fmt.Sprintf("%s-%s-%06d%s", n.base, now.Format(stampFormat), n.seq, pprofSuffix))

@@ -8,7 +8,6 @@ import (
 	"io/fs"
 	"os"
 	"slices"
-	"sync"
 	"time"
 
 	"github.com/klauspost/compress/zstd"
@@ -34,7 +33,8 @@ const (
 	settled = 10 * time.Minute
 )
 
-// Writer is the transport that writes a history. It writes each request as a record. Its methods are safe for concurrent use.
+// Writer is the transport that writes a history. It writes each request as a record. Its methods must not be called concurrently.
+// An exporter calls Send from only one goroutine, and Close once, when no Send is running.
 type Writer struct {
 	dir   string
 	limit config.Retention
@@ -42,12 +42,10 @@ type Writer struct {
 	clock func() (now time.Time, running time.Duration) // the time of day, which can be set, and a monotonic time
 	lock  *os.File
 
-	mu     sync.Mutex
-	pack   *zstd.Encoder
-	closed bool
-	old    []file // finished segments, oldest first
-	next   uint64
-	seg    *segment // the current segment, or nil
+	pack *zstd.Encoder
+	old  []file // finished segments, oldest first
+	next uint64
+	seg  *segment // the current segment, or nil
 }
 
 // segment is the current segment.
@@ -95,11 +93,6 @@ func (w *Writer) keep(f file) {
 
 // Send writes one request.
 func (w *Writer) Send(ctx context.Context, m wire.Message) attempt.Outcome {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	if w.closed {
-		return attempt.Outcome{What: fs.ErrClosed.Error()}
-	}
 	failed := func(err error) attempt.Outcome {
 		w.drop()
 		return attempt.Outcome{What: err.Error(), Hint: "free disk space, or check the permissions of the folder"}
@@ -223,12 +216,6 @@ func (w *Writer) prune(more int64) {
 
 // Close ends the segment and unlocks the folder.
 func (w *Writer) Close() error {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	if w.closed {
-		return nil
-	}
-	w.closed = true
 	if w.seg != nil {
 		w.end()
 	}

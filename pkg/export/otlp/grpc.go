@@ -81,7 +81,7 @@ func NewGRPC(cfg config.Exporter, a *Auth, warn func(kind, format string, args .
 		if err != nil {
 			return nil, err
 		}
-		creds = reloadingCreds{source}
+		creds = reloadingCreds{credentials.NewTLS(source.current), source}
 	}
 	reconnect := min(max(cfg.Retry.InitialInterval, 10*time.Millisecond), maxReconnectDelay)
 	opts := []grpc.DialOption{

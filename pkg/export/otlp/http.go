@@ -47,7 +47,7 @@ type HTTP struct {
 	warn        func(kind, format string, args ...any)
 	diagnosis   diagnosis
 	client      *httpClient
-	conns       openConns
+	end         context.CancelFunc // closes all connections
 }
 
 // shownURL returns u for log lines, without user, password and query, which can be secret.
@@ -71,10 +71,12 @@ func NewHTTP(cfg config.Exporter, a *Auth, warn func(kind, format string, args .
 			return nil, err
 		}
 	}
+	life, end := context.WithCancel(context.Background())
+	s.end = end
 	s.client = &httpClient{tls: source, transport: func() *http.Transport {
 		return &http.Transport{
 			Proxy:                  proxyOf(cfg),
-			DialContext:            s.conns.dialBy(&net.Dialer{Timeout: 30 * time.Second, KeepAlive: 30 * time.Second}),
+			DialContext:            dialUntil(life, &net.Dialer{Timeout: 30 * time.Second, KeepAlive: 30 * time.Second}),
 			ForceAttemptHTTP2:      true,
 			MaxIdleConnsPerHost:    max(cfg.Queue.NumConsumers, 1),
 			IdleConnTimeout:        90 * time.Second,
@@ -255,6 +257,30 @@ func statusWords(media string, answer []byte) string {
 // Close closes the connections.
 func (s *HTTP) Close() error {
 	s.client.get().CloseIdleConnections()
-	s.conns.closeAll()
+	s.end()
 	return nil
+}
+
+// openConn is a connection that dialUntil closes.
+type openConn struct {
+	net.Conn
+	forget func() bool
+}
+
+// Close implements net.Conn.
+func (c *openConn) Close() error {
+	c.forget()
+	return c.Conn.Close()
+}
+
+// dialUntil returns a dialer whose connections are closed when life ends. If an HTTP/2 connection's last request has just ended,
+// CloseIdleConnections leaves the connection open for 90 s.
+func dialUntil(life context.Context, d *net.Dialer) func(ctx context.Context, network, addr string) (net.Conn, error) {
+	return func(ctx context.Context, network, addr string) (net.Conn, error) {
+		conn, err := d.DialContext(ctx, network, addr)
+		if err != nil {
+			return nil, err
+		}
+		return &openConn{conn, context.AfterFunc(life, func() { _ = conn.Close() })}, nil
+	}
 }

@@ -5,6 +5,7 @@ import (
 	"context"
 	"fmt"
 	"io"
+	"math"
 	"net"
 	"net/http"
 	"net/url"
@@ -61,7 +62,8 @@ func connectTo(ctx context.Context, conn net.Conn, user *url.Userinfo, addr stri
 	if err := req.Write(conn); err != nil {
 		return nil, err
 	}
-	answer := bufio.NewReader(&io.LimitedReader{R: conn, N: maxProxyAnswer})
+	limited := &io.LimitedReader{R: conn, N: maxProxyAnswer}
+	answer := bufio.NewReader(limited)
 	resp, err := http.ReadResponse(answer, req)
 	if err != nil {
 		return nil, fmt.Errorf("reading the proxy's response: %w", err)
@@ -73,25 +75,14 @@ func connectTo(ctx context.Context, conn net.Conn, user *url.Userinfo, addr stri
 	if !stop() {
 		return nil, ctx.Err() // the deadline is set or will soon be set
 	}
-	// The receiver can already have sent data.
-	read, err := answer.Peek(answer.Buffered())
-	if err != nil {
-		return nil, err
-	}
-	return &readAhead{Conn: conn, rest: read}, nil
+	limited.N = math.MaxInt64 // all that follows comes from the receiver
+	return &bufferedConn{conn, answer}, nil
 }
 
-// readAhead is a connection whose first bytes were already read.
-type readAhead struct {
+// bufferedConn is a connection whose first bytes can already be in the buffer.
+type bufferedConn struct {
 	net.Conn
-	rest []byte
+	r *bufio.Reader
 }
 
-func (c *readAhead) Read(b []byte) (int, error) {
-	if len(c.rest) == 0 {
-		return c.Conn.Read(b)
-	}
-	n := copy(b, c.rest)
-	c.rest = c.rest[n:]
-	return n, nil
-}
+func (c *bufferedConn) Read(b []byte) (int, error) { return c.r.Read(b) }

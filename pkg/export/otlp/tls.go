@@ -5,7 +5,6 @@ import (
 	"context"
 	"crypto/tls"
 	"crypto/x509"
-	"errors"
 	"fmt"
 	"net"
 	"sync"
@@ -119,33 +118,17 @@ func buildTLS(cfg config.TLS, p pems) (*tls.Config, error) {
 	return c, nil
 }
 
-// reloadingCreds uses source's current settings for each gRPC connection.
-type reloadingCreds struct{ source *tlsSource }
-
-func (c reloadingCreds) now() credentials.TransportCredentials {
-	cfg, _ := c.source.config()
-	return credentials.NewTLS(cfg)
+// reloadingCreds uses source's current settings for each gRPC connection. The embedded credentials have the first settings.
+type reloadingCreds struct {
+	credentials.TransportCredentials
+	source *tlsSource
 }
 
 // ClientHandshake implements credentials.TransportCredentials.
 func (c reloadingCreds) ClientHandshake(ctx context.Context, authority string, conn net.Conn) (net.Conn, credentials.AuthInfo, error) {
-	return c.now().ClientHandshake(ctx, authority, conn)
+	cfg, _ := c.source.config()
+	return credentials.NewTLS(cfg).ClientHandshake(ctx, authority, conn)
 }
-
-// ServerHandshake implements credentials.TransportCredentials. An exporter is never a server.
-func (c reloadingCreds) ServerHandshake(net.Conn) (net.Conn, credentials.AuthInfo, error) {
-	return nil, nil, errors.New("not a server")
-}
-
-// Info implements credentials.TransportCredentials.
-func (c reloadingCreds) Info() credentials.ProtocolInfo { return c.now().Info() }
 
 // Clone implements credentials.TransportCredentials.
 func (c reloadingCreds) Clone() credentials.TransportCredentials { return c }
-
-// OverrideServerName implements credentials.TransportCredentials. The name is a setting here.
-//
-// Deprecated: grpc.WithAuthority replaces it.
-func (c reloadingCreds) OverrideServerName(string) error {
-	return errors.New("set tls.server_name_override")
-}

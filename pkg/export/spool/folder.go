@@ -3,7 +3,6 @@ package spool
 
 import (
 	"cmp"
-	"encoding/binary"
 	"errors"
 	"fmt"
 	"hash/crc32"
@@ -311,14 +310,7 @@ func (s *Folder) Write(seq uint64, m wire.Message) error {
 	if err != nil {
 		return err
 	}
-	head := encodeHead(m)
-	tail := binary.BigEndian.AppendUint32(nil, crc32.Checksum(m.Body, castagnoli))
-	for _, part := range [][]byte{head, m.Body, tail} {
-		if _, err = f.Write(part); err != nil {
-			break
-		}
-	}
-	if err == nil {
+	if _, err = f.Write(AppendRecord(nil, m)); err == nil {
 		err = f.Sync()
 	}
 	err = errors.Join(err, f.Close())
@@ -341,7 +333,7 @@ func (s *Folder) syncFolder() {
 	}
 }
 
-// Read returns a message's body in the current layout. It returns decodeHead's errors, or an error if the file cannot be read.
+// Read returns a message's body in the current layout. It returns readHeadFrom's errors, or an error if the file cannot be opened.
 func (s *Folder) Read(seq uint64) ([]byte, error) {
 	f, err := s.open(seq)
 	if err != nil {

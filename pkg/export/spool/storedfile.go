@@ -21,31 +21,6 @@ type storedHead struct {
 	body   int64        // length of the body
 }
 
-// readHeadFrom reads the head without the body, because at a start there can be tens of thousands of files. It returns
-// decodeHead's results.
-func readHeadFrom(r io.Reader) (storedHead, error) {
-	data := make([]byte, storePrefix, 256)
-	if n, err := io.ReadFull(r, data); err != nil {
-		return storedHead{}, brokenOff(err, data[:n])
-	}
-	rest := int(binary.BigEndian.Uint16(data[len(storeMagic)+2:])) + 4
-	data = slices.Grow(data, rest)[:storePrefix+rest]
-	if n, err := io.ReadFull(r, data[storePrefix:]); err != nil {
-		return storedHead{}, brokenOff(err, data[:storePrefix+n])
-	}
-	return decodeHead(data)
-}
-
-// brokenOff returns the error for a file that could be read only up to data. If the file ends too early, it returns decodeHead's
-// error. It returns other read errors unchanged.
-func brokenOff(err error, data []byte) error {
-	if !errors.Is(err, io.EOF) && !errors.Is(err, io.ErrUnexpectedEOF) {
-		return err
-	}
-	_, err = decodeHead(data)
-	return err
-}
-
 // encodeHead returns the part of a file before the body. The comment on storeMagic describes the layout.
 func encodeHead(m wire.Message) []byte {
 	owner := m.Owner[:min(len(m.Owner), maxOwner)]
@@ -59,11 +34,12 @@ func encodeHead(m wire.Message) []byte {
 	return binary.BigEndian.AppendUint32(b, crc32.Checksum(b, castagnoli))
 }
 
-// decodeHead decodes the head at the start of data. It returns ErrCorrupt, or errUnknownFormat if a later version of this program
-// wrote the file.
-func decodeHead(data []byte) (head storedHead, err error) {
-	if len(data) < storePrefix {
-		return head, fmt.Errorf("%w: incomplete header", ErrCorrupt)
+// readHeadFrom reads the head without the body, because at a start there can be tens of thousands of files. It returns ErrCorrupt,
+// errUnknownFormat if a later version of this program wrote the file, or an error if r cannot be read.
+func readHeadFrom(r io.Reader) (head storedHead, err error) {
+	data := make([]byte, storePrefix, 256)
+	if err := fill(r, data); err != nil {
+		return head, err
 	}
 	if !bytes.HasPrefix(data, []byte(storeMagic)) {
 		return head, fmt.Errorf("%w: not a stored message", ErrCorrupt)
@@ -76,9 +52,13 @@ func decodeHead(data []byte) (head storedHead, err error) {
 		return head, fmt.Errorf("%w: format version %d, this program supports up to %d", errUnknownFormat, version, storeVersion)
 	}
 	n := int(binary.BigEndian.Uint16(data[len(storeMagic)+2:]))
-	end := storePrefix + n
-	if n < storeFixed || len(data) < end+4 {
+	if n < storeFixed {
 		return head, fmt.Errorf("%w: incomplete header", ErrCorrupt)
+	}
+	end := storePrefix + n
+	data = slices.Grow(data, n+4)[:end+4]
+	if err := fill(r, data[storePrefix:]); err != nil {
+		return head, err
 	}
 	if crc32.Checksum(data[:end], castagnoli) != binary.BigEndian.Uint32(data[end:]) {
 		return head, fmt.Errorf("%w: wrong checksum of the header", ErrCorrupt)
@@ -105,6 +85,15 @@ func decodeHead(data []byte) (head storedHead, err error) {
 	}
 	head.len, head.body = end+4, v[5]
 	return head, nil
+}
+
+// fill reads a part of a head. It returns ErrCorrupt if the file ends too early.
+func fill(r io.Reader, part []byte) error {
+	_, err := io.ReadFull(r, part)
+	if errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) {
+		return fmt.Errorf("%w: incomplete header", ErrCorrupt)
+	}
+	return err
 }
 
 func storedTime(t time.Time) int64 {
@@ -139,7 +128,7 @@ func ReadRecord(r io.Reader) (wire.Message, error) {
 	return m, err
 }
 
-// readRecord reads the head and the body of a message. It returns decodeHead's errors, or an error if r cannot be read.
+// readRecord reads the head and the body of a message. It returns readHeadFrom's errors.
 func readRecord(r io.Reader) (storedHead, []byte, error) {
 	head, err := readHeadFrom(r)
 	if err != nil {

@@ -6,6 +6,7 @@
 package debuginfod
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -35,11 +36,11 @@ type Options struct {
 	// Dir is the folder for the files. The Client creates it. Clients in several processes can share it, but other programs must
 	// not use it.
 	Dir string
-	// DirBytes limits the total size of the files in Dir; 0 means 1 GiB. The Client removes the least recently used files.
+	// DirBytes limits the total size of the files in Dir. The Client removes the least recently used files.
 	DirBytes int64
 	// FileBytes limits one file; 0 means 256 MiB.
 	FileBytes int64
-	// Timeout limits one request including its answer; 0 means 60 seconds.
+	// Timeout limits one request including its answer.
 	Timeout time.Duration
 	// Info identifies a downloaded file, whose content is untrusted. Use symbols.Info.
 	Info func(ctx context.Context, f *os.File) (buildid.Info, time.Duration, error)
@@ -67,14 +68,7 @@ const maxMissing = 16 << 10
 // New returns a Client, or an error for invalid settings.
 func New(o Options) (*Client, error) {
 	c := &Client{options: o, missing: map[string]time.Time{}}
-	set := func(n *int64, value int64) {
-		if *n == 0 {
-			*n = value
-		}
-	}
-	set(&c.options.DirBytes, 1<<30)
-	set(&c.options.FileBytes, 256<<20)
-	set((*int64)(&c.options.Timeout), int64(time.Minute))
+	c.options.FileBytes = cmp.Or(o.FileBytes, 256<<20)
 	for i, text := range o.URLs {
 		u, err := url.Parse(text)
 		if err != nil { // not wrapped: the error has the URL, which may hold a password
@@ -84,9 +78,6 @@ func New(o Options) (*Client, error) {
 			return nil, fmt.Errorf("debuginfod server %q: must be a URL such as https://debuginfod.example.org", withoutSecrets(u))
 		}
 		c.servers = append(c.servers, upstream{url: strings.TrimRight(text, "/"), name: withoutSecrets(u)})
-	}
-	if len(c.servers) == 0 {
-		return nil, errors.New("debuginfod: no server is configured")
 	}
 	if o.Dir == "" {
 		return nil, errors.New("debuginfod: no cache folder is configured")

@@ -2,6 +2,7 @@ package debuginfod
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"debug/elf"
 	"encoding/binary"
@@ -83,6 +84,7 @@ func client(t *testing.T, o Options) *Client {
 	if o.Dir == "" {
 		o.Dir = t.TempDir()
 	}
+	o.DirBytes, o.Timeout = cmp.Or(o.DirBytes, 1<<30), cmp.Or(o.Timeout, time.Minute)
 	transport := &http.Transport{}
 	t.Cleanup(transport.CloseIdleConnections)
 	o.HTTP = transport
@@ -266,7 +268,6 @@ func TestSecrets(t *testing.T) {
 func TestSettings(t *testing.T) {
 	for want, o := range map[string]Options{
 		"must be a URL":                 {URLs: []string{"debuginfod.example.org"}, Dir: t.TempDir()},
-		"no server is configured":       {Dir: t.TempDir()},
 		"no cache folder":               {URLs: []string{"https://debuginfod.example.org"}},
 		"creating the folder for the f": {URLs: []string{"https://debuginfod.example.org"}, Dir: "/proc/nothing"},
 	} {

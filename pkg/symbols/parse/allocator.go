@@ -73,11 +73,11 @@ func readAllocator(ctx context.Context, r io.ReaderAt, size int64) (any, error) 
 // findAllocator returns the allocator functions in a file, the most frequently called first. It also returns the exits of
 // throwing functions, see exits. A missing allocator is not an error.
 func findAllocator(ctx context.Context, r io.ReaderAt, size int64) (found []allocators.Function, ends map[uint64][]uint64, err error) {
-	f, err := openELF(newReader(ctx, r, size, symtab.Reading{Limits: allocatorLimits}))
+	f, err := openELF(newReader(ctx, r, size, allocatorLimits))
 	if err != nil {
 		return nil, nil, err
 	}
-	if f.class != elf.ELFCLASS64 || f.order != binary.LittleEndian || f.machine != machine {
+	if f.class != elf.ELFCLASS64 || f.machine != machine {
 		return nil, nil, nil
 	}
 	all, err := f.allocatorSymbols()
@@ -167,7 +167,7 @@ func (f *elfFile) appendSymbols(out []allocatorSymbol, table *section, places ma
 		} else if err != nil {
 			return out, err
 		}
-		of, ok := places[f.order.Uint32(b[:])]
+		of, ok := places[binary.LittleEndian.Uint32(b[:])]
 		if !ok {
 			continue
 		}

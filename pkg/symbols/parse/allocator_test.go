@@ -17,7 +17,6 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/allocators"
-	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/symbols/symtab"
 )
 
 // library opens a library on this machine, or skips the test.
@@ -40,7 +39,7 @@ func told(t *testing.T, r io.ReaderAt) map[string]uint64 {
 	t.Helper()
 	f, err := elf.NewFile(r)
 	require.NoError(t, err)
-	ours, err := openELF(newReader(t.Context(), r, math.MaxInt64, symtab.Reading{Limits: allocatorLimits}))
+	ours, err := openELF(newReader(t.Context(), r, math.MaxInt64, allocatorLimits))
 	require.NoError(t, err)
 	all, _ := f.DynamicSymbols()
 	local, _ := f.Symbols()

@@ -140,8 +140,8 @@ func (s *slots) target(address uint64) (uint64, bool) {
 			continue
 		}
 		number, found := uint64(0), false
-		r := relocations{f: s.f, parts: []place{{table.offset, table.size}}}
-		err := r.each(func(at, info, _ uint64) bool {
+		r := window{f: s.f, offset: table.offset, size: table.size}
+		err := r.eachRelocation(func(at, info, _ uint64) bool {
 			s.left--
 			number, found = info>>32, at == address
 			return !found && s.left > 0

@@ -9,7 +9,6 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/allocators"
-	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/symbols/symtab"
 )
 
 // Allocators' operators throw if memory runs out. Either their exits are known, or they get no return probe.
@@ -92,7 +91,7 @@ func TestFollowAMD64(t *testing.T) {
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			r := codeOf(tt.code)
-			f, err := openELF(newReader(t.Context(), r, r.Size(), symtab.Reading{Limits: allocatorLimits}))
+			f, err := openELF(newReader(t.Context(), r, r.Size(), allocatorLimits))
 			require.NoError(t, err)
 			w := way{code: codeReader{r: r}, slots: slots{f, mostRelocations}}
 			require.Equal(t, tt.ok, w.follow(0x400, 0x100))
@@ -149,7 +148,7 @@ func FuzzFollow(f *testing.F) {
 	f.Add([]byte("\xff\x25\x00\x01\x00\x00"))
 	f.Fuzz(func(t *testing.T, code []byte) {
 		r := codeOf(map[uint64][]byte{0x400: code})
-		file, err := openELF(newReader(t.Context(), r, r.Size(), symtab.Reading{Limits: allocatorLimits}))
+		file, err := openELF(newReader(t.Context(), r, r.Size(), allocatorLimits))
 		if err != nil {
 			return
 		}

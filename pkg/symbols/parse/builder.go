@@ -173,18 +173,18 @@ func addSpans(t *symtab.Table, r *reader, spans iter.Seq[span], count int, sourc
 	kept := make([]uint32, len(all.ends)) // by number in all: the number in names, from 1
 	l := symtab.Layer{Source: source, Names: &names.Names}
 	starts, sizes, texts := make([]uint32, 0, count), make([]uint32, 0, count), make([]uint32, 0, count)
-	before, same := len(t.Layers), true
+	before, first := len(t.Layers), 0 // first is the layer's first range
 	end := func() error {
 		n := len(starts)
-		if l.First == n {
+		if first == n {
 			return nil
 		}
 		if len(t.Layers) == symtab.MaxLayers {
 			return fmt.Errorf("%w: too many ranges of code", symtab.ErrTooLarge)
 		}
-		l.Starts, l.Sizes, l.Texts = starts[l.First:n:n], sizes[l.First:n:n], texts[l.First:n:n]
+		l.Starts, l.Sizes, l.Texts = starts[first:n:n], sizes[first:n:n], texts[first:n:n]
 		t.Layers = append(t.Layers, l)
-		l.First = n
+		first = n
 		return nil
 	}
 	add := func() error {
@@ -204,14 +204,13 @@ func addSpans(t *symtab.Table, r *reader, spans iter.Seq[span], count int, sourc
 					return err
 				}
 			}
-			if l.First == len(starts) {
+			if first == len(starts) {
 				l.Base = s.start
 			}
 			if kept[n-1] == 0 {
 				names.Add(all.get(n))
 				kept[n-1] = uint32(names.Count)
 			}
-			same = same && int(kept[n-1]) == len(starts)+1
 			starts, sizes = append(starts, uint32(s.start-l.Base)), append(sizes, uint32(s.end-s.start))
 			texts = append(texts, kept[n-1]-1)
 		}
@@ -220,10 +219,7 @@ func addSpans(t *symtab.Table, r *reader, spans iter.Seq[span], count int, sourc
 	err := add()
 	whole := names.Finish()
 	for i := range t.Layers[before:] {
-		l := &t.Layers[before+i]
-		if l.Names = whole; same {
-			l.Texts = nil
-		}
+		t.Layers[before+i].Names = whole
 	}
 	return err
 }

@@ -3,6 +3,7 @@ package parse
 import (
 	"context"
 	"debug/elf"
+	"encoding/binary"
 	"io"
 
 	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/buildid"
@@ -20,7 +21,7 @@ func ReadInfo(ctx context.Context, r io.ReaderAt, size int64) (info buildid.Info
 	if info.HTLHash, err = buildid.HTLHash(r, size); err != nil {
 		return buildid.Info{}, err
 	}
-	f, err := openELF(newReader(ctx, r, size, symtab.Reading{Limits: infoLimits}))
+	f, err := openELF(newReader(ctx, r, size, infoLimits))
 	if err != nil {
 		return info, ctx.Err()
 	}
@@ -44,7 +45,7 @@ func (f *elfFile) addIDs(info *buildid.Info) {
 		b := make([]byte, min(size, left, uint64(f.size)-offset))
 		left -= uint64(len(b))
 		if f.at(b, offset) == nil {
-			info.AddNotes(b, f.order, align)
+			info.AddNotes(b, binary.LittleEndian, align)
 		}
 	}
 	for _, s := range f.segments {

@@ -2,6 +2,7 @@ package parse
 
 import (
 	"bytes"
+	"encoding/binary"
 	"errors"
 	"hash/crc32"
 	"io"
@@ -89,7 +90,7 @@ func (f *elfFile) debugLink() (name string, sum uint32) {
 	if n <= 0 || at+4 > len(b) || bytes.ContainsRune(b[:n], '/') {
 		return "", 0
 	}
-	return string(b[:n]), f.order.Uint32(b[at:])
+	return string(b[:n]), binary.LittleEndian.Uint32(b[at:])
 }
 
 // These bound .gnu_debugdata.

@@ -6,6 +6,7 @@ import (
 	"context"
 	"debug/dwarf"
 	"debug/elf"
+	"encoding/binary"
 	"errors"
 	"fmt"
 	"io"
@@ -99,8 +100,8 @@ func (d *dwarfReader) content(s *section, limit int64) ([]byte, error) {
 		if _, err := io.ReadFull(in, head); err != nil {
 			return nil, fmt.Errorf("reading %s: %w", s.name, err)
 		}
-		kind := elf.CompressionType(d.order.Uint32(head))
-		size = number(d.order, head[width:], width)
+		kind := elf.CompressionType(binary.LittleEndian.Uint32(head))
+		size = number(head[width:], width)
 		unpacked, err := d.unpack(kind, in)
 		if err != nil {
 			return nil, fmt.Errorf("%w: %s: %w", symtab.ErrMalformed, s.name, err)

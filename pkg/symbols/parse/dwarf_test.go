@@ -101,7 +101,7 @@ func TestLinesAlone(t *testing.T) {
 			defer opened.Close()
 			table, _, err := Here{}.Read(t.Context(), &symtab.Task{
 				Kind: symtab.ReadLines, Opened: opened, Size: int64(len(file)), Base: all.Base(), Debug: oneDebugFile(dir + "/debug"),
-				Reading: symtab.Reading{Limits: elftest.Small, Inlined: true},
+				Limits: elftest.Small,
 			})
 			require.NoError(t, err)
 			require.Empty(t, table.Layers)

@@ -25,7 +25,7 @@ func positions(ctx context.Context, t *testing.T, limits symtab.Limits, sections
 	}
 	content := e.Bytes()
 	binary.LittleEndian.PutUint64(content[64+16:], 0) // the segment covers the code
-	f, err := openELF(newReader(t.Context(), bytes.NewReader(content), int64(len(content)), symtab.Reading{Limits: limits}))
+	f, err := openELF(newReader(t.Context(), bytes.NewReader(content), int64(len(content)), limits))
 	require.NoError(t, err)
 	f.ctx = ctx
 	return f.readPositions(0x1000, limits)

@@ -2,30 +2,24 @@ package parse
 
 import (
 	"debug/elf"
-
-	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/symbols/symtab"
+	"encoding/binary"
 )
 
-// relocations locates the entries that describe which values the dynamic linker writes to which addresses.
-type relocations struct {
-	f     *elfFile
-	parts []place // parts of the file that hold the entries; here, addr is the size in bytes
-}
-
-// relative returns the relocations of DT_RELA in the dynamic section.
-func (f *elfFile) relative() (*relocations, error) {
-	r := &relocations{f: f}
+// relative returns the relocations of DT_RELA in the dynamic section. They describe which values the dynamic linker writes to
+// which addresses.
+func (f *elfFile) relative() (*window, error) {
+	w := &window{f: f}
 	if f.class != elf.ELFCLASS64 {
-		return r, nil
+		return w, nil
 	}
 	dynamic, err := f.dynamic()
 	if err != nil {
 		return nil, err
 	}
 	if off, size, ok := f.fileRange(dynamic[elf.DT_RELA]); ok && dynamic[elf.DT_RELA] != 0 {
-		r.parts = append(r.parts, place{off, min(size, dynamic[elf.DT_RELASZ])})
+		w.offset, w.size = off, min(size, dynamic[elf.DT_RELASZ])
 	}
-	return r, nil
+	return w, nil
 }
 
 // dynamic returns the entries of the dynamic section.
@@ -42,12 +36,12 @@ func (f *elfFile) dynamic() (map[elf.DynTag]uint64, error) {
 			return nil, err
 		}
 		for ; len(b) > 0; b = b[2*width:] {
-			tag := elf.DynTag(number(f.order, b, width))
+			tag := elf.DynTag(number(b, width))
 			if tag == elf.DT_NULL {
 				break
 			}
 			if _, ok := tags[tag]; !ok {
-				tags[tag] = number(f.order, b[width:], width)
+				tags[tag] = number(b[width:], width)
 			}
 		}
 		break
@@ -55,36 +49,25 @@ func (f *elfFile) dynamic() (map[elf.DynTag]uint64, error) {
 	return tags, nil
 }
 
-// each calls visit for each relocation until visit returns false. at is the address that the dynamic linker changes. The lower
-// half of info is the kind, and the upper half is the symbol's index.
-func (r *relocations) each(visit func(at, info, addend uint64) bool) error {
+// eachRelocation calls visit for each relocation until visit returns false. at is the address that the dynamic linker changes.
+// The lower half of info is the kind, and the upper half is the symbol's index.
+func (w *window) eachRelocation(visit func(at, info, addend uint64) bool) error {
 	const width = 24
-	largest := uint64(0)
-	for _, p := range r.parts {
-		largest = max(largest, p.addr)
-	}
-	buf := make([]byte, min(symtab.Chunk, largest)/width*width)
-	for _, p := range r.parts {
-		size := p.addr / width * width
-		for off := uint64(0); off < size; off += uint64(len(buf)) {
-			b := buf[:min(uint64(len(buf)), size-off)]
-			if err := r.f.at(b, p.offset+off); err != nil {
-				return err
-			}
-			for ; len(b) > 0; b = b[width:] {
-				if !visit(r.f.order.Uint64(b), r.f.order.Uint64(b[8:]), r.f.order.Uint64(b[16:])) {
-					return nil
-				}
-			}
+	for off := uint64(0); ; off += width {
+		b, err := w.bytes(off, width)
+		if err != nil || b == nil {
+			return err
+		}
+		if o := binary.LittleEndian; !visit(o.Uint64(b), o.Uint64(b[8:]), o.Uint64(b[16:])) {
+			return nil
 		}
 	}
-	return nil
 }
 
-// eachAddress is like each, but visits only relative relocations, whose value is an address in this file.
-func (r *relocations) eachAddress(visit func(at, value uint64) bool) error {
+// eachAddress is like eachRelocation, but visits only relative relocations, whose value is an address in this file.
+func (w *window) eachAddress(visit func(at, value uint64) bool) error {
 	var kind uint32
-	switch r.f.machine {
+	switch w.f.machine {
 	case elf.EM_X86_64:
 		kind = uint32(elf.R_X86_64_RELATIVE)
 	case elf.EM_AARCH64:
@@ -92,7 +75,7 @@ func (r *relocations) eachAddress(visit func(at, value uint64) bool) error {
 	default:
 		return nil
 	}
-	return r.each(func(at, info, addend uint64) bool { return uint32(info) != kind || visit(at, addend) })
+	return w.eachRelocation(func(at, info, addend uint64) bool { return uint32(info) != kind || visit(at, addend) })
 }
 
 // dynamicSymbols returns the symbol table of the dynamic section and its strings, for a file without section headers. Both are
@@ -119,10 +102,10 @@ func (f *elfFile) dynamicSymbols() (table, strings *section, err error) {
 // hashed returns the number of symbols, which only the hash tables show. The second word of DT_HASH is this number. The last
 // chain of DT_GNU_HASH ends with the last symbol (https://flapenguin.me/elf-dt-gnu-hash).
 func (f *elfFile) hashed(tags map[elf.DynTag]uint64) (uint64, error) {
-	if off, _, ok := f.fileRange(tags[elf.DT_HASH]); ok && tags[elf.DT_HASH] != 0 && f.machine != elf.EM_S390 {
+	if off, _, ok := f.fileRange(tags[elf.DT_HASH]); ok && tags[elf.DT_HASH] != 0 {
 		var b [8]byte
 		err := f.at(b[:], off)
-		return uint64(f.order.Uint32(b[4:])), err
+		return number(b[4:], 4), err
 	}
 	off, size, ok := f.fileRange(tags[elf.DT_GNU_HASH])
 	if !ok || tags[elf.DT_GNU_HASH] == 0 {
@@ -133,7 +116,7 @@ func (f *elfFile) hashed(tags map[elf.DynTag]uint64) (uint64, error) {
 	if err != nil || head == nil {
 		return 0, err
 	}
-	buckets, first, bloom := uint64(f.order.Uint32(head)), uint64(f.order.Uint32(head[4:])), uint64(f.order.Uint32(head[8:]))
+	buckets, first, bloom := number(head, 4), number(head[4:], 4), number(head[8:], 4)
 	at := 16 + bloom*f.width()
 	last := uint64(0)
 	for i := range buckets {
@@ -141,7 +124,7 @@ func (f *elfFile) hashed(tags map[elf.DynTag]uint64) (uint64, error) {
 		if err != nil || b == nil {
 			return 0, err
 		}
-		last = max(last, uint64(f.order.Uint32(b)))
+		last = max(last, number(b, 4))
 	}
 	if last < first {
 		return first, nil
@@ -151,7 +134,7 @@ func (f *elfFile) hashed(tags map[elf.DynTag]uint64) (uint64, error) {
 		if err != nil || b == nil {
 			return 0, err
 		}
-		if f.order.Uint32(b)&1 != 0 {
+		if number(b, 4)&1 != 0 {
 			return last + 1, nil
 		}
 	}

@@ -27,6 +27,11 @@ type reader struct {
 	left *symtab.Budget // shared by all readers of one request
 }
 
+func newReader(ctx context.Context, r io.ReaderAt, size int64, limits symtab.Limits) *reader {
+	left := limits.Budget()
+	return &reader{ctx: ctx, r: r, size: size, left: &left}
+}
+
 // hold accounts for n bytes of memory before they are used. n comes from the file, so it can be wrong.
 func (r *reader) hold(n int64) error {
 	if n < 0 || n > r.left.Memory {
@@ -74,10 +79,9 @@ func (r *reader) at(b []byte, off uint64) error {
 	return nil
 }
 
-// elfFile holds the headers of an ELF file, and a reader for the rest.
+// elfFile holds the headers of an ELF file, and a reader for the rest. The file is little-endian, like amd64 and arm64.
 type elfFile struct {
 	*reader
-	order    binary.ByteOrder
 	class    elf.Class
 	machine  elf.Machine
 	kind     elf.Type
@@ -111,18 +115,10 @@ func openELF(r *reader) (*elfFile, error) {
 	if err := r.at(ident[:], 0); err != nil {
 		return nil, err
 	}
-	if string(ident[:4]) != elf.ELFMAG {
+	if string(ident[:4]) != elf.ELFMAG || elf.Data(ident[elf.EI_DATA]) != elf.ELFDATA2LSB {
 		return nil, symtab.ErrNotELF
 	}
 	f := &elfFile{reader: r, class: elf.Class(ident[elf.EI_CLASS])}
-	switch elf.Data(ident[elf.EI_DATA]) {
-	case elf.ELFDATA2LSB:
-		f.order = binary.LittleEndian
-	case elf.ELFDATA2MSB:
-		f.order = binary.BigEndian
-	default:
-		return nil, symtab.ErrNotELF
-	}
 	var h elf.Header64
 	switch f.class {
 	case elf.ELFCLASS64:
@@ -158,7 +154,7 @@ func (f *elfFile) read(v any, off uint64) error {
 	if err := f.at(b, off); err != nil {
 		return err
 	}
-	_, err := binary.Decode(b, f.order, v)
+	_, err := binary.Decode(b, binary.LittleEndian, v)
 	return err
 }
 
@@ -171,11 +167,11 @@ func (f *elfFile) width() uint64 {
 }
 
 // number decodes a number of width bytes, which is 4 or 8.
-func number(order binary.ByteOrder, b []byte, width uint64) uint64 {
+func number(b []byte, width uint64) uint64 {
 	if width == 8 {
-		return order.Uint64(b)
+		return binary.LittleEndian.Uint64(b)
 	}
-	return uint64(order.Uint32(b))
+	return uint64(binary.LittleEndian.Uint32(b))
 }
 
 func (f *elfFile) readSegments(off uint64, count, entry uint16) error {
@@ -191,7 +187,7 @@ func (f *elfFile) readSegments(off uint64, count, entry uint16) error {
 	}
 	f.segments = make([]segment, count)
 	for i := range f.segments {
-		p, o := b[i*int(entry):], f.order
+		p, o := b[i*int(entry):], binary.LittleEndian
 		if f.class == elf.ELFCLASS64 {
 			f.segments[i] = segment{
 				elf.ProgType(o.Uint32(p)), elf.ProgFlag(o.Uint32(p[4:])),
@@ -237,7 +233,7 @@ func (f *elfFile) readSections(off uint64, count16, entry, names uint16) error {
 	nameAt := make([]uint32, count)
 	for i := range sections {
 		header := b[i*int(entry):]
-		sections[i], nameAt[i] = f.section(header), f.order.Uint32(header)
+		sections[i], nameAt[i] = f.section(header), binary.LittleEndian.Uint32(header)
 	}
 	if uint64(nameSection) < count {
 		s := &sections[nameSection]
@@ -253,11 +249,11 @@ func (f *elfFile) readSections(off uint64, count16, entry, names uint16) error {
 }
 
 func (f *elfFile) section(b []byte) section {
-	w := f.width()
-	word := func(at uint64) uint64 { return number(f.order, b[at:], w) }
+	w, o := f.width(), binary.LittleEndian
+	word := func(at uint64) uint64 { return number(b[at:], w) }
 	return section{
-		kind: elf.SectionType(f.order.Uint32(b[4:])), flags: elf.SectionFlag(word(8)), addr: word(8 + w), offset: word(8 + 2*w), size: word(8 + 3*w),
-		link: f.order.Uint32(b[8+4*w:]), info: f.order.Uint32(b[12+4*w:]), align: word(16 + 4*w), entry: word(16 + 5*w),
+		kind: elf.SectionType(o.Uint32(b[4:])), flags: elf.SectionFlag(word(8)), addr: word(8 + w), offset: word(8 + 2*w), size: word(8 + 3*w),
+		link: o.Uint32(b[8+4*w:]), info: o.Uint32(b[12+4*w:]), align: word(16 + 4*w), entry: word(16 + 5*w),
 	}
 }
 

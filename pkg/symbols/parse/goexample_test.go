@@ -33,13 +33,12 @@ func TestGoExample(t *testing.T) {
 func TestGoReadingFails(t *testing.T) {
 	content := elftest.GoExample(elftest.GoExampleTable()).Bytes()
 	const text = elftest.TestBase + 176
-	o := symtab.Reading{Limits: elftest.Small}
 	size := int64(len(content))
-	table, err := readTable(t.Context(), bytes.NewReader(content), size, o, nil)
+	table, err := readTable(newReader(t.Context(), bytes.NewReader(content), size, elftest.Small), elftest.Small, nil)
 	require.NoError(t, err)
 	for after := 0; ; after++ {
 		c := &cutting{bytes.NewReader(content), 0, after}
-		more, err := with(t.Context(), table, c, size, o, []uint64{text, text + 16})
+		more, err := with(t.Context(), table, c, size, []uint64{text, text + 16})
 		if c.reads <= after {
 			require.NoError(t, err)
 			for _, addr := range []uint64{text, text + 16} {
@@ -52,17 +51,17 @@ func TestGoReadingFails(t *testing.T) {
 	}
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
-	_, err = with(ctx, table, bytes.NewReader(content), size, o, []uint64{text})
+	_, err = with(ctx, table, bytes.NewReader(content), size, []uint64{text})
 	require.ErrorIs(t, err, symtab.ErrTooLarge)
 }
 
 // with returns a table that also has Go's functions at addrs.
-func with(ctx context.Context, t *symtab.Table, r io.ReaderAt, size int64, o symtab.Reading, addrs []uint64) (*symtab.Table, error) {
+func with(ctx context.Context, t *symtab.Table, r io.ReaderAt, size int64, addrs []uint64) (*symtab.Table, error) {
 	if t.Golang == nil {
 		return t, nil
 	}
 	more := *t
 	var err error
-	more.Golang, err = loadFunctions(t.Golang, newReader(ctx, r, size, o), t.Golang.Missing(addrs), o.Inlined, o.Limits)
+	more.Golang, err = loadFunctions(t.Golang, newReader(ctx, r, size, elftest.Small), t.Golang.Missing(addrs), elftest.Small)
 	return &more, err
 }

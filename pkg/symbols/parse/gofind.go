@@ -3,6 +3,7 @@ package parse
 import (
 	"bytes"
 	"debug/elf"
+	"encoding/binary"
 
 	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/buildid"
 	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/symbols/symtab"
@@ -45,7 +46,7 @@ func (f *elfFile) findGo() (at place, size uint64, ok bool, err error) {
 
 // scanGo searches a segment for a function table's header and returns its offset in the segment.
 func (f *elfFile) scanGo(s segment) (uint64, bool, error) {
-	// The pattern is bytes 1 to 5 of a little-endian table. Big-endian tables are not found.
+	// The pattern is bytes 1 to 5 of a table.
 	pattern := []byte{0xff, 0xff, 0xff, 0, 0}
 	buf := make([]byte, symtab.Chunk+goHeaderSize)
 	for off := uint64(0); off < s.fileSize; off += symtab.Chunk {
@@ -122,12 +123,7 @@ func (f *elfFile) findModule(table uint64, h symtab.GoHeader) (goModule, error) 
 		}
 	}
 	buf := make([]byte, symtab.Chunk+moduleWords*8)
-	want := make([]byte, h.Pointer)
-	if h.Pointer == 8 {
-		h.Endian.PutUint64(want, table)
-	} else {
-		h.Endian.PutUint32(want, uint32(table))
-	}
+	want := binary.LittleEndian.AppendUint64(nil, table)[:h.Pointer]
 	for _, s := range f.loads() {
 		if s.flags&elf.PF_W == 0 {
 			continue
@@ -148,7 +144,7 @@ func (f *elfFile) findModule(table uint64, h symtab.GoHeader) (goModule, error) 
 				}
 				words := make([]uint64, moduleWords)
 				for j := range words {
-					words[j] = number(h.Endian, b[i+j*int(h.Pointer):], h.Pointer)
+					words[j] = number(b[i+j*int(h.Pointer):], h.Pointer)
 				}
 				if m, ok := f.module(words, table, h); ok {
 					return m, nil

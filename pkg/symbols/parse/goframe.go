@@ -16,7 +16,6 @@ type GoLeaves struct {
 	Functions []GoLeaf
 	// Assembly is the index of an assembly file in the file table.
 	Assembly uint32
-	Order    binary.ByteOrder
 }
 
 // GoLeaf is a function of GoLeaves.
@@ -29,7 +28,7 @@ type GoLeaf struct {
 
 // ReadGoLeaves reads a file of size bytes. It returns no leaves if the file is not a Go program or contains no assembly.
 func ReadGoLeaves(ctx context.Context, r io.ReaderAt, size int64, limits symtab.Limits) (leaves GoLeaves, err error) {
-	f, err := openELF(newReader(ctx, r, size, symtab.Reading{Limits: limits}))
+	f, err := openELF(newReader(ctx, r, size, limits))
 	if err != nil {
 		return leaves, err
 	}
@@ -47,7 +46,6 @@ func ReadGoLeaves(ctx context.Context, r io.ReaderAt, size int64, limits symtab.
 	if leaves.Assembly, err = g.assembly(); err != nil || leaves.Assembly == 0 {
 		return GoLeaves{}, err
 	}
-	leaves.Order = t.Endian
 	all.left = &symtab.Budget{Read: limits.Read, Memory: limits.Memory} // only memory from here on
 	for i := range len(t.Start) - 1 {
 		leaf, ok, err := g.leaf(uint64(i))
@@ -68,7 +66,7 @@ func (r *goReader) assembly() (uint32, error) {
 		if err != nil || len(b) < 4 {
 			return 0, err
 		}
-		at := r.Endian.Uint32(b)
+		at := binary.LittleEndian.Uint32(b)
 		if at == 1<<32-1 {
 			continue // no function uses it
 		}
@@ -90,7 +88,7 @@ func (r *goReader) leaf(i uint64) (leaf GoLeaf, ok bool, err error) {
 	if err != nil {
 		return leaf, false, err
 	}
-	depths, files := r.Endian.Uint32(b[4*4:]), r.Endian.Uint32(b[4*5:])
+	depths, files := binary.LittleEndian.Uint32(b[4*4:]), binary.LittleEndian.Uint32(b[4*5:])
 	if depths == 0 || files == 0 {
 		return leaf, false, nil
 	}

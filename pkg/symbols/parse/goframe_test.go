@@ -3,6 +3,7 @@ package parse
 import (
 	"bytes"
 	"context"
+	"encoding/binary"
 	"os"
 	"reflect"
 	"slices"
@@ -35,7 +36,7 @@ func TestGoLeaves(t *testing.T) {
 	leaves, err := ReadGoLeaves(context.Background(), bytes.NewReader(content), int64(len(content)), symtab.DefaultLimits())
 	require.NoError(t, err)
 	require.NotZero(t, leaves.Assembly)
-	f, err := openELF(newReader(context.Background(), bytes.NewReader(content), int64(len(content)), symtab.Reading{Limits: symtab.DefaultLimits()}))
+	f, err := openELF(newReader(context.Background(), bytes.NewReader(content), int64(len(content)), symtab.DefaultLimits()))
 	require.NoError(t, err)
 	table, err := f.readGo(symtab.DefaultLimits())
 	require.NoError(t, err)
@@ -44,7 +45,7 @@ func TestGoLeaves(t *testing.T) {
 		i, ok := table.Function(uint64(reflect.ValueOf(function).Pointer()))
 		require.True(t, ok)
 		at := table.Offset + table.Program
-		at += uint64(leaves.Order.Uint32(content[at+8*uint64(i)+4:])) + 32
+		at += uint64(binary.LittleEndian.Uint32(content[at+8*uint64(i)+4:])) + 32
 		return slices.ContainsFunc(leaves.Functions, func(l GoLeaf) bool { return l.UnitAt == at })
 	}
 	require.True(t, isLeaf(callsNothing))

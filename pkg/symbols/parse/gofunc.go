@@ -3,6 +3,7 @@ package parse
 import (
 	"bytes"
 	"cmp"
+	"encoding/binary"
 	"errors"
 	"fmt"
 	"io"
@@ -30,14 +31,14 @@ func (m inMemory) ReadAt(b []byte, off int64) (int, error) {
 
 // loadFunctions returns a table with more functions. Invalid functions get no name. It returns read errors, and ErrTooLarge if
 // there are too many functions.
-func loadFunctions(t *symtab.GoTable, f *reader, wanted []symtab.GoRange, inlined bool, limits symtab.Limits) (*symtab.GoTable, error) {
+func loadFunctions(t *symtab.GoTable, f *reader, wanted []symtab.GoRange, limits symtab.Limits) (*symtab.GoTable, error) {
 	if len(wanted) == 0 {
 		return t, nil
 	}
 	more := *t
 	more.Loaded = make(map[uint32]*symtab.GoFunc, len(t.Loaded)+len(wanted))
 	maps.Copy(more.Loaded, t.Loaded)
-	r := &goReader{reader: f, GoPlace: &t.GoPlace, inlined: inlined, paths: map[uint64]string{}, names: map[uint32]string{}}
+	r := &goReader{reader: f, GoPlace: &t.GoPlace, paths: map[uint64]string{}, names: map[uint32]string{}}
 	for _, w := range wanted {
 		if more.Size > int64(limits.Names) {
 			return nil, fmt.Errorf("%w: more than %d bytes of functions", symtab.ErrTooLarge, limits.Names)
@@ -59,10 +60,9 @@ func loadFunctions(t *symtab.GoTable, f *reader, wanted []symtab.GoRange, inline
 type goReader struct {
 	*reader
 	*symtab.GoPlace
-	inlined bool              // names of inlined functions are requested
-	paths   map[uint64]string // by offset in FileNames
-	names   map[uint32]string
-	buf     []byte
+	paths map[uint64]string // by offset in FileNames
+	names map[uint32]string
+	buf   []byte
 }
 
 // some reads up to n bytes at off, in the part of the table from begin to end. The bytes are valid until the next call.
@@ -138,7 +138,7 @@ func (r *goReader) function(i, size uint32) (*symtab.GoFunc, error) {
 	if err != nil {
 		return nil, err
 	}
-	field := func(i int) uint32 { return r.Endian.Uint32(b[entry+4*i:]) }
+	field := func(i int) uint32 { return binary.LittleEndian.Uint32(b[entry+4*i:]) }
 	name, fileTable, lineTable, unit := field(0), field(4), field(5), field(7)
 	inlinedTable, tree := uint32(0), uint32(1<<32-1)
 	const inlined = 2 // PCDATA_InlTreeIndex
@@ -150,9 +150,9 @@ func (r *goReader) function(i, size uint32) (*symtab.GoFunc, error) {
 			}
 		}
 		if rest := b[fixed:]; len(rest) >= 4*(values+data) {
-			inlinedTable = r.Endian.Uint32(rest[4*inlined:])
+			inlinedTable = binary.LittleEndian.Uint32(rest[4*inlined:])
 			if data > inlinedTree && r.Version != symtab.Go116 && inlinedTable != 0 {
-				tree = r.Endian.Uint32(rest[4*(values+inlinedTree):])
+				tree = binary.LittleEndian.Uint32(rest[4*(values+inlinedTree):])
 			}
 		}
 	}
@@ -209,7 +209,7 @@ func (r *goReader) readFiles(f *symtab.GoFunc, unit uint32) error {
 	for number := range numbers {
 		b, err := r.some(r.Units, r.FileNames, 4*(uint64(unit)+uint64(number)), 4)
 		if err == nil && len(b) == 4 {
-			at := uint64(r.Endian.Uint32(b))
+			at := uint64(binary.LittleEndian.Uint32(b))
 			path, known := r.paths[at]
 			if !known {
 				path, err = r.text(r.FileNames, r.Pctab, at, symtab.MaxPath)
@@ -246,15 +246,15 @@ func (r *goReader) readCalls(f *symtab.GoFunc, tree, size uint32) error {
 	}
 	calls := make([]symtab.GoCall, 0, count)
 	for ; len(b) > 0; b = b[entry:] {
-		c := symtab.GoCall{At: r.Endian.Uint32(b[callAt:])}
+		c := symtab.GoCall{At: binary.LittleEndian.Uint32(b[callAt:])}
 		if r.Version == symtab.Go120 {
-			c.Start = startLine(r.Endian.Uint32(b[12:]))
+			c.Start = startLine(binary.LittleEndian.Uint32(b[12:]))
 		}
-		ok, err := r.isName(r.Endian.Uint32(b[nameAt:]), &c.Name)
-		if err != nil {
+		var err error
+		if c.Name, err = r.callName(binary.LittleEndian.Uint32(b[nameAt:])); err != nil {
 			return err
 		}
-		if !ok || c.At >= size { // not an inlining tree: NoCalls stays set
+		if c.Name == "" || c.At >= size { // not an inlining tree: NoCalls stays set
 			return nil
 		}
 		calls = append(calls, c)
@@ -266,26 +266,16 @@ func (r *goReader) readCalls(f *symtab.GoFunc, tree, size uint32) error {
 // startLine returns the first line of a function, or 0.
 func startLine(n uint32) int { return int(max(int32(n), 0)) }
 
-// isName reports whether a name begins at off, right after the end of another name. It sets name only if the names of inlined
-// functions are requested.
-func (r *goReader) isName(off uint32, name *string) (bool, error) {
-	text, known := r.names[off]
-	if !known {
-		if off > 0 {
-			b, err := r.some(r.FuncNames, r.Units, uint64(off)-1, 1)
-			if errors.Is(err, errGoFunc) || err == nil && b[0] != 0 {
-				return false, nil
-			} else if err != nil {
-				return false, err
-			}
-		}
-		var err error
-		if text, err = r.name(off); err != nil {
-			return false, err
+// callName returns the name of an inlined function, or "" if no name begins at off, right after the end of another name.
+func (r *goReader) callName(off uint32) (string, error) {
+	if _, known := r.names[off]; !known && off > 0 {
+		b, err := r.some(r.FuncNames, r.Units, uint64(off)-1, 1)
+		switch {
+		case errors.Is(err, errGoFunc), err == nil && b[0] != 0:
+			return "", nil
+		case err != nil:
+			return "", err
 		}
 	}
-	if r.inlined {
-		*name = text
-	}
-	return text != "", nil
+	return r.name(off)
 }

@@ -47,16 +47,16 @@ func checkTable(t *testing.T, table *symtab.Table) {
 }
 
 func readBytes(b []byte) (*symtab.Table, error) {
-	return readAll(bytes.NewReader(b), int64(len(b)), symtab.Reading{Limits: elftest.Small, Inlined: true})
+	return readAll(bytes.NewReader(b), int64(len(b)), elftest.Small)
 }
 
 // readAll reads a file like the tasks of a Store. It also reads the lines, and all functions of a Go program.
-func readAll(r io.ReaderAt, size int64, o symtab.Reading) (*symtab.Table, error) {
-	ctx := context.Background()
-	t, err := readTable(ctx, r, size, o, nil)
+func readAll(r io.ReaderAt, size int64, limits symtab.Limits) (*symtab.Table, error) {
+	in := func() *reader { return newReader(context.Background(), r, size, limits) }
+	t, err := readTable(in(), limits, nil)
 	if err == nil && t.Cut {
 		var lines *symtab.Table
-		if lines, err = readLines(ctx, r, size, o, nil, t.Base()); err == nil {
+		if lines, err = readLines(in(), limits, nil, t.Base()); err == nil {
 			t.Lines, t.Cut = lines.Lines, false
 		}
 	}
@@ -67,7 +67,7 @@ func readAll(r io.ReaderAt, size int64, o symtab.Reading) (*symtab.Table, error)
 	for i, start := range t.Golang.Start[:len(t.Golang.Start)-1] {
 		wanted = append(wanted, symtab.GoRange{Number: uint32(i), Size: t.Golang.Start[i+1] - start})
 	}
-	t.Golang, err = loadFunctions(t.Golang, newReader(ctx, r, size, o), wanted, o.Inlined, o.Limits)
+	t.Golang, err = loadFunctions(t.Golang, in(), wanted, limits)
 	return t, err
 }
 
@@ -184,6 +184,7 @@ func TestHostile(t *testing.T) {
 	}{
 		"empty":                      {nil, symtab.ErrNotELF},
 		"text":                       {[]byte("#!/bin/sh\necho something that is long enough\n"), symtab.ErrNotELF},
+		"big-endian":                 {set(elftest.Example(), elf.EI_DATA, byte(elf.ELFDATA2MSB)), symtab.ErrNotELF},
 		"cut in its header":          {elftest.Example().Bytes()[:40], symtab.ErrMalformed},
 		"too many segments":          {set(elftest.Example(), 0x38, 0xff, 0xff), symtab.ErrMalformed},
 		"segments of odd size":       {set(elftest.Example(), 0x36, 57), symtab.ErrMalformed},
@@ -256,7 +257,7 @@ func TestTruncatedWhileRead(t *testing.T) {
 	content := elftest.Example().Bytes()
 	for after := 0; ; after++ {
 		c := &cutting{bytes.NewReader(content), 0, after}
-		_, err := readTable(t.Context(), c, int64(len(content)), symtab.Reading{Limits: elftest.Small}, nil)
+		_, err := readTable(newReader(t.Context(), c, int64(len(content)), elftest.Small), elftest.Small, nil)
 		if c.reads <= after {
 			require.NoError(t, err)
 			return
@@ -271,9 +272,10 @@ func TestTooLong(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
 	content := elftest.Example().Bytes()
-	_, err := readTable(ctx, bytes.NewReader(content), int64(len(content)), symtab.Reading{Limits: elftest.Small}, nil)
+	_, err := readTable(newReader(ctx, bytes.NewReader(content), int64(len(content)), elftest.Small), elftest.Small, nil)
 	require.ErrorIs(t, err, symtab.ErrTooLarge)
-	_, err = readTable(t.Context(), bytes.NewReader(content), int64(len(content)), symtab.Reading{Limits: symtab.Limits{Symbols: 10, Names: 100, Read: 200, Memory: 1 << 20}}, nil)
+	few := symtab.Limits{Symbols: 10, Names: 100, Read: 200, Memory: 1 << 20}
+	_, err = readTable(newReader(t.Context(), bytes.NewReader(content), int64(len(content)), few), few, nil)
 	require.ErrorIs(t, err, symtab.ErrTooLarge)
 }
 

@@ -15,44 +15,40 @@ func parseGoHeader(b []byte) (h symtab.GoHeader, ok bool) {
 	if len(b) < 8 {
 		return h, false
 	}
-	for _, order := range []binary.ByteOrder{binary.LittleEndian, binary.BigEndian} {
-		h.Endian = order
-		switch order.Uint32(b) {
-		case 0xfffffffa:
-			h.Version = symtab.Go116
-		case 0xfffffff0:
-			h.Version = symtab.Go118
-		case 0xfffffff1:
-			h.Version = symtab.Go120
-		default:
-			continue
-		}
-		h.Quantum, h.Pointer = uint64(b[6]), uint64(b[7])
-		if b[4] != 0 || b[5] != 0 || h.Quantum != 1 && h.Quantum != 2 && h.Quantum != 4 || h.Pointer != 4 && h.Pointer != 8 {
-			return h, false
-		}
-		words := 8
-		if h.Version == symtab.Go116 {
-			words = 7
-		}
-		if len(b) < 8+words*int(h.Pointer) {
-			return h, false
-		}
-		var w [8]uint64
-		for i := range words {
-			w[i] = number(order, b[8+i*int(h.Pointer):], h.Pointer)
-		}
-		h.Functions = w[0]
-		rest := w[2:]
-		if h.Version != symtab.Go116 {
-			h.TextStart, rest = w[2], w[3:]
-		}
-		h.FuncNames, h.Units, h.FileNames, h.Pctab, h.Program = rest[0], rest[1], rest[2], rest[3], rest[4]
-		ok = h.Functions > 0 && h.Functions < 1<<31 && h.FuncNames >= uint64(8+words*int(h.Pointer)) && h.FuncNames < h.Units &&
-			h.Units <= h.FileNames && h.FileNames <= h.Pctab && h.Pctab <= h.Program && h.Program < 1<<40
-		return h, ok
+	switch binary.LittleEndian.Uint32(b) {
+	case 0xfffffffa:
+		h.Version = symtab.Go116
+	case 0xfffffff0:
+		h.Version = symtab.Go118
+	case 0xfffffff1:
+		h.Version = symtab.Go120
+	default:
+		return h, false
 	}
-	return h, false
+	h.Quantum, h.Pointer = uint64(b[6]), uint64(b[7])
+	if b[4] != 0 || b[5] != 0 || h.Quantum != 1 && h.Quantum != 2 && h.Quantum != 4 || h.Pointer != 4 && h.Pointer != 8 {
+		return h, false
+	}
+	words := 8
+	if h.Version == symtab.Go116 {
+		words = 7
+	}
+	if len(b) < 8+words*int(h.Pointer) {
+		return h, false
+	}
+	var w [8]uint64
+	for i := range words {
+		w[i] = number(b[8+i*int(h.Pointer):], h.Pointer)
+	}
+	h.Functions = w[0]
+	rest := w[2:]
+	if h.Version != symtab.Go116 {
+		h.TextStart, rest = w[2], w[3:]
+	}
+	h.FuncNames, h.Units, h.FileNames, h.Pctab, h.Program = rest[0], rest[1], rest[2], rest[3], rest[4]
+	ok = h.Functions > 0 && h.Functions < 1<<31 && h.FuncNames >= uint64(8+words*int(h.Pointer)) && h.FuncNames < h.Units &&
+		h.Units <= h.FileNames && h.FileNames <= h.Pctab && h.Pctab <= h.Program && h.Program < 1<<40
+	return h, ok
 }
 
 // goHeaderSize is the size of the largest header in bytes.
@@ -101,7 +97,7 @@ func width(h *symtab.GoHeader) uint64 {
 	return 4
 }
 
-func word(h *symtab.GoHeader, b []byte) uint64 { return number(h.Endian, b, width(h)) }
+func word(h *symtab.GoHeader, b []byte) uint64 { return number(b, width(h)) }
 
 // readStarts reads the start addresses of all functions.
 func readStarts(t *symtab.GoTable, f *elfFile) error {

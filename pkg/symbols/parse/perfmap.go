@@ -104,7 +104,7 @@ func (m *perfMap) take(t *symtab.Table) {
 		}
 		for j, start := range l.Starts {
 			start := l.Base + uint64(start)
-			m.entries = append(m.entries, perfEntry{start, start + uint64(l.Sizes[j]), l.Text(j) + 1})
+			m.entries = append(m.entries, perfEntry{start, start + uint64(l.Sizes[j]), l.Texts[j] + 1})
 		}
 	}
 	if entries, text := m.bounds(); len(m.entries) > entries {

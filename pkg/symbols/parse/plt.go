@@ -140,8 +140,8 @@ func slotNames(t *symtab.Table, f *elfFile, stubs []stub) (map[uint64]string, er
 		if s.kind != elf.SHT_RELA || s.flags&elf.SHF_ALLOC == 0 {
 			continue
 		}
-		r := relocations{f: f, parts: []place{{s.offset, s.size}}}
-		err := r.each(func(at uint64, info, addend uint64) bool {
+		r := window{f: f, offset: s.offset, size: s.size}
+		err := r.eachRelocation(func(at uint64, info, addend uint64) bool {
 			switch kind := uint32(info); {
 			case !wanted[at]:
 			case kind == jump || kind == data:
@@ -188,7 +188,7 @@ func (f *elfFile) addSlotNames(names map[uint64]string, slots map[uint64]uint32,
 			all = all[:i]
 			break
 		}
-		all[i].text = f.order.Uint32(b)
+		all[i].text = binary.LittleEndian.Uint32(b)
 	}
 	slices.SortFunc(all, func(a, b named) int { return cmp.Compare(a.text, b.text) })
 	texts := window{f: f, offset: strings.offset, size: strings.size}

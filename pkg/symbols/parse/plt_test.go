@@ -56,7 +56,7 @@ func TestManyStubs(t *testing.T) {
 	content := manyStubs(n)
 	limits := symtab.DefaultLimits()
 	limits.Read = 2 * int64(len(content))
-	table, err := readTable(t.Context(), bytes.NewReader(content), int64(len(content)), symtab.Reading{Limits: limits}, nil)
+	table, err := readTable(newReader(t.Context(), bytes.NewReader(content), int64(len(content)), limits), limits, nil)
 	require.NoError(t, err)
 	for i := range n {
 		got, _ := table.Lookup(0x100000 + 16*uint64(i))
@@ -96,7 +96,7 @@ func TestStubsTooLarge(t *testing.T) {
 	content := manyStubs(20_000)
 	limits := symtab.DefaultLimits()
 	limits.Read = 256 << 10 // less than the size of the stubs
-	table, err := readTable(t.Context(), bytes.NewReader(content), int64(len(content)), symtab.Reading{Limits: limits}, nil)
+	table, err := readTable(newReader(t.Context(), bytes.NewReader(content), int64(len(content)), limits), limits, nil)
 	require.NoError(t, err)
 	got, _ := table.Lookup(0x1000)
 	require.Equal(t, "own", got.Name)
@@ -115,8 +115,8 @@ func TestStubsMalformed(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			e := stubELF(100)
 			damage(e)
-			content := e.Bytes()
-			table, err := readTable(t.Context(), bytes.NewReader(content), int64(len(content)), symtab.Reading{Limits: symtab.DefaultLimits()}, nil)
+			content, limits := e.Bytes(), symtab.DefaultLimits()
+			table, err := readTable(newReader(t.Context(), bytes.NewReader(content), int64(len(content)), limits), limits, nil)
 			require.NoError(t, err)
 			got, _ := table.Lookup(0x1000)
 			require.Equal(t, "own", got.Name)

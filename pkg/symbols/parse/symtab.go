@@ -3,6 +3,7 @@ package parse
 import (
 	"cmp"
 	"debug/elf"
+	"encoding/binary"
 	"fmt"
 	"slices"
 	"unsafe"
@@ -105,7 +106,7 @@ func (f *elfFile) symbolSize() uint64 { return 8 + 2*f.width() }
 
 // symbol decodes an entry.
 func (f *elfFile) symbol(b []byte) (s symbol, index elf.SectionIndex, info uint8) {
-	o := f.order
+	o := binary.LittleEndian
 	if f.class == elf.ELFCLASS64 {
 		return symbol{name: o.Uint32(b), addr: o.Uint64(b[8:]), size: o.Uint64(b[16:])}, elf.SectionIndex(o.Uint16(b[6:])), b[4]
 	}

@@ -1,48 +1,37 @@
 package parse
 
 import (
-	"context"
 	"debug/elf"
 	"errors"
-	"io"
 	"slices"
 
 	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/buildid"
 	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/symbols/symtab"
 )
 
-func newReader(ctx context.Context, r io.ReaderAt, size int64, o symtab.Reading) *reader {
-	left := o.Left
-	if left == nil {
-		b := o.Limits.Budget()
-		left = &b
-	}
-	return &reader{ctx: ctx, r: r, size: size, left: left}
-}
-
 // readTable reads a table without Go's functions.
-func readTable(ctx context.Context, r io.ReaderAt, size int64, o symtab.Reading, debug symtab.DebugFiles) (*symtab.Table, error) {
-	f, err := openELF(newReader(ctx, r, size, o))
+func readTable(in *reader, limits symtab.Limits, debug symtab.DebugFiles) (*symtab.Table, error) {
+	f, err := openELF(in)
 	if err != nil {
 		return nil, err
 	}
-	t := &symtab.Table{Inlined: o.Inlined}
-	if t.Golang, err = f.readGo(o.Limits); err != nil {
+	t := new(symtab.Table)
+	if t.Golang, err = f.readGo(limits); err != nil {
 		return nil, err
 	}
 	if t.Golang != nil && coversAll(t.Golang, f) { // .symtab has the same functions
 		return t, nil
 	}
-	if err := addTable(t, f, elf.SHT_SYMTAB, symtab.SourceSymtab, o.Limits); err != nil {
+	if err := addTable(t, f, elf.SHT_SYMTAB, symtab.SourceSymtab, limits); err != nil {
 		return nil, err
 	}
 	if len(t.Layers) == 0 {
-		if err := addSeparate(t, f, debug, o); err != nil {
+		if err := addSeparate(t, f, debug, limits); err != nil {
 			return nil, err
 		}
 	}
 	if len(t.Layers) == 0 || t.Layers[0].Source == symtab.SourceMiniDebug {
-		if err := addTable(t, f, elf.SHT_DYNSYM, symtab.SourceDynsym, o.Limits); err != nil {
+		if err := addTable(t, f, elf.SHT_DYNSYM, symtab.SourceDynsym, limits); err != nil {
 			return nil, err
 		}
 	}
@@ -61,8 +50,8 @@ func addCut(t *symtab.Table, f *elfFile) {
 
 // readLines reads the lines of code after base. If the file has no debug information, it uses the file's debug
 // file.
-func readLines(ctx context.Context, r io.ReaderAt, size int64, o symtab.Reading, debug symtab.DebugFiles, base uint64) (*symtab.Table, error) {
-	f, err := openELF(newReader(ctx, r, size, o))
+func readLines(in *reader, limits symtab.Limits, debug symtab.DebugFiles, base uint64) (*symtab.Table, error) {
+	f, err := openELF(in)
 	if err != nil {
 		return nil, err
 	}
@@ -78,11 +67,11 @@ func readLines(ctx context.Context, r io.ReaderAt, size int64, o symtab.Reading,
 			f = other
 		}
 	}
-	return &symtab.Table{Lines: f.readPositions(base, o.Limits)}, nil
+	return &symtab.Table{Lines: f.readPositions(base, limits)}, nil
 }
 
 // addSeparate adds symbols from the debug file or .gnu_debugdata.
-func addSeparate(t *symtab.Table, f *elfFile, from symtab.DebugFiles, o symtab.Reading) error {
+func addSeparate(t *symtab.Table, f *elfFile, from symtab.DebugFiles, limits symtab.Limits) error {
 	var info buildid.Info
 	f.addIDs(&info)
 	debug, file, err := f.findDebug(from, info.GNU)
@@ -91,7 +80,7 @@ func addSeparate(t *symtab.Table, f *elfFile, from symtab.DebugFiles, o symtab.R
 	}
 	if debug != nil {
 		defer file.Close()
-		if err := optional(addTable(t, debug, elf.SHT_SYMTAB, symtab.SourceDebugFile, o.Limits)); err != nil {
+		if err := optional(addTable(t, debug, elf.SHT_SYMTAB, symtab.SourceDebugFile, limits)); err != nil {
 			return err
 		}
 		if len(t.Layers) > 0 {
@@ -106,17 +95,17 @@ func addSeparate(t *symtab.Table, f *elfFile, from symtab.DebugFiles, o symtab.R
 	if err != nil || mini == nil {
 		return err
 	}
-	return optional(addTable(t, mini, elf.SHT_SYMTAB, symtab.SourceMiniDebug, o.Limits))
+	return optional(addTable(t, mini, elf.SHT_SYMTAB, symtab.SourceMiniDebug, limits))
 }
 
 // readDebugTable reads the symbols of a debug file.
-func readDebugTable(ctx context.Context, r io.ReaderAt, size int64, o symtab.Reading) (*symtab.Table, error) {
-	f, err := openELF(newReader(ctx, r, size, o))
+func readDebugTable(in *reader, limits symtab.Limits) (*symtab.Table, error) {
+	f, err := openELF(in)
 	if err != nil {
 		return nil, err
 	}
-	t := &symtab.Table{Inlined: o.Inlined}
-	if err := addTable(t, f, elf.SHT_SYMTAB, symtab.SourceDebugFile, o.Limits); err != nil {
+	t := new(symtab.Table)
+	if err := addTable(t, f, elf.SHT_SYMTAB, symtab.SourceDebugFile, limits); err != nil {
 		return nil, err
 	}
 	if len(t.Layers) == 0 {

@@ -54,17 +54,16 @@ func (h Here) perform(ctx context.Context, t *symtab.Task) (table *symtab.Table,
 			table, err = nil, fmt.Errorf("%w: reading it panicked: %v", symtab.ErrMalformed, p)
 		}
 	}()
-	left := t.Limits.Budget()
-	t.Left = &left
+	in := newReader(ctx, t.Opened, t.Size, t.Limits)
 	defer func() {
-		if t.Limits.Memory-left.Memory > heavy {
+		if t.Limits.Memory-in.left.Memory > heavy {
 			debug.FreeOSMemory() // otherwise, the garbage collector would let the heap grow to twice this size
 		}
 	}()
 	switch t.Kind {
 	case symtab.ReadFunctions:
 		more := *t.Old
-		if more.Golang, err = loadFunctions(t.Old.Golang, newReader(ctx, t.Opened, t.Size, t.Reading), t.Functions, t.Inlined, t.Limits); err != nil {
+		if more.Golang, err = loadFunctions(t.Old.Golang, in, t.Functions, t.Limits); err != nil {
 			return nil, err
 		}
 		return &more, nil
@@ -73,11 +72,11 @@ func (h Here) perform(ctx context.Context, t *symtab.Task) (table *symtab.Table,
 	case symtab.ReadPerfMap:
 		table, err = ReadPerfMap(ctx, t.Opened, t.Size, t.Old, t.Limits)
 	case symtab.ReadDebugFile:
-		table, err = readDebugTable(ctx, t.Opened, t.Size, t.Reading)
+		table, err = readDebugTable(in, t.Limits)
 	case symtab.ReadLines:
-		table, err = readLines(ctx, t.Opened, t.Size, t.Reading, t.Debug, t.Base)
+		table, err = readLines(in, t.Limits, t.Debug, t.Base)
 	default:
-		table, err = readTable(ctx, t.Opened, t.Size, t.Reading, t.Debug)
+		table, err = readTable(in, t.Limits, t.Debug)
 	}
 	if t.Room == 0 {
 		return table, err

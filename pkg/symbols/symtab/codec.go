@@ -152,7 +152,6 @@ const maxOf = math.MaxInt32
 
 // table encodes or decodes a Table.
 func (c *Coder) table(t *Table) {
-	c.bool(&t.Inlined)
 	c.text(&t.Wanted, maxBuildID)
 	c.check(t.Wanted == "" || DebugKey{ID: t.Wanted}.Valid(), "an invalid build ID")
 	Number(c, &t.Read, math.MaxInt64)
@@ -199,7 +198,6 @@ func (c *Coder) layers(t *Table) {
 		c.u32s(&l.Starts)
 		c.u32s(&l.Sizes)
 		c.u32s(&l.Texts)
-		Number(c, &l.First, math.MaxInt32)
 		if at < len(all) && l.Names != nil && l.Names != all[at] {
 			at++
 		}
@@ -207,15 +205,11 @@ func (c *Coder) layers(t *Table) {
 		if c.Err != nil || !c.reads() {
 			continue
 		}
-		if c.check(at < len(all) && len(l.Sizes) == len(l.Starts) && (l.Texts == nil || len(l.Texts) == len(l.Starts)), "a layer with inconsistent lists"); c.Err != nil {
+		if c.check(at < len(all) && len(l.Sizes) == len(l.Starts) && len(l.Texts) == len(l.Starts), "a layer with inconsistent lists"); c.Err != nil {
 			return
 		}
 		l.Names = all[at]
-		if l.Texts == nil {
-			c.check(l.First+len(l.Starts) <= l.Names.Count, "a layer with names outside their table")
-		} else {
-			c.below(l.Texts, l.Names.Count)
-		}
+		c.below(l.Texts, l.Names.Count)
 	}
 }
 
@@ -312,13 +306,6 @@ func (c *Coder) golang(t *GoTable) {
 
 func (c *Coder) goPlace(p *GoPlace) {
 	Number(c, &p.Version, uint64(Go120))
-	big := p.Endian == binary.ByteOrder(binary.BigEndian)
-	if c.bool(&big); c.reads() {
-		p.Endian = binary.LittleEndian
-		if big {
-			p.Endian = binary.BigEndian
-		}
-	}
 	for _, v := range []*uint64{
 		&p.Quantum, &p.Pointer, &p.Functions, &p.TextStart, &p.FuncNames, &p.Units, &p.FileNames, &p.Pctab, &p.Program,
 		&p.Offset, &p.End, &p.Text, &p.Calls, &p.CallsSize,

@@ -24,7 +24,7 @@ func readBytes(t testing.TB, content []byte) *symtab.Table {
 	f, err := os.Open(path)
 	require.NoError(t, err)
 	defer f.Close()
-	task := symtab.Task{Reading: symtab.Reading{Limits: elftest.Small, Inlined: true}, Opened: f, Size: int64(len(content))}
+	task := symtab.Task{Limits: elftest.Small, Opened: f, Size: int64(len(content))}
 	return elftest.Read(t, parse.Here{}, task)
 }
 

@@ -21,7 +21,7 @@ import (
 
 const (
 	// protocol is the first number of each request. It changes with the layout of messages or of a Table.
-	protocol = 5
+	protocol = 6
 	// maxRequest limits a request, in bytes.
 	maxRequest = 256 << 10
 	// maxAsks limits the requests for debug files while a file is read.
@@ -151,7 +151,6 @@ func (c *Coder) request(t *Task) {
 		Number(c, v, math.MaxUint64)
 	}
 	c.text(&t.Fact, maxReason)
-	c.bool(&t.Inlined)
 	debug := t.Debug != nil
 	if c.bool(&debug); debug && c.reads() {
 		t.Debug = Asked{} // serve adds the Conn

@@ -43,7 +43,7 @@ type GoFunc struct {
 type GoCall struct {
 	At    uint32 // an address at the call, relative to the function's start
 	Start int    // the first line of the inlined function, 0 if unknown
-	Name  string // if Options.Inlined
+	Name  string
 }
 
 // goVersion is a layout of the table.
@@ -59,7 +59,6 @@ const (
 // GoHeader is the header of a table. Its last five fields are offsets of the table's parts from its start.
 type GoHeader struct {
 	Version                                     goVersion
-	Endian                                      binary.ByteOrder
 	Quantum, Pointer                            uint64
 	Functions                                   uint64
 	TextStart                                   uint64
@@ -152,7 +151,7 @@ func (t *GoTable) Function(addr uint64) (uint32, bool) {
 }
 
 // lookup returns the function at an address. The State is Named, Outside, or Pending if the function was not loaded.
-func (t *GoTable) lookup(addr uint64, inlined bool) (Symbol, State) {
+func (t *GoTable) lookup(addr uint64) (Symbol, State) {
 	i, ok := t.Function(addr)
 	if !ok {
 		return Symbol{}, Outside
@@ -173,11 +172,9 @@ func (t *GoTable) lookup(addr uint64, inlined bool) (Symbol, State) {
 	}
 	for depth := 0; call >= 0 && depth < maxDepth && int(call) < len(f.Calls); depth++ {
 		c := f.Calls[call]
-		if inlined {
-			s := t.position(f, pc)
-			s.Name, s.StartLine = c.Name, c.Start
-			chain = append(chain, s)
-		}
+		s := t.position(f, pc)
+		s.Name, s.StartLine = c.Name, c.Start
+		chain = append(chain, s)
 		pc = c.At
 		call = t.Value(&f.Inlined, pc)
 	}

@@ -73,16 +73,14 @@ func (p *Positions) file(number uint32) string {
 	return p.Files.Get(int(number) - 1)
 }
 
-// expand adds the source position of an address to s, the function at the address. If inlined is set, it returns the innermost
-// inlined function, whose last caller is s.
-func (p *Positions) expand(s Symbol, addr uint64, inlined bool) Symbol {
+// expand adds the source position of an address to s, the function at the address. If functions are inlined there, it returns
+// the innermost one, whose last caller is s.
+func (p *Positions) expand(s Symbol, addr uint64) Symbol {
 	file, line := p.position(addr)
 	var chain []Symbol
 	for call, depth := p.call(addr), 0; call != NoCall && depth < maxDepth; depth++ {
 		c := &p.Inlined[call]
-		if inlined {
-			chain = append(chain, Symbol{Name: p.Names.Get(int(c.Name)), File: file, Line: line, Source: SourceDWARF})
-		}
+		chain = append(chain, Symbol{Name: p.Names.Get(int(c.Name)), File: file, Line: line, Source: SourceDWARF})
 		file, line, call = p.file(c.File), int(c.Line), c.Parent
 	}
 	s.File, s.Line = file, line

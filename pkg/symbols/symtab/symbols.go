@@ -54,9 +54,8 @@ type Symbol struct {
 	StartLine int
 	// Source is the source of the name.
 	Source Source
-	// If Options.Inlined is set, Callers lists the functions into which the code at the address was inlined, the nearest first.
-	// Symbol is then the inlined function. The Line of each caller is the line of the call. Without Options.Inlined, Symbol is
-	// the outermost function.
+	// Callers lists the functions into which the code at the address was inlined, the nearest first. Symbol is then the inlined
+	// function. The Line of each caller is the line of the call.
 	Callers []Symbol
 }
 
@@ -110,8 +109,6 @@ const (
 	Malformed
 	// Busy means that too many files wait to be read. Request the file again later.
 	Busy
-	// NumStates is the number of states.
-	NumStates
 )
 
 // Final reports whether another request returns the same State as long as the Store keeps the file. A possibly temporary failure

@@ -8,10 +8,9 @@ import (
 // Table is a compact map from a file's addresses to its functions. It is immutable and safe for concurrent use. It can lack
 // some functions of a Go program.
 type Table struct {
-	Golang  *GoTable   // nil if the file is not written in Go; used before Layers
-	Layers  []Layer    // the first layer that covers an address names it
-	Lines   *Positions // source positions of the code in Layers; nil if unknown or not requested
-	Inlined bool       // Symbol.Callers are requested
+	Golang *GoTable   // nil if the file is not written in Go; used before Layers
+	Layers []Layer    // the first layer that covers an address names it
+	Lines  *Positions // source positions of the code in Layers; nil if unknown or not requested
 	// Wanted is the file's build ID if its debug file was fetched, or is missing and can be fetched. Otherwise, it is "".
 	Wanted string
 	// Read is the offset up to which a perf map was read. Edges is a hash of the first and the last bytes of this part.
@@ -28,18 +27,8 @@ type Layer struct {
 	Base   uint64   // base of the addresses
 	Starts []uint32 // one per range, like Sizes and Texts
 	Sizes  []uint32
-	Texts  []uint32 // numbers in Names; nil: First and up, in order
-	First  int
-	Names  *Names // shared by all layers of a source
-}
-
-// Reading says how to read a file.
-type Reading struct {
-	Limits Limits
-	// Inlined requests Symbol.Callers.
-	Inlined bool
-
-	Left *Budget // shared by several steps for one file; nil: each step has its own Limits
+	Texts  []uint32 // numbers in Names
+	Names  *Names   // shared by all layers of a source
 }
 
 // Base returns the lowest base of all layers.
@@ -54,7 +43,7 @@ func (t *Table) Base() uint64 {
 // WithDebug returns a table in which the symbols of a fetched debug file precede the symbols of t.
 func (t *Table) WithDebug(debug *Table) *Table {
 	return &Table{
-		Golang: t.Golang, Inlined: t.Inlined, Wanted: t.Wanted, Cut: debug.Cut,
+		Golang: t.Golang, Wanted: t.Wanted, Cut: debug.Cut,
 		Layers: append(slices.Clone(debug.Layers), t.Layers...),
 	}
 }
@@ -67,16 +56,16 @@ func (t *Table) Fetched() bool {
 // Lookup returns the function at an address. The State is Named, Outside or NoSymbols, or Pending if the function is not loaded.
 func (t *Table) Lookup(addr uint64) (Symbol, State) {
 	if t.Golang != nil {
-		if s, state := t.Golang.lookup(addr, t.Inlined); state != Outside {
+		if s, state := t.Golang.lookup(addr); state != Outside {
 			return s, state
 		}
 	}
 	for i := range t.Layers {
 		l := &t.Layers[i]
 		if j := l.find(addr); j >= 0 {
-			s := Symbol{Name: l.Names.Get(int(l.Text(j))), Source: l.Source}
+			s := Symbol{Name: l.Names.Get(int(l.Texts[j])), Source: l.Source}
 			if t.Lines != nil {
-				s = t.Lines.expand(s, addr, t.Inlined)
+				s = t.Lines.expand(s, addr)
 			}
 			return s, Named
 		}
@@ -119,14 +108,6 @@ func (t *Table) Within(bytes int64) *Table {
 	less := *t
 	less.Lines = nil
 	return &less
-}
-
-// Text returns the number of a range's name in Names.
-func (l *Layer) Text(i int) uint32 {
-	if l.Texts == nil {
-		return uint32(l.First + i)
-	}
-	return l.Texts[i]
 }
 
 // find returns the range that covers an address, or -1.

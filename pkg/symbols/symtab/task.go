@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"os"
+	"strings"
 	"time"
 )
 
@@ -34,7 +35,7 @@ const (
 
 // Task is a request to read a file.
 type Task struct {
-	Reading
+	Limits  Limits
 	Kind    taskKind
 	ID      FileID
 	Opened  *os.File
@@ -81,22 +82,9 @@ type DebugKey struct {
 // Valid reports whether a key is safe to search for.
 func (k DebugKey) Valid() bool {
 	if k.ID != "" {
-		for _, c := range []byte(k.ID) {
-			if (c < '0' || c > '9') && (c < 'a' || c > 'f') {
-				return false
-			}
-		}
-		return len(k.ID) > 2 && len(k.ID) <= maxBuildID && k.Link == ""
+		return len(k.ID) > 2 && len(k.ID) <= maxBuildID && k.Link == "" && strings.Trim(k.ID, "0123456789abcdef") == ""
 	}
-	if k.Link == "" || len(k.Link) > MaxPath || k.Link == "." || k.Link == ".." {
-		return false
-	}
-	for _, c := range []byte(k.Link) {
-		if c == '/' || c == 0 {
-			return false
-		}
-	}
-	return true
+	return k.Link != "" && len(k.Link) <= MaxPath && k.Link != "." && k.Link != ".." && !strings.ContainsAny(k.Link, "/\x00")
 }
 
 // maxBuildID limits the length of a build ID in hexadecimal digits.

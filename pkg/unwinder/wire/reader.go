@@ -310,7 +310,7 @@ func (r *Reader) said() (s Said) {
 }
 
 func (r *Reader) stats(s *Stats) {
-	for _, n := range []*uint64{&s.Taken, &s.Sent, &s.Pending, &s.Full, &s.Failed, &s.Idle, &s.KernelLost, &s.NoProcess, &s.KernelMemory} {
+	for _, n := range []*uint64{&s.Taken, &s.Full, &s.Failed, &s.Idle, &s.KernelLost, &s.NoProcess, &s.KernelMemory} {
 		*n = r.num()
 	}
 	n := r.count(MaxReasons)

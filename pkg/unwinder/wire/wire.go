@@ -18,7 +18,7 @@ import (
 // together.
 const (
 	Magic   = "igunwind"
-	Version = 4
+	Version = 5
 )
 
 // These are the limits of a stream. A Writer keeps them, and a Reader enforces them.
@@ -197,10 +197,10 @@ type Language struct {
 	Expected, Missing uint64
 }
 
-// Stats holds the counters of one unwinder since its start: Taken = Sent + Pending + all dropped samples. Gadgets' events count
-// as samples.
+// Stats holds the counters of one unwinder since its start. Gadgets' events count as samples.
 type Stats struct {
-	Taken, Sent, Pending uint64
+	// Taken counts all samples, including dropped ones.
+	Taken uint64
 	// Full counts samples that were dropped because too many different samples arrived between two writes. Failed counts
 	// samples whose process could not be read. Idle counts samples without any frame.
 	Full, Failed, Idle uint64
@@ -225,7 +225,6 @@ type Ready struct {
 // byte order. It shows how much was lost if the unwinder is killed.
 const (
 	CounterTaken        = iota // equal to Stats.Taken
-	CounterDropped             // all dropped samples in Stats
 	CounterPID                 // the PID of the process whose sample it works on, 0 between samples
 	CounterReading             // the PID of the process whose files it reads, 0 between reads
 	CounterReaderThread        // the ID of the thread that reads files

@@ -17,6 +17,11 @@ import (
 
 var wireSaid = Said{Labels: []Label{{"tenant", "a"}}, TraceID: [16]byte{9}, SpanID: [8]byte{8}}
 
+var wireStats = Stats{
+	Taken: 10, Full: 2, Failed: 3, Idle: 4, KernelLost: 5, NoProcess: 1, KernelMemory: 36 << 20, Aborts: map[uint32]uint64{4012: 1, 2: 7},
+	Languages: [FrameTypes]Language{FramePython: {Frames: 3, Expected: 4, Missing: 1}},
+}
+
 // write writes a stream with every kind of message.
 func write(t testing.TB) []byte {
 	var b bytes.Buffer
@@ -31,9 +36,7 @@ func write(t testing.TB) []byte {
 	proc := w.Proc(Proc{PID: 7, Start: 123456, MntNS: 4026531841, Exe: "python3.11"})
 	w.Unwound(1<<54|7, whole, proc, &wireSaid)
 	w.Unwound(1<<54|8, cut, proc, &Said{})
-	st := Stats{Taken: 10, Sent: 4, Pending: 1, Full: 2, Failed: 2, Idle: 1, KernelLost: 5, NoProcess: 1, KernelMemory: 36 << 20, Aborts: map[uint32]uint64{4012: 1, 2: 7}}
-	st.Languages[FramePython] = Language{Frames: 3, Expected: 4, Missing: 1}
-	w.Stats(&st)
+	w.Stats(&wireStats)
 	w.Reset()
 	again := w.Stack([]uint32{w.Frame(&Frame{Type: FrameGo, Function: "main.main"}, 0)}, 0)
 	w.Unwound(1, again, w.Proc(Proc{PID: 8}), &Said{})
@@ -66,10 +69,7 @@ func TestRoundTrip(t *testing.T) {
 	}, s.Stack.Frames[1].Mapping)
 	assert.Equal(t, uint32(4012), ev.Flush.Unwound[1].Stack.Abort)
 	assert.NotEqual(t, s.Stack.ID, ev.Flush.Unwound[1].Stack.ID)
-	assert.Equal(t, uint64(7), ev.Flush.Stats.Aborts[2])
-	assert.Equal(t, Language{Frames: 3, Expected: 4, Missing: 1}, ev.Flush.Stats.Languages[FramePython])
-	st := ev.Flush.Stats
-	assert.Equal(t, st.Taken, st.Sent+st.Pending+st.Full+st.Failed+st.Idle)
+	assert.Equal(t, wireStats, ev.Flush.Stats)
 
 	ev, err = r.Next()
 	require.NoError(t, err)

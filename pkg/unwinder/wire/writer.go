@@ -183,7 +183,7 @@ func (w *Writer) Unwound(id uint64, stack, proc uint32, s *Said) {
 
 // Stats writes the KindFlush that ends a flush, with the counters.
 func (w *Writer) Stats(s *Stats) {
-	w.nums(s.Taken, s.Sent, s.Pending, s.Full, s.Failed, s.Idle, s.KernelLost, s.NoProcess, s.KernelMemory)
+	w.nums(s.Taken, s.Full, s.Failed, s.Idle, s.KernelLost, s.NoProcess, s.KernelMemory)
 	reasons := slices.Sorted(maps.Keys(s.Aborts))
 	reasons = reasons[:min(len(reasons), MaxReasons)]
 	w.nums(uint64(len(reasons)))

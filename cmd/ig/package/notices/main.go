@@ -11,12 +11,14 @@ import (
 	"fmt"
 	"io"
 	"log"
+	"maps"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"regexp"
 	"slices"
 	"strings"
+	"syscall"
 )
 
 // files matches the names of files with licences or notices in the folder of a module.
@@ -79,13 +81,9 @@ Their sources:
 	fmt.Fprintf(w, "\n%s\n", own)
 	section := func(title, text string) { fmt.Fprintf(w, "\n%s\n%s\n\n%s\n", strings.Repeat("-", 79), title, text) }
 	section("Licences of the flame graph page:", string(page))
-	sorted := slices.SortedFunc(func(yield func(string) bool) {
-		for text := range owners {
-			if !yield(text) {
-				return
-			}
-		}
-	}, func(a, b string) int { return cmp.Or(cmp.Compare(owners[a][0], owners[b][0]), cmp.Compare(a, b)) })
+	sorted := slices.SortedFunc(maps.Keys(owners), func(a, b string) int {
+		return cmp.Or(cmp.Compare(owners[a][0], owners[b][0]), cmp.Compare(a, b))
+	})
 	for _, text := range sorted {
 		section("Licence of "+strings.Join(owners[text], ",\n           ")+":", text)
 	}
@@ -144,16 +142,10 @@ var capital = regexp.MustCompile("[A-Z]")
 func notices(dir string) ([]string, error) {
 	var texts []string
 	for _, pattern := range files {
-		found, err := filepath.Glob(filepath.Join(dir, pattern))
-		if err != nil {
-			return nil, err
-		}
+		found, _ := filepath.Glob(filepath.Join(dir, pattern)) // the patterns are valid
 		for _, file := range found {
 			text, err := os.ReadFile(file)
-			if errors.Is(err, os.ErrNotExist) {
-				continue
-			}
-			if info, statErr := os.Stat(file); statErr == nil && info.IsDir() {
+			if errors.Is(err, os.ErrNotExist) || errors.Is(err, syscall.EISDIR) {
 				continue
 			}
 			if err != nil {

@@ -386,7 +386,7 @@ K8S_GADGETS := verification|identity|outage|clients|restart|stacks|leak|short|gu
 # Kubernetes and the other programs have as many Go packages as ig and the Collector together. This does not build ig, the
 # Collector or gadgets, because other targets use them at the same time.
 .PHONY: ahead
-ahead: $(BIN)/golangci-lint-$(GOLANGCI_VERSION) ## Build what lint and test-k8s-gadgets need, in parallel in CI
+ahead: $(BIN)/golangci-lint-$(GOLANGCI_VERSION) ## Build what lint and test-k8s-gadgets need, after make build gadgets collector (root)
 	@RUN='$(K8S_GADGETS)' test/k8s/run.sh build
 
 .PHONY: test-k8s-gadgets

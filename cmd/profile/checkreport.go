@@ -64,7 +64,7 @@ func (c checked) table() [][]string {
 			verdict = "REGRESSION"
 		case report.Missing(j.Function):
 			verdict = "not tested"
-		case !j.Tested && len(c.inputs[0])+len(c.inputs[1]) == 2 && (j.Kernel || (j.Before+j.After)/2 < report.LeastShare):
+		case !j.Tested && len(c.inputs[0])+len(c.inputs[1]) == 2 && (j.Kernel || j.Small()):
 			verdict = "needs runs"
 		case !j.Tested:
 			verdict = "too few samples"

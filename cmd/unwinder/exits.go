@@ -5,6 +5,7 @@ import (
 	"fmt"
 
 	"github.com/cilium/ebpf"
+	"github.com/cilium/ebpf/btf"
 	"github.com/cilium/ebpf/link"
 )
 
@@ -25,12 +26,17 @@ type exit struct {
 
 // watchExits starts the recording.
 func watchExits() (*exits, error) {
+	// Without this, the loader also reads the type information of all modules, and fails if a module has another task_struct.
+	kernel, err := btf.LoadKernelSpec()
+	if err != nil {
+		return nil, fmt.Errorf("reading the kernel's type information: %w", err)
+	}
 	spec, err := ebpf.LoadCollectionSpecFromReader(bytes.NewReader(entryObject))
 	if err != nil {
 		return nil, fmt.Errorf("reading the program for process exits: %w", err)
 	}
 	e := &exits{}
-	if err := spec.LoadAndAssign(e, nil); err != nil {
+	if err := spec.LoadAndAssign(e, &ebpf.CollectionOptions{Programs: ebpf.ProgramOptions{KernelTypes: kernel}}); err != nil {
 		return nil, fmt.Errorf("loading the program for process exits: %w", err)
 	}
 	if e.link, err = link.AttachRawTracepoint(link.RawTracepointOptions{Name: "sched_process_exit", Program: e.Program}); err != nil {

@@ -25,12 +25,15 @@ type table struct {
 	ids        []uint32
 
 	executables *freelru.SyncedLRU[libpf.FrameMappingFile, seenFile]
+	// seen and before describe the written files of this generation and of the one before. executables can lack files that are
+	// in use, and the profiler does not report them again.
+	seen, before map[libpf.FrameMappingFile]seenFile
 }
 
 func newTable(w *wire.Writer) *table {
 	return &table{
 		w: w, generation: 1, files: map[libpf.FrameMappingFile]uint32{}, mappings: map[libpf.FrameMapping]uint32{},
-		frames: map[unique.Handle[libpf.Frame]]uint32{}, executables: newExecutables(),
+		frames: map[unique.Handle[libpf.Frame]]uint32{}, executables: newExecutables(), seen: map[libpf.FrameMappingFile]seenFile{},
 	}
 }
 
@@ -40,6 +43,7 @@ func (t *table) reset() {
 	clear(t.files)
 	clear(t.mappings)
 	clear(t.frames)
+	t.before, t.seen = t.seen, map[libpf.FrameMappingFile]seenFile{}
 	t.w.Reset()
 }
 
@@ -115,7 +119,12 @@ func (t *table) file(f libpf.FrameMappingFile) uint32 {
 	w := wire.File{Name: v.FileName.String(), GNUBuildID: v.GnuBuildID, GoBuildID: v.GoBuildID}
 	copy(w.Version[:], v.FileID.Bytes())
 	w.Hash = w.Version // for kernel files, which are not in executables
-	if seen, ok := t.executables.Get(f); ok {
+	seen, ok := t.executables.Get(f)
+	if !ok {
+		seen, ok = t.before[f]
+	}
+	if ok {
+		t.seen[f] = seen
 		copy(w.Hash[:], seen.hash.Bytes())
 		w.Path, w.Device, w.Inode, w.Proc, w.Low, w.High = seen.path, seen.device, seen.inode, seen.pid, seen.low, seen.high
 	}

@@ -433,20 +433,33 @@ func TestSeenFiles(t *testing.T) {
 			t.Errorf("%s: %+v", build, f)
 		}
 	}
-	for i := range 3*maxFiles + 5 {
-		if i%(maxFiles/2) == 0 {
-			s.executables.Get(id("app", "aa")) // its stacks are still written
-		}
+	for i := range maxFiles {
 		s.see(id("app", strconv.Itoa(i)), seenFile{})
 	}
 	if n := s.executables.Len(); n != maxFiles {
 		t.Errorf("%d files", n)
 	}
-	if f, _ := s.executables.Get(id("app", "aa")); f.inode != 1 {
-		t.Error("a file in use was forgotten")
-	}
-	if _, there := s.executables.Get(id("app", "bb")); there {
+	if _, there := s.executables.Get(id("app", "aa")); there {
 		t.Error("a file that nobody uses is kept")
+	}
+}
+
+// TestFilesInUse checks that a file keeps its path while its stacks are written, although more other files are reported meanwhile
+// than are remembered.
+func TestFilesInUse(t *testing.T) {
+	id := func(build string) libpf.FrameMappingFile {
+		return libpf.NewFrameMappingFile(libpf.FrameMappingFileData{FileID: libpf.NewFileID(1, 2), FileName: libpf.Intern("app"), GnuBuildID: build})
+	}
+	table := newTable(wire.NewWriter(io.Discard))
+	table.see(id("in use"), seenFile{inode: 7})
+	for range 3 {
+		table.file(id("in use"))
+		table.reset()
+		table.executables.Purge()
+	}
+	table.file(id("in use"))
+	if f := table.seen[id("in use")]; f.inode != 7 {
+		t.Errorf("the file in use has the inode %d", f.inode)
 	}
 }
 

@@ -20,9 +20,9 @@ const (
 	power = 0.9
 	// leastExpected is the number of samples that a share needs on each side for a test, by Cochran's rule.
 	leastExpected = 5
-	// LeastShare is the share that a part needs for a test if each side has only one run. The time of smaller parts varies more
+	// leastShare is the share that a part needs for a test if each side has only one run. The time of smaller parts varies more
 	// between runs than the samples of one run show.
-	LeastShare = 0.005
+	leastShare = 0.005
 )
 
 // draw is a share, with its equivalent number of equally weighted samples.

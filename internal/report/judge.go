@@ -191,7 +191,7 @@ func Judge(before, after [][]receiver.Sample, totals bool, opts Options) Verdict
 			continue
 		}
 		j := Judged{Measure: k.measure, Group: k.group, Function: k.function, Kernel: part.kernel, P: 1, sides: [2]draw{sums[0].share(k), sums[1].share(k)}}
-		if j.Tested = j.enough() && (freedom > 0 || !j.Kernel && j.pooled() >= LeastShare) && !Missing(j.Function); j.Tested {
+		if j.Tested = j.enough() && (freedom > 0 || !j.Kernel && !j.Small()) && !Missing(j.Function); j.Tested {
 			v.Tested++
 			j.factor = j.differs(k, runs) / max(freedom, 1)
 			logs = append(logs, math.Log(max(j.factor, 0.01))) // a single factor of 0 would dominate
@@ -233,6 +233,9 @@ func (j *Judged) pooled() float64 {
 	b, a := j.sides[0], j.sides[1]
 	return (b.share*b.n + a.share*a.n) / max(b.n+a.n, 1)
 }
+
+// Small reports whether each side needs several runs for a test of this share. Both sides count equally.
+func (j *Judged) Small() bool { return (j.sides[0].share+j.sides[1].share)/2 < leastShare }
 
 // enough uses both sides together, so the choice of tests does not depend on their result.
 func (j *Judged) enough() bool {

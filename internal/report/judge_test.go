@@ -244,6 +244,10 @@ func TestSmallShares(t *testing.T) {
 	require.Empty(t, grown(single))
 	several := Judge(slices.Repeat([][]receiver.Sample{side(10)}, 5), slices.Repeat([][]receiver.Sample{side(60)}, 5), false, Options{})
 	require.Equal(t, []string{"main"}, grown(several))
+	long := []receiver.Sample{of(timer, "shop", 100_000, receiver.Frame{Name: "work"}), of(timer, "shop", 200, receiver.Frame{Name: "main"})}
+	short := []receiver.Sample{of(timer, "shop", 3000, receiver.Frame{Name: "work"}), of(timer, "shop", 60, receiver.Frame{Name: "main"})}
+	unequal := Judge([][]receiver.Sample{long}, [][]receiver.Sample{short}, false, Options{})
+	require.Equal(t, []string{"main"}, grown(unequal))
 	larger := Judge([][]receiver.Sample{side(10)}, [][]receiver.Sample{side(200)}, false, Options{})
 	require.Equal(t, []string{"main"}, grown(larger))
 }

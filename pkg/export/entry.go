@@ -30,13 +30,14 @@ type entry struct {
 	notBefore time.Time
 	mustWait  bool
 	early     bool // its data is ahead of the clock
+	index     int  // in sendQueue.ready; -1 if not there
 }
 
 func newEntry(seq uint64, m Message) *entry {
 	// Round removes the monotonic clock, which stops while a machine is suspended and ignores clock changes. Receivers do not see
 	// the monotonic clock, so ages must not depend on it.
 	m.Start, m.End = m.Start.Round(0), m.End.Round(0)
-	return &entry{Message: m, seq: seq, size: int64(len(m.Body)+len(m.Owner)) + entryOverhead}
+	return &entry{Message: m, seq: seq, size: int64(len(m.Body)+len(m.Owner)) + entryOverhead, index: -1}
 }
 
 // from returns the start time of the data. Receivers compute the age of the data from this time.

@@ -1,14 +1,13 @@
 package export
 
 import (
-	"cmp"
-	"slices"
+	"container/heap"
 	"time"
 )
 
 // sendQueue holds the waiting entries in two sets: ready and delayed. Entries in flight are in neither set.
 type sendQueue struct {
-	ready []*entry // oldest first
+	ready oldestFirst
 	// delayed contains entries that failed recently. They are few, so a scan is cheap. While the clock is slow, delayed contains
 	// all entries.
 	delayed map[*entry]struct{}
@@ -16,21 +15,23 @@ type sendQueue struct {
 
 func newSendQueue() *sendQueue { return &sendQueue{delayed: map[*entry]struct{}{}} }
 
-func bySeq(a, b *entry) int { return cmp.Compare(a.seq, b.seq) }
-
 // push adds en, which can be sent after en.notBefore.
 func (q *sendQueue) push(en *entry, now time.Time) {
 	if en.notBefore.After(now) {
 		q.delayed[en] = struct{}{}
 		return
 	}
-	at, _ := slices.BinarySearchFunc(q.ready, en, bySeq)
-	q.ready = slices.Insert(q.ready, at, en)
+	heap.Push(&q.ready, en)
 }
 
 // promote moves the due entries to the ready set.
 func (q *sendQueue) promote(now time.Time) {
-	q.makeReady(func(en *entry) bool { return !en.notBefore.After(now) })
+	for en := range q.delayed {
+		if !en.notBefore.After(now) {
+			delete(q.delayed, en)
+			heap.Push(&q.ready, en)
+		}
+	}
 }
 
 // due returns when the first delayed entry becomes ready, or zero if there is none.
@@ -45,20 +46,11 @@ func (q *sendQueue) due() (next time.Time) {
 
 // hurry makes delayed entries ready, unless the receiver requested the wait or the data is ahead of the clock.
 func (q *sendQueue) hurry() {
-	q.makeReady(func(en *entry) bool { return !en.mustWait })
-}
-
-// makeReady moves the chosen delayed entries to the ready set. It sorts once, because it can move all entries.
-func (q *sendQueue) makeReady(chosen func(*entry) bool) {
-	before := len(q.ready)
 	for en := range q.delayed {
-		if chosen(en) {
+		if !en.mustWait {
 			delete(q.delayed, en)
-			q.ready = append(q.ready, en)
+			heap.Push(&q.ready, en)
 		}
-	}
-	if len(q.ready) > before {
-		slices.SortFunc(q.ready, bySeq)
 	}
 }
 
@@ -70,14 +62,37 @@ func (q *sendQueue) oldest() *entry {
 	return q.ready[0]
 }
 
-// remove removes en from both sets. The oldest entry is removed most often, so that case moves no other entries.
+// remove removes en from both sets.
 func (q *sendQueue) remove(en *entry) {
-	delete(q.delayed, en)
-	switch at, found := slices.BinarySearchFunc(q.ready, en, bySeq); {
-	case found && at == 0:
-		q.ready[0] = nil // otherwise, the array would keep the entry
-		q.ready = q.ready[1:]
-	case found:
-		q.ready = slices.Delete(q.ready, at, at+1)
+	if en.index >= 0 {
+		heap.Remove(&q.ready, en.index)
 	}
+	delete(q.delayed, en)
+}
+
+// oldestFirst is a heap of entries in order of arrival. Each entry stores its index in the heap.
+type oldestFirst []*entry
+
+func (h oldestFirst) Len() int           { return len(h) }
+func (h oldestFirst) Less(i, j int) bool { return h[i].seq < h[j].seq }
+func (h oldestFirst) Swap(i, j int) {
+	h[i], h[j] = h[j], h[i]
+	h[i].index, h[j].index = i, j
+}
+
+// Push implements heap.Interface.
+func (h *oldestFirst) Push(x any) {
+	en := x.(*entry)
+	en.index = len(*h)
+	*h = append(*h, en)
+}
+
+// Pop implements heap.Interface.
+func (h *oldestFirst) Pop() any {
+	last := len(*h) - 1
+	en := (*h)[last]
+	(*h)[last] = nil
+	*h = (*h)[:last]
+	en.index = -1
+	return en
 }

@@ -183,6 +183,12 @@ func TestParseRecord(t *testing.T) {
 	}
 }
 
+func TestParseCPUs(t *testing.T) {
+	require.Equal(t, []int{0, 1, 2, 5, 7, 8}, parseCPUs("0-2,5,7-8"))
+	require.Empty(t, parseCPUs(""))
+	require.Empty(t, parseCPUs("x,9-1,1-x,99999999999"))
+}
+
 func FuzzParse(f *testing.F) {
 	f.Add([]byte("00401000-00402000 r-xp 00001000 fd:01 12 /usr/bin/app\n"))
 	f.Add([]byte("37 35 0:52 / /mnt2/my\\040host rw - fuse.sshfs host: rw\n"))
@@ -198,5 +204,6 @@ func FuzzParse(f *testing.F) {
 		if e, ok := parseRecord(b); ok && e.kind == recordMmap2 {
 			require.Less(t, e.start, e.end)
 		}
+		parseCPUs(string(b))
 	})
 }

@@ -9,6 +9,8 @@ import (
 	"os"
 	"slices"
 	"sort"
+	"strconv"
+	"strings"
 	"sync/atomic"
 	"time"
 	"unsafe"
@@ -30,8 +32,6 @@ const (
 	settle = 2e6
 	// lookAtCPUs is the time between two checks of the list of online CPUs.
 	lookAtCPUs = 2 * time.Second
-	// maxCPUs is the largest number of CPUs for which Linux can be built (on amd64).
-	maxCPUs = 1 << 13
 	// maxEvents bounds the pending events. Further events are lost.
 	maxEvents = 1 << 16
 )
@@ -39,7 +39,7 @@ const (
 // watcher holds the rings of all CPUs. It belongs to one goroutine.
 type watcher struct {
 	rings   []ring
-	online  string  // the online CPUs when it was made
+	online  []int   // the online CPUs when it was made
 	pending []event // younger than settle, because an earlier event may still arrive
 	buf     []byte
 }
@@ -52,17 +52,14 @@ type ring struct {
 // watch requests the events from the kernel. It returns nil if they are not available. Outside the first PID namespace, the
 // PIDs would differ. In other cases, a capability is possibly missing.
 func watch() *watcher {
-	w := &watcher{online: onlineCPUs()}
-	if w.online == "" || !procfs.SharesPIDs() {
+	if !procfs.SharesPIDs() {
 		return nil
 	}
-	for cpu := range maxCPUs {
+	w := &watcher{online: onlineCPUs()}
+	for _, cpu := range w.online {
 		r, err := openRing(cpu)
-		if errors.Is(err, unix.ENODEV) { // the CPU is offline
+		if errors.Is(err, unix.ENODEV) { // the CPU went offline
 			continue
-		}
-		if errors.Is(err, unix.EINVAL) { // no CPU has this or a higher number
-			break
 		}
 		if err != nil {
 			w.close()
@@ -76,13 +73,35 @@ func watch() *watcher {
 	return w
 }
 
-// onlineCPUs returns the kernel's list of the online CPUs, or "" if it cannot be read.
-func onlineCPUs() string {
+// onlineCPUs returns the numbers of the online CPUs.
+func onlineCPUs() []int {
 	text, err := os.ReadFile("/sys/devices/system/cpu/online")
 	if err != nil {
-		return ""
+		return nil
 	}
-	return string(text)
+	return parseCPUs(strings.TrimSpace(string(text)))
+}
+
+// parseCPUs parses a list like "0-3,8".
+func parseCPUs(list string) []int {
+	var cpus []int
+	for part := range strings.SplitSeq(list, ",") {
+		low, high, isRange := strings.Cut(part, "-")
+		a, err := strconv.ParseUint(low, 10, 16)
+		if err != nil {
+			continue
+		}
+		b := a
+		if isRange {
+			if b, err = strconv.ParseUint(high, 10, 16); err != nil {
+				continue
+			}
+		}
+		for ; a <= b; a++ {
+			cpus = append(cpus, int(a))
+		}
+	}
+	return cpus
 }
 
 func openRing(cpu int) (ring, error) {
@@ -119,7 +138,7 @@ func (w *watcher) close() {
 // since then.
 func (w *watcher) outdated() bool {
 	online := onlineCPUs()
-	return online != "" && online != w.online
+	return len(online) > 0 && !slices.Equal(online, w.online)
 }
 
 // read returns the number of lost events, and the events up to the time until, sorted by time. until is the current time minus

@@ -14,6 +14,8 @@ const (
 	maxTracked = 1 << 20
 	// sweepKeys is the maximum number of entries that a Sweep checks.
 	sweepKeys = 512
+	// maxPause limits how much entries age from one Sweep to the next.
+	maxPause = 10 * time.Second
 )
 
 // Janitor deletes unused entries from a stack map. A stack's ID is a hash, and a map entry blocks every other stack with the
@@ -35,6 +37,7 @@ type Janitor struct {
 	seen  []uint32
 	tick  uint32
 	start time.Time
+	last  time.Time // of the last Sweep
 
 	// next is the key at which the iteration over the map continues if walking is set.
 	next    uint32
@@ -50,7 +53,7 @@ func NewJanitor(stacks *ebpf.Map, cold time.Duration) *Janitor {
 	n := uint64(1) << bits.Len32(stacks.MaxEntries()-1)
 	return &Janitor{
 		stacks: stacks, cold: uint32(max(1, cold/time.Second)),
-		seen: make([]uint32, min(n, maxTracked)), tick: 1, start: time.Now(),
+		seen: make([]uint32, min(n, maxTracked)), tick: 1, start: time.Now(), last: time.Now(),
 	}
 }
 
@@ -68,6 +71,11 @@ func (j *Janitor) Seen(id int32) {
 // It returns the number of deleted stacks. An error means that the iteration over the map failed. You can then call Sweep
 // again.
 func (j *Janitor) Sweep(now time.Time) (deleted int, err error) {
+	// Sweeps pause while a gadget sends no rows. The first rows after a pause must still find their stacks.
+	if pause := now.Sub(j.last) - maxPause; pause > 0 {
+		j.start = j.start.Add(pause)
+	}
+	j.last = now
 	// After the clock was set back, no entry ages until the clock has caught up.
 	if age := now.Sub(j.start) / time.Second; age >= 0 {
 		j.tick = max(j.tick, uint32(age)+1)

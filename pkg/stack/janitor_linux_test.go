@@ -91,6 +91,25 @@ func TestJanitorMakesRoom(t *testing.T) {
 	require.NotEmpty(t, keys(t, stacks), "there is room again")
 }
 
+// TestJanitorAfterSilence checks that the first rows after an hour without rows find their stacks.
+func TestJanitorAfterSilence(t *testing.T) {
+	needBPF(t)
+	stacks := newStackMap(t, 64)
+	_, detach := recordStacks(t, "sys_enter", stacks, 1<<8|fastStackCmp)
+	syscallAt(0)
+	detach()
+	j := NewJanitor(stacks, 20*time.Second)
+	start := time.Now()
+	sweep := func(after time.Duration) int {
+		deleted, err := j.Sweep(start.Add(after))
+		require.NoError(t, err)
+		return deleted
+	}
+	require.Zero(t, sweep(0))
+	require.Zero(t, sweep(time.Hour))
+	require.Positive(t, sweep(time.Hour+10*time.Second))
+}
+
 // TestJanitorWalksInSteps has more entries than one Sweep checks.
 func TestJanitorWalksInSteps(t *testing.T) {
 	needBPF(t)

@@ -9,12 +9,15 @@ bin=$LAB/bin
 mkdir -p "$bin" "$LAB/images"
 export CGO_ENABLED=0 PATH=$PATH:/usr/sbin:/sbin
 step() { "$top/.ci/step" "$@"; }
+# "make ahead" can still run when "make test-k8s" starts.
+exec 9>"$LAB/lock"
+flock 9
 
-IG=$(realpath "${IG:?path of ig}")
-COLLECTOR=$(realpath "${COLLECTOR:?path of the Collector}")
-GADGET=$(realpath "${GADGET:?path of an exported gadget image}")
-ALLOC=$(realpath "${ALLOC:?path of the exported image of profile_alloc}")
-LOCK=$(realpath "${LOCK:?path of the exported image of profile_lock}")
+IG=$(realpath -e "${IG:?path of ig}")
+COLLECTOR=$(realpath -e "${COLLECTOR:?path of the Collector}")
+GADGET=$(realpath -e "${GADGET:?path of an exported gadget image}")
+ALLOC=$(realpath -e "${ALLOC:?path of the exported image of profile_alloc}")
+LOCK=$(realpath -e "${LOCK:?path of the exported image of profile_lock}")
 # This prevents that a package starts its service on this machine.
 policy=/usr/sbin/policy-rc.d
 if [ ! -e $policy ] && [ "$(id -u)" = 0 ]; then
@@ -61,14 +64,17 @@ archive() { # NAME OPTION... builds a complete archive, or none
 for program in pause burn churn; do
 	archive $program -manifest "$here/images/$program.yaml" -file "$program=$LAB/$program"
 done
-if ! cmp -s "$COLLECTOR" "$LAB/collector"; then
+image=$LAB/images/collector.tar
+if [ ! -e "$image" ] || ! cmp -s "$COLLECTOR" "$LAB/collector" || [ -n "$(find cmd/imagebuild "$here/images" -newer "$image" -print -quit)" ]; then
 	archive collector -manifest "$here/images/collector.yaml" -file "collector=$COLLECTOR"
 	cp "$COLLECTOR" "$LAB/collector"
 fi
 # A deletion changes the time of a folder.
 image=$LAB/images/inspektor-gadget.tar
 if [ ! -e "$image" ] || [ -n "$(find cmd pkg operators internal go.mod go.sum -newer "$image" -print -quit)" ]; then
+	touch "$LAB/began"
 	archive inspektor-gadget -manifest cmd/gadgettracermanager/image.yaml
+	touch -r "$LAB/began" "$image" # a file can change during the build
 fi
 # The steps upgrade and life need a daemon from before the format of stored requests changed, and a gadget of the same time.
 if [[ ${RUN:-life} =~ life|upgrade ]] && ! { [ -e "$LAB/images/old.tar" ] && [ -e "$LAB/old-gadget.tar" ]; }; then

@@ -313,7 +313,9 @@ func (s *Folder) Write(seq uint64, m wire.Message) error {
 	if _, err = f.Write(AppendRecord(nil, m)); err == nil {
 		err = f.Sync()
 	}
-	err = errors.Join(err, f.Close())
+	if closed := f.Close(); err == nil {
+		err = closed
+	}
 	if err == nil {
 		err = os.Rename(temp, path)
 	}

@@ -381,7 +381,7 @@ bench: ## Measure against Inspektor Gadget's own operator
 test-k8s: build gadgets collector ## Test in a one-node Kubernetes on this machine; with SOAK=1h soak there instead (root)
 	@test/k8s/run.sh
 
-# This list omits steps that install, upgrade or remove daemons. It also omits steps that repeat guide, leak or test-vm.
+# This list omits steps that install, upgrade or remove daemons. It also omits steps that repeat guide.
 K8S_GADGETS := verification|identity|outage|clients|restart|stacks|leak|short|guide|trust
 # Kubernetes and the other programs have as many Go packages as ig and the Collector together. This does not build ig, the
 # Collector or gadgets, because other targets use them at the same time.

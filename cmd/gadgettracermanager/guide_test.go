@@ -2,8 +2,6 @@ package main
 
 import (
 	"bytes"
-	"errors"
-	"io"
 	"os"
 	"regexp"
 	"strings"
@@ -20,11 +18,9 @@ import (
 // guideFile returns a file of the Kubernetes guide: the YAML block that starts with its name.
 func guideFile(t *testing.T, name string) string {
 	t.Helper()
-	text, err := os.ReadFile("../../docs/operate/install.md")
-	require.NoError(t, err)
-	block := regexp.MustCompile("(?s)```yaml\n# " + regexp.QuoteMeta(name) + "\n(.*?)```").FindSubmatch(text)
+	block := regexp.MustCompile("(?s)```yaml\n# " + regexp.QuoteMeta(name) + "\n(.*?)```").FindStringSubmatch(readGuide(t))
 	require.NotNil(t, block, "docs/operate/install.md has no %s", name)
-	return string(block[1])
+	return block[1]
 }
 
 // loadGuide loads exporters from a config and from environment variables, as the daemon does.
@@ -120,21 +116,9 @@ func TestSwitchedConfig(t *testing.T) {
 	require.NotNil(t, block)
 	v := viper.New()
 	v.SetConfigType("yaml")
-	decoder := yaml.NewDecoder(strings.NewReader(resources.GadgetDeployment))
-	for {
-		var object struct {
-			Kind string
-			Data map[string]string
-		}
-		err := decoder.Decode(&object)
-		if errors.Is(err, io.EOF) {
-			break
-		}
-		require.NoError(t, err)
-		if object.Kind == "ConfigMap" {
-			require.NoError(t, v.ReadConfig(strings.NewReader(object.Data["config.yaml"])))
-		}
-	}
+	var object struct{ Data map[string]string }
+	deployed(t, "ConfigMap", &object)
+	require.NoError(t, v.ReadConfig(strings.NewReader(object.Data["config.yaml"])))
 	require.NoError(t, v.MergeConfig(bytes.NewReader(block[1])))
 	require.True(t, v.GetBool("operator.oci.verify-image"))
 	require.Len(t, v.GetStringSlice("operator.oci.public-keys"), 1)
@@ -150,37 +134,40 @@ func readGuide(t *testing.T) string {
 	return string(text)
 }
 
+// deployed decodes the object of a kind in the manifest of "kubectl gadget deploy".
+func deployed(t *testing.T, kind string, object any) {
+	t.Helper()
+	for decoder := yaml.NewDecoder(strings.NewReader(resources.GadgetDeployment)); ; {
+		var document yaml.Node
+		require.NoError(t, decoder.Decode(&document), "the manifest has no %s", kind)
+		var of struct{ Kind string }
+		require.NoError(t, document.Decode(&of))
+		if of.Kind == kind {
+			require.NoError(t, document.Decode(object))
+			return
+		}
+	}
+}
+
 // TestTrustListsCapabilities compares the page's table with the capabilities in Inspektor Gadget's manifest.
 func TestTrustListsCapabilities(t *testing.T) {
-	var added []string
-	decoder := yaml.NewDecoder(strings.NewReader(resources.GadgetDeployment))
-	for {
-		var object struct {
-			Kind string
-			Spec struct {
-				Template struct {
-					Spec struct {
-						Containers []struct {
-							SecurityContext struct {
-								Capabilities struct{ Drop, Add []string }
-							} `yaml:"securityContext"`
-						}
+	var object struct {
+		Spec struct {
+			Template struct {
+				Spec struct {
+					Containers []struct {
+						SecurityContext struct {
+							Capabilities struct{ Drop, Add []string }
+						} `yaml:"securityContext"`
 					}
 				}
 			}
 		}
-		err := decoder.Decode(&object)
-		if errors.Is(err, io.EOF) {
-			break
-		}
-		require.NoError(t, err)
-		if object.Kind == "DaemonSet" {
-			capabilities := object.Spec.Template.Spec.Containers[0].SecurityContext.Capabilities
-			require.Equal(t, []string{"ALL"}, capabilities.Drop)
-			added = capabilities.Add
-		}
 	}
-	require.NotEmpty(t, added)
+	deployed(t, "DaemonSet", &object)
+	capabilities := object.Spec.Template.Spec.Containers[0].SecurityContext.Capabilities
+	require.Equal(t, []string{"ALL"}, capabilities.Drop)
+	require.NotEmpty(t, capabilities.Add)
 	page, err := os.ReadFile("../../docs/security.md")
 	require.NoError(t, err)
 	_, section, found := strings.Cut(string(page), "\n## What the daemon may do\n")
@@ -190,5 +177,5 @@ func TestTrustListsCapabilities(t *testing.T) {
 	for _, row := range regexp.MustCompile(`(?m)^\| ([A-Z_, ]+) \|`).FindAllStringSubmatch(section, -1) {
 		listed = append(listed, strings.Split(row[1], ", ")...)
 	}
-	require.ElementsMatch(t, added, listed)
+	require.ElementsMatch(t, capabilities.Add, listed)
 }

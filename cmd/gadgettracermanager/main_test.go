@@ -11,12 +11,10 @@ import (
 
 	"github.com/inspektor-gadget/inspektor-gadget/pkg/environment"
 	"github.com/inspektor-gadget/inspektor-gadget/pkg/operators"
-	"github.com/inspektor-gadget/inspektor-gadget/pkg/resources"
 	"github.com/stretchr/testify/require"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/health"
 	healthpb "google.golang.org/grpc/health/grpc_health_v1"
-	"gopkg.in/yaml.v3"
 
 	otelprofiles "github.com/ig-otel-profiles/ig-otel-profiles/operators/otel-profiles"
 )
@@ -54,41 +52,31 @@ func TestManifestCommands(t *testing.T) {
 	type probeSpec struct {
 		Exec struct{ Command []string }
 	}
-	var commands [][]string
-	for dec := yaml.NewDecoder(strings.NewReader(resources.GadgetDeployment)); ; {
-		var object struct {
-			Kind string
-			Spec struct {
-				Template struct {
-					Spec struct {
-						TerminationGracePeriodSeconds *int `yaml:"terminationGracePeriodSeconds"`
-						Containers                    []struct {
-							Command        []string
-							LivenessProbe  probeSpec `yaml:"livenessProbe"`
-							ReadinessProbe probeSpec `yaml:"readinessProbe"`
-							StartupProbe   probeSpec `yaml:"startupProbe"`
-							Lifecycle      struct {
-								PreStop probeSpec `yaml:"preStop"`
-							}
+	var object struct {
+		Spec struct {
+			Template struct {
+				Spec struct {
+					TerminationGracePeriodSeconds *int `yaml:"terminationGracePeriodSeconds"`
+					Containers                    []struct {
+						Command        []string
+						LivenessProbe  probeSpec `yaml:"livenessProbe"`
+						ReadinessProbe probeSpec `yaml:"readinessProbe"`
+						StartupProbe   probeSpec `yaml:"startupProbe"`
+						Lifecycle      struct {
+							PreStop probeSpec `yaml:"preStop"`
 						}
 					}
 				}
 			}
 		}
-		if err := dec.Decode(&object); err != nil {
-			break
-		}
-		if object.Kind != "DaemonSet" {
-			continue
-		}
-		require.Nil(t, object.Spec.Template.Spec.TerminationGracePeriodSeconds, "drainTimeout fits the default of 30 s")
-		for _, c := range object.Spec.Template.Spec.Containers {
-			require.Equal(t, []string{"/cleanup"}, c.Lifecycle.PreStop.Exec.Command)
-			commands = append(commands, c.Command)
-			for _, p := range []probeSpec{c.LivenessProbe, c.ReadinessProbe, c.StartupProbe} {
-				commands = append(commands, p.Exec.Command)
-			}
-		}
+	}
+	deployed(t, "DaemonSet", &object)
+	pod := object.Spec.Template.Spec
+	require.Nil(t, pod.TerminationGracePeriodSeconds, "drainTimeout fits the default of 30 s")
+	var commands [][]string
+	for _, c := range pod.Containers {
+		require.Equal(t, []string{"/cleanup"}, c.Lifecycle.PreStop.Exec.Command)
+		commands = append(commands, c.Command, c.LivenessProbe.Exec.Command, c.ReadinessProbe.Exec.Command, c.StartupProbe.Exec.Command)
 	}
 	require.Len(t, commands, 4)
 	for _, command := range commands {

@@ -175,31 +175,24 @@ func TestImageConfig(t *testing.T) {
 	}
 }
 
-func TestLayoutLeavesOtherFoldersAlone(t *testing.T) {
-	dir := t.TempDir()
-	precious := filepath.Join(dir, "precious")
-	require.NoError(t, os.WriteFile(precious, []byte("x"), 0o600))
-	err := run(t.Context(), exampleArgs(t, "-arch", "amd64", "-layout", dir))
-	require.ErrorContains(t, err, "not an image layout")
-	require.FileExists(t, precious)
-}
-
 // A folder that is no image layout, or has other files, is not overwritten.
 func TestLayoutWipesNothingElse(t *testing.T) {
-	for _, extra := range []string{"", "notes.txt"} {
+	for _, tt := range []struct {
+		files []string
+		want  string
+	}{
+		{[]string{"precious.json"}, "not an image layout"},
+		{[]string{"precious.json", "index.json"}, "not an image layout"},
+		{[]string{"precious.json", "index.json", "oci-layout"}, "also contains"},
+	} {
 		dir := t.TempDir()
-		write := func(name string) {
+		for _, name := range tt.files {
 			require.NoError(t, os.WriteFile(filepath.Join(dir, name), []byte(`{"schemaVersion": 2, "manifests": []}`), 0o600))
 		}
-		write("index.json")
-		write("precious.json")
-		if extra != "" {
-			write(extra)
-			write("oci-layout")
+		require.ErrorContains(t, run(t.Context(), exampleArgs(t, "-arch", "amd64", "-layout", dir)), tt.want)
+		for _, name := range tt.files {
+			require.FileExists(t, filepath.Join(dir, name))
 		}
-		require.Error(t, run(t.Context(), exampleArgs(t, "-arch", "amd64", "-layout", dir)))
-		require.FileExists(t, filepath.Join(dir, "precious.json"))
-		require.FileExists(t, filepath.Join(dir, "index.json"))
 	}
 	// An image layout is replaced.
 	dir := t.TempDir()

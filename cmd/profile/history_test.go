@@ -17,6 +17,7 @@ import (
 	pprof "github.com/google/pprof/profile"
 	"github.com/stretchr/testify/require"
 
+	"github.com/ig-otel-profiles/ig-otel-profiles/internal/igtest"
 	"github.com/ig-otel-profiles/ig-otel-profiles/internal/receiver"
 	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/config"
 	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/export/attempt"
@@ -91,11 +92,7 @@ func TestHistory(t *testing.T) {
 	info, samples, err := load("all")
 	require.NoError(t, err)
 	require.InDelta(t, 3600, info.Seconds, 1)
-	total := int64(0)
-	for _, s := range samples {
-		total += s.Total()
-	}
-	require.EqualValues(t, 252_000, total)
+	require.EqualValues(t, 252_000, igtest.Total(samples))
 
 	said = ask("--since=2h", "--service=database", "--gadget=cpu", "-o=database")
 	require.NotContains(t, said, "sortAll")

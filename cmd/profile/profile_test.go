@@ -23,10 +23,7 @@ import (
 	gpprof "github.com/google/pprof/profile"
 	"github.com/spf13/pflag"
 	"github.com/stretchr/testify/require"
-	collectorpb "go.opentelemetry.io/proto/otlp/collector/profiles/v1development"
 	commonpb "go.opentelemetry.io/proto/otlp/common/v1"
-	profilespb "go.opentelemetry.io/proto/otlp/profiles/v1development"
-	resourcepb "go.opentelemetry.io/proto/otlp/resource/v1"
 	"golang.org/x/sys/unix"
 	"google.golang.org/protobuf/proto"
 
@@ -376,24 +373,13 @@ func TestChoiceOfGadget(t *testing.T) {
 func writeResult(t *testing.T, function string, n int64, info *runInfo) string {
 	t.Helper()
 	dir := t.TempDir()
-	start := time.Unix(1_700_000_000, 0)
-	f, err := os.Create(filepath.Join(dir, samplesFile))
-	require.NoError(t, err)
-	require.NoError(t, receiver.WriteJSONLine(f, &collectorpb.ExportProfilesServiceRequest{
-		Dictionary: &profilespb.ProfilesDictionary{
-			StringTable:    []string{"", function, "samples", "count", "cpu", "nanoseconds", "thread.name", "shop"},
-			AttributeTable: []*profilespb.KeyValueAndUnit{{}, {KeyStrindex: 6, Value: &commonpb.AnyValue{Value: &commonpb.AnyValue_StringValueStrindex{StringValueStrindex: 7}}}},
-			FunctionTable:  []*profilespb.Function{{}, {NameStrindex: 1}},
-			LocationTable:  []*profilespb.Location{{}, {Lines: []*profilespb.Line{{FunctionIndex: 1}}}},
-			StackTable:     []*profilespb.Stack{{}, {LocationIndices: []int32{1}}},
-		},
-		ResourceProfiles: []*profilespb.ResourceProfiles{{Resource: &resourcepb.Resource{Attributes: []*commonpb.KeyValue{{Key: "process.executable.name", Value: text("shopd")}}}, ScopeProfiles: []*profilespb.ScopeProfiles{{Profiles: []*profilespb.Profile{{
-			SampleType: &profilespb.ValueType{TypeStrindex: 2, UnitStrindex: 3}, PeriodType: &profilespb.ValueType{TypeStrindex: 4, UnitStrindex: 5}, Period: 10_000_000,
-			TimeUnixNano: uint64(start.UnixNano()), DurationNano: uint64(10 * time.Second),
-			Samples: []*profilespb.Sample{{StackIndex: 1, AttributeIndices: []int32{1}, Values: []int64{n}}},
-		}}}}}},
-	}))
-	require.NoError(t, f.Close())
+	sample := timed(n, receiver.Frame{Name: function})
+	sample.Attributes = map[string]string{"thread.name": "shop"}
+	req := request(sample)
+	of := req.ResourceProfiles[0]
+	of.Resource.Attributes = []*commonpb.KeyValue{{Key: "process.executable.name", Value: text("shopd")}}
+	of.ScopeProfiles[0].Profiles[0].ProfileId = nil // the same ID twice would be a repeated request
+	exported(t, "otlp-json", filepath.Join(dir, samplesFile), req)
 	if info != nil {
 		require.NoError(t, info.write(dir))
 	}

@@ -4,6 +4,8 @@ import (
 	"errors"
 	"testing"
 
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
 	"go.opentelemetry.io/ebpf-profiler/libpf"
 	"go.opentelemetry.io/ebpf-profiler/process"
 
@@ -40,18 +42,16 @@ func TestBroughtRuntime(t *testing.T) {
 	read := func(paths ...string) {
 		t.Helper()
 		n, err := watch(mapped{pid: 7, paths: paths}, &s.brought).IterateMappings(func(process.RawMapping) bool { seen++; return true })
-		if n != 3 || err == nil {
-			t.Fatalf("%d, %v: not what the process has said", n, err)
-		}
+		require.EqualValues(t, 3, n, "as the process has said")
+		require.Error(t, err)
 	}
 	expect := func(expected, missing uint64) {
 		t.Helper()
 		s.report(t, trace(native))
 		s.mu.Lock()
 		defer s.mu.Unlock()
-		if l := s.stats.Languages[wire.FrameDotnet]; l.Expected != expected || l.Missing != missing {
-			t.Errorf("%+v, not %d expected, %d missing", l, expected, missing)
-		}
+		l := s.stats.Languages[wire.FrameDotnet]
+		assert.Equal(t, []uint64{expected, missing}, []uint64{l.Expected, l.Missing})
 	}
 	expect(0, 0)
 	read("/app/shop", "", "/app/libclrjit.so")
@@ -62,9 +62,7 @@ func TestBroughtRuntime(t *testing.T) {
 	expect(3, 2)
 	read("/usr/bin/bash", "/usr/lib/libc.so.6")
 	expect(3, 2)
-	if seen != 7 {
-		t.Errorf("the profiler was shown %d mappings of 7", seen)
-	}
+	assert.Equal(t, 7, seen, "mappings that the profiler was shown")
 }
 
 // The number of remembered processes must be limited.
@@ -73,7 +71,6 @@ func TestBroughtIsBounded(t *testing.T) {
 	for pid := range uint32(3 * maxProcs) {
 		b.set(pid, wire.FrameDotnet)
 	}
-	if len(b.of) > maxProcs || b.language(3*maxProcs-1) != wire.FrameDotnet {
-		t.Errorf("%d are remembered", len(b.of))
-	}
+	assert.LessOrEqual(t, len(b.of), maxProcs)
+	assert.Equal(t, wire.FrameDotnet, b.language(3*maxProcs-1))
 }

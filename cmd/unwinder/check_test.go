@@ -7,6 +7,8 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
 	"golang.org/x/sys/unix"
 )
 
@@ -37,9 +39,7 @@ func TestNeeds(t *testing.T) {
 			name, _, _ := strings.Cut(need, " ")
 			names = append(names, name)
 		}
-		if got := strings.Join(names, " "); got != tt.want {
-			t.Errorf("%s: %q, not %q", tt.name, got, tt.want)
-		}
+		assert.Equal(t, tt.want, strings.Join(names, " "), tt.name)
 	}
 }
 
@@ -50,14 +50,9 @@ func TestKernelAddresses(t *testing.T) {
 		"": false,
 	} {
 		path := filepath.Join(t.TempDir(), "kallsyms")
-		if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
-			t.Fatal(err)
-		}
-		if err := kernelAddresses(path); (err == nil) != ok {
-			t.Errorf("%q: %v", text, err)
-		}
+		require.NoError(t, os.WriteFile(path, []byte(text), 0o600))
+		err := kernelAddresses(path)
+		assert.Equal(t, ok, err == nil, "%q: %v", text, err)
 	}
-	if err := kernelAddresses(filepath.Join(t.TempDir(), "missing")); !errors.Is(err, os.ErrNotExist) {
-		t.Errorf("a missing file: %v", err)
-	}
+	assert.ErrorIs(t, kernelAddresses(filepath.Join(t.TempDir(), "missing")), os.ErrNotExist)
 }

@@ -2,11 +2,12 @@ package main
 
 import (
 	"os"
-	"path/filepath"
 	"strings"
 	"testing"
 	"time"
 
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
 	commonpb "go.opentelemetry.io/proto/otlp/common/v1"
 	processcontext "go.opentelemetry.io/proto/otlp/processcontext/v1development"
 	resourcepb "go.opentelemetry.io/proto/otlp/resource/v1"
@@ -55,31 +56,17 @@ func TestDecodeContext(t *testing.T) {
 		"very long":   {resource: []*commonpb.KeyValue{attribute("service.name", text(strings.Repeat("x", 60_000)))}, want: strings.Repeat("x", proccontext.MaxText) + ",,,,"},
 	} {
 		b, err := proto.Marshal(&processcontext.ProcessContext{Resource: &resourcepb.Resource{Attributes: c.resource}, Attributes: c.extra})
-		if err != nil {
-			t.Fatal(err)
-		}
-		if got := strings.ReplaceAll(string(decodeContext(b)), "\x00", ","); got != c.want {
-			t.Errorf("%s: got %.100q, want %.100q", name, got, c.want)
-		}
+		require.NoError(t, err)
+		assert.Equal(t, c.want, strings.ReplaceAll(string(decodeContext(b)), "\x00", ","), name)
 	}
-	if got := decodeContext([]byte("\xff\xff\xff")); got != nil {
-		t.Errorf("%q", got)
-	}
+	assert.Nil(t, decodeContext([]byte("\xff\xff\xff")))
 }
 
 // The context of this process is copied, decoded by a process without rights, and updated.
 func TestContextConfined(t *testing.T) {
-	exe, err := os.Executable()
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := os.Symlink(exe, filepath.Join(filepath.Dir(exe), unwinder.Program)); err != nil && !os.IsExist(err) {
-		t.Fatal(err)
-	}
+	ownProgram(t)
 	published, err := contexttest.Publish(contexttest.Payload(map[string]string{"service.name": "checkout", "service.version": "1.2"}))
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	defer published.Close()
 	r := proccontext.New("", unwinder.NewContextReader(testLog{t}))
 	defer r.Close()
@@ -90,7 +77,7 @@ func TestContextConfined(t *testing.T) {
 		time.Sleep(10 * time.Millisecond)
 		c, _ = r.Lookup(process)
 	}
-	if c == nil || c.Service != "checkout" || c.Version != "1.2" {
-		t.Errorf("got %+v", c)
-	}
+	require.NotNil(t, c)
+	assert.Equal(t, "checkout", c.Service)
+	assert.Equal(t, "1.2", c.Version)
 }

@@ -6,6 +6,8 @@ import (
 	"runtime"
 	"testing"
 
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
 	"go.opentelemetry.io/ebpf-profiler/libpf/pfelf"
 	"go.opentelemetry.io/ebpf-profiler/nativeunwind/elfunwindinfo"
 	"go.opentelemetry.io/ebpf-profiler/nativeunwind/stackdeltatypes"
@@ -34,28 +36,18 @@ func TestGoLeaves(t *testing.T) {
 		t.Skip("the profiler makes a difference between files on amd64 alone")
 	}
 	exe, err := os.Executable()
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	f, err := os.Open(exe)
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	defer f.Close()
 	st, err := f.Stat()
-	if err != nil {
-		t.Fatal(err)
-	}
-	if framed("a") == 0 {
-		t.Error("no sum")
-	}
+	require.NoError(t, err)
+	assert.NotZero(t, framed("a"))
 	rules := func(r process.ReadAtCloser) func(function any) stackdeltatypes.UnwindInfo {
 		ref := pfelf.NewReferenceWithOpenFunc(exe, pfelf.SystemOpener, func() (*pfelf.File, error) { return pfelf.NewFile(r, 0, false) })
 		defer ref.Close()
 		data, err := elfunwindinfo.ExtractELF(ref)
-		if err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, err)
 		t.Logf("%d rules", data.NumDeltas)
 		return func(function any) stackdeltatypes.UnwindInfo {
 			addr := uint64(reflect.ValueOf(function).Pointer())
@@ -69,33 +61,19 @@ func TestGoLeaves(t *testing.T) {
 		}
 	}
 	plain, view := rules(f), rules(withGoLeaves(f, st.Size()))
-	if got := plain(frameless); got != stackdeltatypes.UnwindInfoFramePointer {
-		t.Errorf("without the view: %+v: the view is not needed any more", got)
-	}
-	if got, want := view(frameless), (stackdeltatypes.UnwindInfo{BaseReg: support.UnwindRegSp, Param: 8}); got != want {
-		t.Errorf("a function without a frame: %+v, not %+v", got, want)
-	}
-	if got := view(framed); got != stackdeltatypes.UnwindInfoFramePointer {
-		t.Errorf("a function with a frame: %+v", got)
-	}
+	assert.Equal(t, stackdeltatypes.UnwindInfoFramePointer, plain(frameless), "without the view: the view is not needed any more")
+	assert.Equal(t, stackdeltatypes.UnwindInfo{BaseReg: support.UnwindRegSp, Param: 8}, view(frameless))
+	assert.Equal(t, stackdeltatypes.UnwindInfoFramePointer, view(framed))
 }
 
 // Files that are not Go programs are returned unchanged.
 func TestGoLeavesOfOthers(t *testing.T) {
 	for _, path := range []string{"/bin/sh", "goleaves_test.go"} {
 		f, err := os.Open(path)
-		if err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, err)
 		st, err := f.Stat()
-		if err != nil {
-			t.Fatal(err)
-		}
-		if withGoLeaves(f, st.Size()) != process.ReadAtCloser(f) {
-			t.Errorf("a view of %s", path)
-		}
-		if err := f.Close(); err != nil {
-			t.Error(err)
-		}
+		require.NoError(t, err)
+		assert.Same(t, f, withGoLeaves(f, st.Size()), path)
+		assert.NoError(t, f.Close())
 	}
 }

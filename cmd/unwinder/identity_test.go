@@ -9,6 +9,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
 	"go.opentelemetry.io/ebpf-profiler/libpf"
 	"go.opentelemetry.io/ebpf-profiler/process"
 	"golang.org/x/sys/unix"
@@ -23,9 +25,7 @@ type mapping struct {
 func newMapping(t *testing.T, size int) *mapping {
 	t.Helper()
 	code, err := unix.Mmap(-1, 0, size, unix.PROT_NONE, unix.MAP_PRIVATE|unix.MAP_ANONYMOUS)
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	t.Cleanup(func() { _ = unix.Munmap(code) })
 	return &mapping{t, code}
 }
@@ -33,14 +33,11 @@ func newMapping(t *testing.T, size int) *mapping {
 func (m *mapping) of(path string) *process.RawMapping {
 	m.t.Helper()
 	f, err := os.Open(path)
-	if err != nil {
-		m.t.Fatal(err)
-	}
+	require.NoError(m.t, err)
 	defer f.Close()
 	at := uintptr(address(m.code))
-	if _, _, errno := unix.Syscall6(unix.SYS_MMAP, at, uintptr(len(m.code)), unix.PROT_READ, unix.MAP_PRIVATE|unix.MAP_FIXED, f.Fd(), 0); errno != 0 {
-		m.t.Fatal(errno)
-	}
+	_, _, errno := unix.Syscall6(unix.SYS_MMAP, at, uintptr(len(m.code)), unix.PROT_READ, unix.MAP_PRIVATE|unix.MAP_FIXED, f.Fd(), 0)
+	require.Zero(m.t, errno)
 	return &process.RawMapping{Vaddr: uint64(at), Length: uint64(len(m.code)), Inode: 1, Device: 1, Path: path}
 }
 
@@ -58,9 +55,7 @@ func TestFileID(t *testing.T) {
 		path := filepath.Join(dir, name)
 		content := bytes.Repeat([]byte{1}, 3*4096)
 		content[len(content)/2] = middle
-		if err := os.WriteFile(path, content, 0o600); err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, os.WriteFile(path, content, 0o600))
 		return path
 	}
 	service, other := write("service", 1), write("other", 2)
@@ -72,9 +67,7 @@ func TestFileID(t *testing.T) {
 		}
 		return id
 	}
-	if upstream(service) != upstream(other) {
-		t.Fatal("the profiler tells them apart")
-	}
+	require.Equal(t, upstream(service), upstream(other), "the profiler distinguishes them")
 	type seen struct {
 		id   libpf.FileID
 		when int64
@@ -83,41 +76,30 @@ func TestFileID(t *testing.T) {
 		w := own()
 		when := w.GetMappingFileLastModified(m)
 		id, err := w.CalculateMappingFileID(m)
-		if err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, err)
 		return seen{id, when}
 	}
 	first := see(m.of(service))
-	if second := see(m.of(other)); second.id == first.id || second.when == first.when {
-		t.Error("two files are one")
-	}
-	if again := see(newMapping(t, 4096).of(service)); again != first {
-		t.Error("one file is two")
-	}
+	second := see(m.of(other))
+	assert.NotEqual(t, first.id, second.id)
+	assert.NotEqual(t, first.when, second.when)
+	assert.Equal(t, first, see(newMapping(t, 4096).of(service)))
 	// The hash of the specification is unchanged.
 	hash, _, err := own().content(m.of(other))
-	if err != nil || hash != upstream(service) {
-		t.Errorf("%v, not %v: %v", hash, upstream(service), err)
-	}
+	assert.NoError(t, err)
+	assert.Equal(t, upstream(service), hash)
 
 	// Write to the file, and reset its modification time.
 	var st unix.Stat_t
-	if err := unix.Stat(service, &st); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, unix.Stat(service, &st))
 	for before := st.Ctim; before == st.Ctim; { // file systems' clocks have a resolution of milliseconds
 		write("service", 3)
-		if err := os.Chtimes(service, time.Time{}, time.Unix(st.Mtim.Unix())); err != nil {
-			t.Fatal(err)
-		}
-		if err := unix.Stat(service, &st); err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, os.Chtimes(service, time.Time{}, time.Unix(st.Mtim.Unix())))
+		require.NoError(t, unix.Stat(service, &st))
 	}
-	if later := see(m.of(service)); later.id == first.id || later.when == first.when {
-		t.Error("a file that was written to is the one of before")
-	}
+	later := see(m.of(service))
+	assert.NotEqual(t, first.id, later.id, "the file was written to")
+	assert.NotEqual(t, first.when, later.when)
 }
 
 // TestExchangedFile requires that two files are not confused if a process replaces a mapped file with another during the read.
@@ -126,9 +108,7 @@ func TestExchangedFile(t *testing.T) {
 	var paths [2]string
 	for i := range paths {
 		paths[i] = filepath.Join(dir, fmt.Sprint(i))
-		if err := os.WriteFile(paths[i], make([]byte, 4096), 0o600); err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, os.WriteFile(paths[i], make([]byte, 4096), 0o600))
 	}
 	m := newMapping(t, 4096)
 	w := own()
@@ -139,21 +119,16 @@ func TestExchangedFile(t *testing.T) {
 	}
 	defer first.Close()
 	again, err := w.OpenMappingFile(at)
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	defer again.Close()
 	m.of(paths[1])
-	if f, err := w.OpenMappingFile(at); err == nil || f != nil {
-		t.Errorf("the other file: %v, %v", f, err)
-	}
-	if id, err := w.CalculateMappingFileID(at); err == nil {
-		t.Errorf("the other file's ID: %v", id)
-	}
-	if _, _, err := w.content(at); err == nil {
-		t.Error("the other file's content")
-	}
-	if _, err := own().OpenMappingFile(at); err != nil {
-		t.Errorf("when the process is read again: %v", err)
-	}
+	f, err := w.OpenMappingFile(at)
+	assert.Error(t, err, "the other file")
+	assert.Nil(t, f)
+	_, err = w.CalculateMappingFileID(at)
+	assert.Error(t, err, "the other file's ID")
+	_, _, err = w.content(at)
+	assert.Error(t, err, "the other file's content")
+	_, err = own().OpenMappingFile(at)
+	assert.NoError(t, err, "when the process is read again")
 }

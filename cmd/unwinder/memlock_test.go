@@ -1,13 +1,14 @@
 package main
 
 import (
-	"errors"
 	"os"
 	"os/exec"
 	"runtime"
 	"syscall"
 	"testing"
 
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
 	"golang.org/x/sys/unix"
 )
 
@@ -22,19 +23,14 @@ func TestLiftMemlock(t *testing.T) {
 		if os.Getuid() == 0 {
 			cmd.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: 65534, Gid: 65534}}
 		}
-		if out, err := cmd.CombinedOutput(); err != nil {
-			t.Fatalf("%v\n%s", err, out)
-		}
+		out, err := cmd.CombinedOutput()
+		require.NoError(t, err, "%s", out)
 		return
 	}
 
 	low := unix.Rlimit{Cur: 1 << 16, Max: 1 << 16}
-	if err := unix.Setrlimit(unix.RLIMIT_MEMLOCK, &low); err != nil {
-		t.Fatal(err)
-	}
-	if err := raiseMemlock(); !errors.Is(err, unix.EPERM) {
-		t.Fatalf("before: %v: this test cannot fail", err)
-	}
+	require.NoError(t, unix.Setrlimit(unix.RLIMIT_MEMLOCK, &low))
+	require.ErrorIs(t, raiseMemlock(), unix.EPERM, "before: this test cannot fail")
 	// A thread that exists before the filter.
 	early := make(chan func() error)
 	results := make(chan error)
@@ -47,28 +43,18 @@ func TestLiftMemlock(t *testing.T) {
 	early <- func() error { return nil }
 	<-results
 
-	if err := liftMemlock(); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, liftMemlock())
 	early <- raiseMemlock
-	if err := <-results; err != nil {
-		t.Errorf("in another thread: %v", err)
-	}
-	if err := unix.Setrlimit(unix.RLIMIT_MEMLOCK, &unix.Rlimit{}); err != nil {
-		t.Errorf("setting it back: %v", err)
-	}
+	assert.NoError(t, <-results, "in another thread")
+	assert.NoError(t, unix.Setrlimit(unix.RLIMIT_MEMLOCK, &unix.Rlimit{}), "setting it back")
 	var now unix.Rlimit
-	if err := unix.Getrlimit(unix.RLIMIT_MEMLOCK, &now); err != nil || now != low {
-		t.Errorf("the limit is %v, not %v: %v", now, low, err)
-	}
+	assert.NoError(t, unix.Getrlimit(unix.RLIMIT_MEMLOCK, &now))
+	assert.Equal(t, low, now)
 	unlimited := unix.Rlimit{Cur: unix.RLIM_INFINITY, Max: unix.RLIM_INFINITY}
-	if err := unix.Prlimit(1, unix.RLIMIT_MEMLOCK, &unlimited, nil); err != unix.EPERM {
-		t.Errorf("that of another process: %v", err)
-	}
+	assert.Equal(t, unix.EPERM, unix.Prlimit(1, unix.RLIMIT_MEMLOCK, &unlimited, nil), "that of another process")
 	if err := unix.Prlimit(0, unix.RLIMIT_NPROC, &unlimited, nil); err == nil {
 		var n unix.Rlimit
-		if unix.Getrlimit(unix.RLIMIT_NPROC, &n) != nil || n != unlimited {
-			t.Errorf("another limit is answered for")
-		}
+		assert.NoError(t, unix.Getrlimit(unix.RLIMIT_NPROC, &n))
+		assert.Equal(t, unlimited, n, "another limit is answered for")
 	}
 }

@@ -9,11 +9,12 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	"regexp"
 	"slices"
 	"testing"
 	"time"
 
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
 	"golang.org/x/sys/unix"
 
 	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/symbols"
@@ -77,33 +78,21 @@ func TestConfined(t *testing.T) {
 	cmd := exec.CommandContext(t.Context(), os.Args[0])
 	cmd.Env = append(os.Environ(), confinedEnv+"=1")
 	in, err := cmd.StdinPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	out, err := cmd.StdoutPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	cmd.Stderr = os.Stderr
-	if err := cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, cmd.Start())
 	said := make([]byte, 1024)
 	n, _ := out.Read(said)
-	if got := string(said[:n]); got != "tried\n" {
-		t.Errorf("got %q", got)
-	}
+	assert.Equal(t, "tried\n", string(said[:n]))
 	status, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", cmd.Process.Pid))
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	for _, want := range []string{`CapPrm:\s0+\n`, `CapEff:\s0+\n`, `NoNewPrivs:\s1\n`, `Seccomp:\s2\n`} {
-		if !regexp.MustCompile(want).Match(status) {
-			t.Errorf("no %s in\n%s", want, status)
-		}
+		assert.Regexp(t, want, string(status))
 	}
-	if os.Getuid() == 0 && !regexp.MustCompile(`Uid:\s65534\s65534\s65534\s65534\nGid:\s65534`).Match(status) {
-		t.Errorf("it is not nobody:\n%s", status)
+	if os.Getuid() == 0 {
+		assert.Regexp(t, `Uid:\s65534\s65534\s65534\s65534\nGid:\s65534`, string(status), "it is not nobody")
 	}
 	_ = in.Close()
 	_ = cmd.Wait()
@@ -115,31 +104,30 @@ func (l testLog) Warnf(format string, args ...any) { l.t.Errorf(format, args...)
 
 func (l testLog) Debugf(format string, args ...any) { l.t.Logf(format, args...) }
 
+// ownProgram makes this test's executable the unwinder that package unwinder starts, and returns its path.
+func ownProgram(t *testing.T) string {
+	t.Helper()
+	exe, err := os.Executable()
+	require.NoError(t, err)
+	if err := os.Symlink(exe, filepath.Join(filepath.Dir(exe), unwinder.Program)); !os.IsExist(err) {
+		require.NoError(t, err)
+	}
+	return exe
+}
+
 // Without rights, it can still read files: a large Go program, a system program with its debug link, and a perf map.
 func TestReadConfined(t *testing.T) {
-	exe, err := os.Executable()
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := os.Symlink(exe, filepath.Join(filepath.Dir(exe), unwinder.Program)); err != nil && !os.IsExist(err) {
-		t.Fatal(err)
-	}
+	exe := ownProgram(t)
 	perf := filepath.Join(t.TempDir(), "perf.map")
-	if err := os.WriteFile(perf, []byte("1000 10 function\n"), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, os.WriteFile(perf, []byte("1000 10 function\n"), 0o600))
 	s := symbols.NewStore(symbols.Options{Reader: unwinder.NewReader(testLog{t}, nil), Lines: true})
 	defer s.Close()
 	for _, path := range []string{exe, "/bin/sh", perf} {
 		f, err := os.Open(path)
-		if err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, err)
 		id, err := symtab.Identify(f)
 		f.Close()
-		if err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, err)
 		if path == perf {
 			id = symtab.FileID{Dev: id.Dev, Inode: id.Inode, Process: 1}
 		}
@@ -147,11 +135,11 @@ func TestReadConfined(t *testing.T) {
 		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 		s.Wait(ctx, id)
 		cancel()
-		if err := s.LastError(); err != nil {
-			t.Errorf("%s: %v", path, err)
-		}
-		if symbol, state := s.Lookup(id, 0x1008); path == perf && (state != symtab.Named || symbol.Name != "function") {
-			t.Errorf("%v, %v", symbol, state)
+		assert.NoError(t, s.LastError(), path)
+		if path == perf {
+			symbol, state := s.Lookup(id, 0x1008)
+			assert.Equal(t, symtab.Named, state)
+			assert.Equal(t, "function", symbol.Name)
 		}
 	}
 }
@@ -160,10 +148,6 @@ func TestReadConfined(t *testing.T) {
 // not contain it, and without the filter there are no names.
 func TestUnitAllowsFilter(t *testing.T) {
 	unit, err := os.ReadFile("../ig/package/sandbox")
-	if err != nil {
-		t.Fatal(err)
-	}
-	if !regexp.MustCompile(`(?m)^SystemCallFilter=[^~].* seccomp\b`).Match(unit) {
-		t.Error("SystemCallFilter does not allow seccomp")
-	}
+	require.NoError(t, err)
+	assert.Regexp(t, `(?m)^SystemCallFilter=[^~].* seccomp\b`, string(unit))
 }

@@ -2,12 +2,13 @@ package main
 
 import (
 	"bytes"
-	"errors"
 	"io"
 	"os"
 	"path/filepath"
 	"testing"
 
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
 	"go.opentelemetry.io/ebpf-profiler/libpf"
 	"go.opentelemetry.io/ebpf-profiler/libpf/pfelf"
 )
@@ -19,15 +20,11 @@ func TestDynsymAsSymtab(t *testing.T) {
 		t.Skip("no C library where Debian has it")
 	}
 	f, err := os.Open(libraries[0])
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	defer f.Close()
 	has := func(r io.ReaderAt) bool {
 		elf, err := pfelf.NewFile(r, 0, false)
-		if err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, err)
 		defer elf.Close()
 		found := false
 		_ = elf.VisitSymbols(func(s libpf.Symbol) bool { // it fails without the section
@@ -40,12 +37,8 @@ func TestDynsymAsSymtab(t *testing.T) {
 		t.Skip("the C library has a .symtab")
 	}
 	view := dynsymAsSymtab(f)
-	if !has(view) {
-		t.Error("no symbol in the view's .symtab")
-	}
-	if dynsymAsSymtab(view) != view {
-		t.Error("a view of a file that has a .symtab")
-	}
+	assert.True(t, has(view), "no symbol in the view's .symtab")
+	assert.Same(t, view, dynsymAsSymtab(view), "a view of a file that has a .symtab")
 }
 
 func TestPatched(t *testing.T) {
@@ -54,15 +47,15 @@ func TestPatched(t *testing.T) {
 	for from := range len(want) {
 		for to := from; to <= len(want); to++ {
 			b := make([]byte, to-from)
-			if n, err := p.ReadAt(b, int64(from)); err != nil || string(b[:n]) != want[from:to] {
-				t.Errorf("%d to %d: %q, %v", from, to, b[:n], err)
-			}
+			n, err := p.ReadAt(b, int64(from))
+			assert.NoError(t, err)
+			assert.Equal(t, want[from:to], string(b[:n]), "%d to %d", from, to)
 		}
 	}
 	b := make([]byte, 8)
-	if n, err := p.ReadAt(b, 5); n != 5 || !errors.Is(err, io.EOF) || string(b[:n]) != want[5:] {
-		t.Errorf("past the end: %q, %v", b[:n], err)
-	}
+	n, err := p.ReadAt(b, 5)
+	assert.ErrorIs(t, err, io.EOF, "past the end")
+	assert.Equal(t, want[5:], string(b[:n]))
 }
 
 type readAtCloser struct{ io.ReaderAt }

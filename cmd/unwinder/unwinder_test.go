@@ -16,6 +16,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
 	"go.opentelemetry.io/ebpf-profiler/interpreter/interpreterconfig"
 	"go.opentelemetry.io/ebpf-profiler/libpf"
 	"go.opentelemetry.io/ebpf-profiler/process"
@@ -31,18 +33,14 @@ import (
 
 func TestInterpreters(t *testing.T) {
 	i := config{languages: "java,python"}.interpreters()
-	if i.Python.Disabled || i.Hotspot.Disabled || !i.Ruby.Disabled || !i.Go.Disabled {
-		t.Errorf("%+v", i)
-	}
+	assert.Equal(t, []bool{false, false, true, true}, []bool{i.Python.Disabled, i.Hotspot.Disabled, i.Ruby.Disabled, i.Go.Disabled})
 	// All languages are known that the starter accepts.
 	for _, names := range wire.FrameNames {
 		c := config{languages: names.Setting}
 		if (unwinder.Settings{Languages: c.languages}).Check() != nil {
 			continue
 		}
-		if i := c.interpreters(); (i == interpreterconfig.NoInterpreters()) != (c.languages == "native") {
-			t.Errorf("%s: %+v", c.languages, i)
-		}
+		assert.Equal(t, c.languages == "native", c.interpreters() == interpreterconfig.NoInterpreters(), c.languages)
 	}
 }
 
@@ -51,9 +49,7 @@ func TestLanguageOf(t *testing.T) {
 		"python3.11": wire.FramePython, "python": wire.FramePython, "pythonista": wire.FrameUnknown, "java": wire.FrameJVM, "javac": wire.FrameUnknown,
 		"node": wire.FrameV8, "nodemon": wire.FrameUnknown, "php-fpm8.2": wire.FramePHP, "perl5.36.0": wire.FramePerl, "beam.smp": wire.FrameBEAM, "dotnet": wire.FrameDotnet, "": wire.FrameUnknown,
 	} {
-		if got := languageOf(exe); got != want {
-			t.Errorf("%q: %v, not %v", exe, got, want)
-		}
+		assert.Equal(t, want, languageOf(exe), exe)
 	}
 }
 
@@ -73,36 +69,27 @@ func TestLabels(t *testing.T) {
 	}
 	c := config{spans: true, labels: []string{"zone", "tenant"}}
 	k := c.tell(all, libpf.InvalidAPMTraceID, libpf.InvalidAPMSpanID)
-	if k.TraceID[0] != 1 || k.SpanID[7] != 0x18 {
-		t.Errorf("the span is %x %x", k.TraceID, k.SpanID)
-	}
-	if got := sorted(k.Labels); len(got) != 2 || got[0] != (wire.Label{Key: "tenant", Value: "ab"}) || got[1].Key != "zone" || len(got[1].Value) != maxLabel {
-		t.Errorf("%+v", got)
-	}
+	assert.EqualValues(t, 1, k.TraceID[0])
+	assert.EqualValues(t, 0x18, k.SpanID[7])
+	assert.Equal(t, []wire.Label{{Key: "tenant", Value: "ab"}, {Key: "zone", Value: strings.Repeat("z", maxLabel)}}, sorted(k.Labels))
 
 	c = config{labels: []string{"tenant"}}
 	k = c.tell(all, libpf.InvalidAPMTraceID, libpf.InvalidAPMSpanID)
-	if k.TraceID != libpf.InvalidAPMTraceID || k.SpanID != libpf.InvalidAPMSpanID {
-		t.Error("spans that nobody asked for")
-	}
+	assert.EqualValues(t, libpf.InvalidAPMTraceID, k.TraceID, "spans that nobody asked for")
+	assert.EqualValues(t, libpf.InvalidAPMSpanID, k.SpanID)
 
 	c = config{labels: []string{"span_id", "trace_id"}}
 	k = c.tell(all, libpf.InvalidAPMTraceID, libpf.InvalidAPMSpanID)
-	if got := sorted(k.Labels); len(got) != 2 || got[0] != (wire.Label{Key: "span_id", Value: span}) || got[1] != (wire.Label{Key: "trace_id", Value: trace}) {
-		t.Errorf("%+v", got)
-	}
+	assert.Equal(t, []wire.Label{{Key: "span_id", Value: span}, {Key: "trace_id", Value: trace}}, sorted(k.Labels))
 
 	c = config{spans: true}
 	k = c.tell(label("trace_id", "01"+strings.Repeat("x", 30), "span_id", span), libpf.InvalidAPMTraceID, libpf.InvalidAPMSpanID)
-	if k.SpanID != libpf.InvalidAPMSpanID {
-		t.Error("a trace that is no number")
-	}
+	assert.EqualValues(t, libpf.InvalidAPMSpanID, k.SpanID, "a trace that is no number")
 
 	c = config{spans: true}
 	k = c.tell(label("trace_id", "no hexadecimal", "span_id", span), libpf.InvalidAPMTraceID, libpf.InvalidAPMSpanID)
-	if k.SpanID != libpf.InvalidAPMSpanID || k.Labels != nil {
-		t.Error("a span without its trace links to nothing")
-	}
+	assert.EqualValues(t, libpf.InvalidAPMSpanID, k.SpanID, "a span without its trace links to nothing")
+	assert.Nil(t, k.Labels)
 }
 
 // lockedBuffer is the output of the writing goroutine.
@@ -136,9 +123,7 @@ func trace(frames ...libpf.Frame) *libpf.Trace {
 func (s *sampler) report(t *testing.T, x *libpf.Trace) {
 	t.Helper()
 	s.counters[wire.CounterTaken].Add(1)
-	if err := s.ReportTraceEvent(x, &samples.TraceEventMeta{Value: 1}); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, s.ReportTraceEvent(x, &samples.TraceEventMeta{Value: 1}))
 }
 
 // Interpreters' frames that differ only in their line make two stacks, unlike in the profiler's own hash.
@@ -167,29 +152,22 @@ func TestSampler(t *testing.T) {
 			break
 		}
 		for _, x := range ev.Flush.Unwound {
-			if x.ID != 1 || x.Proc.PID != 7 || x.Proc.MntNS != 2 {
-				t.Errorf("%+v", x)
-			}
+			assert.Equal(t, []uint64{1, 7, 2}, []uint64{uint64(x.ID), uint64(x.Proc.PID), uint64(x.Proc.MntNS)}, "%+v", x)
 			if x.Stack.Abort != 0 {
 				aborted++
-				if x.Stack.Abort != 4012 || len(x.Stack.Frames) != 1 {
-					t.Errorf("%+v", x.Stack)
-				}
+				assert.EqualValues(t, 4012, x.Stack.Abort)
+				assert.Len(t, x.Stack.Frames, 1)
 				continue
 			}
 			byLine[x.Stack.Frames[0].Line]++
 		}
 		last = ev.Flush.Stats
 	}
-	if byLine[14] != 3 || byLine[15] != 1 || aborted != 1 {
-		t.Errorf("%v, %d not complete", byLine, aborted)
-	}
-	if last.Taken != 6 || last.Idle != 1 || last.Aborts[4012] != 1 {
-		t.Errorf("%+v", last)
-	}
-	if l := last.Languages[wire.FramePython]; l.Frames != 4 || l.Expected != 5 || l.Missing != 1 {
-		t.Errorf("%+v", l)
-	}
+	assert.Equal(t, map[uint64]uint64{14: 3, 15: 1}, byLine)
+	assert.EqualValues(t, 1, aborted)
+	assert.Equal(t, []uint64{6, 1, 1}, []uint64{last.Taken, last.Idle, last.Aborts[4012]})
+	l := last.Languages[wire.FramePython]
+	assert.Equal(t, []uint64{4, 5, 1}, []uint64{l.Frames, l.Expected, l.Missing})
 }
 
 // Samples are written once a second. Samples of new processes, and large numbers of samples, are written at once.
@@ -239,14 +217,10 @@ func TestWhenSamplesAreWritten(t *testing.T) {
 		{0, nil, false}, // nothing to write
 		{10, []uint32{1}, false},
 	} {
-		if got := poll(p.samples, p.pids...); got != p.want {
-			t.Errorf("poll %d: written: %v", i, got)
-		}
+		assert.Equal(t, p.want, poll(p.samples, p.pids...), "poll %d", i)
 	}
 	s.ReportExecutable(&reporter.ExecutableMetadata{Mapping: &process.RawMapping{}, Process: process.New(1, 1)})
-	if !poll(1, 1) {
-		t.Error("a file that was read for the first time waits for its time")
-	}
+	assert.True(t, poll(1, 1), "a file that was read for the first time waits for its time")
 	// A new process does not wait until all samples of a busy machine are handled.
 	told := func(pid uint32, last time.Time) bool {
 		s.procs.pids[pid] = known{proc: &proc{Proc: wire.Proc{PID: pid, Start: 1}}, alive: 1 << 62}
@@ -254,12 +228,8 @@ func TestWhenSamplesAreWritten(t *testing.T) {
 		s.report(t, trace(libpf.Frame{Type: libpf.NativeFrame}))
 		return len(s.due) > 0
 	}
-	if told(10, time.Now().Add(time.Hour)) {
-		t.Error("written twice at once")
-	}
-	if !told(11, time.Now().Add(-pollInterval)) {
-		t.Error("a new process waits for all that the kernel has")
-	}
+	assert.False(t, told(10, time.Now().Add(time.Hour)), "written twice at once")
+	assert.True(t, told(11, time.Now().Add(-pollInterval)), "a new process waits for all that the kernel has")
 }
 
 // If nobody reads, the number of kept stacks must be limited, and dropped stacks must be counted.
@@ -270,21 +240,16 @@ func TestSlowReader(t *testing.T) {
 	for i := range n {
 		s.report(t, trace(libpf.Frame{Type: libpf.NativeFrame, AddressOrLineno: libpf.AddressOrLineno(i)}))
 	}
-	if len(s.stacks) > maxStacks || len(s.events) > maxPending {
-		t.Errorf("%d stacks, %d events are kept", len(s.stacks), len(s.events))
-	}
-	if s.kept != len(s.stacks) {
-		t.Errorf("%d frames count as kept, of %d stacks with one each", s.kept, len(s.stacks))
-	}
+	assert.LessOrEqual(t, len(s.stacks), maxStacks)
+	assert.LessOrEqual(t, len(s.events), maxPending)
+	assert.Equal(t, len(s.stacks), s.kept, "each stack has one frame")
 	ended := make(chan uint64)
 	go func() {
 		in, got := wire.NewReader(r), uint64(0)
 		for {
 			ev, err := in.Next()
 			if err != nil {
-				if !errors.Is(err, io.EOF) {
-					t.Error(err)
-				}
+				assert.ErrorIs(t, err, io.EOF)
 				ended <- got
 				return
 			}
@@ -294,31 +259,24 @@ func TestSlowReader(t *testing.T) {
 	s.close()
 	w.Close()
 	got := <-ended
-	if s.stats.Full == 0 || got+s.stats.Full != n {
-		t.Errorf("%d arrived, %d were dropped, of %d", got, s.stats.Full, n)
-	}
+	assert.NotZero(t, s.stats.Full)
+	assert.EqualValues(t, n, got+s.stats.Full, "%d arrived", got)
 }
 
 // A process is avoided while it runs. A later process with its PID is not.
 func TestAvoided(t *testing.T) {
 	pid := uint32(os.Getpid())
 	start, _, err := readProc(pid)
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	for _, c := range []struct {
 		start uint64
 		want  bool
 	}{{start, true}, {start - procfs.Tick, false}} {
 		a := parseAvoided(fmt.Sprintf("2:3,%d:%d,1:2", pid, c.start))
 		for range 2 { // as at each event
-			if a.is(pid) != c.want {
-				t.Errorf("the process with the start %d is avoided: %v", c.start, !c.want)
-			}
+			assert.Equal(t, c.want, a.is(pid), "the process with the start %d", c.start)
 		}
-		if a.is(1 << 30) {
-			t.Error("another one is avoided")
-		}
+		assert.False(t, a.is(1<<30), "another one is avoided")
 	}
 }
 
@@ -328,70 +286,50 @@ func TestProcessThatHasEnded(t *testing.T) {
 		t.Fatal("eBPF wants root")
 	}
 	e, err := watchExits()
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	defer e.close()
 	p := newProcs()
 	p.exits = e
 
 	cmd := exec.Command("cat")
 	in, err := cmd.StdinPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
+	require.NoError(t, cmd.Start())
 	pid, during := uint32(cmd.Process.Pid), clock(unix.CLOCK_MONOTONIC)
 	start, mntns, err := readProc(pid)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := errors.Join(in.Close(), cmd.Wait()); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
+	require.NoError(t, errors.Join(in.Close(), cmd.Wait()))
 	got := p.get(pid, during)
-	if !procfs.SameStart(got.Start, start) || got.MntNS != mntns || mntns == 0 {
-		t.Errorf("%+v, not %d %d", got.Proc, start, mntns)
-	}
-	if again := p.get(pid, during); again != got {
-		t.Error("the same process is another")
-	}
+	assert.True(t, procfs.SameStart(got.Start, start), "%+v, not %d", got.Proc, start)
+	assert.NotZero(t, mntns)
+	assert.Equal(t, mntns, got.MntNS)
+	assert.Same(t, got, p.get(pid, during))
 	// Samples after its recorded exit must also belong to it.
-	if later := p.get(pid, clock(unix.CLOCK_MONOTONIC)); !procfs.SameStart(later.Start, start) {
-		t.Errorf("after its end it is %+v", later.Proc)
-	}
+	later := p.get(pid, clock(unix.CLOCK_MONOTONIC))
+	assert.True(t, procfs.SameStart(later.Start, start), "%+v, not %d", later.Proc, start)
 	self := p.get(uint32(os.Getpid()), clock(unix.CLOCK_MONOTONIC))
-	if self.Start == 0 || self.MntNS != mntns || !strings.HasSuffix(self.Exe, ".test") {
-		t.Errorf("%+v", self.Proc)
-	}
+	assert.NotZero(t, self.Start)
+	assert.Equal(t, mntns, self.MntNS)
+	assert.Regexp(t, `\.test$`, self.Exe)
 	// A sample from before this process's start belongs to an earlier process with the PID.
-	if before := p.get(uint32(os.Getpid()), 1); before.Start != 0 {
-		t.Errorf("%+v", before.Proc)
-	}
+	assert.Zero(t, p.get(uint32(os.Getpid()), 1).Start)
 }
 
 // TestReasons requires a description for each reason of this profiler version.
 func TestReasons(t *testing.T) {
 	dir, err := exec.Command("go", "list", "-m", "-f", "{{.Dir}}", "go.opentelemetry.io/ebpf-profiler").Output()
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	text, err := os.ReadFile(strings.TrimSpace(string(dir)) + "/tools/errors-codegen/errors.json")
-	if err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, err)
 	var reasons []struct {
 		ID   uint32 `json:"id"`
 		Name string `json:"name"`
 	}
-	if err := json.Unmarshal(text, &reasons); err != nil || len(reasons) < 50 {
-		t.Fatalf("%d reasons, %v", len(reasons), err)
-	}
+	require.NoError(t, json.Unmarshal(text, &reasons))
+	require.GreaterOrEqual(t, len(reasons), 50)
 	for _, r := range reasons {
-		if r.ID != 0 && strings.HasPrefix(unwinder.Reason(r.ID), "reason ") {
-			t.Errorf("%d (%s) has no words in pkg/unwinder/reasons.go", r.ID, r.Name)
+		if r.ID != 0 {
+			assert.NotRegexp(t, "^reason ", unwinder.Reason(r.ID), "%s has no words in pkg/unwinder/reasons.go", r.Name)
 		}
 	}
 }
@@ -413,9 +351,7 @@ func TestSettled(t *testing.T) {
 		"settled": {old, exit{}, true}, "young": {young, exit{}, false}, "long ago": {late, exit{}, false}, "nothing known": {known{proc: &proc{}}, exit{}, false},
 		"ended before": {old, exit{Ended: uint64(time.Second)}, true}, "ended since": {old, exit{Ended: now}, false},
 	} {
-		if got := p.settled(c.k, c.last, now); got != c.want {
-			t.Errorf("%s: %v", name, got)
-		}
+		assert.Equal(t, c.want, p.settled(c.k, c.last, now), name)
 	}
 }
 
@@ -429,19 +365,16 @@ func TestSeenFiles(t *testing.T) {
 	s.see(id("app", "bb"), seenFile{inode: 2})
 	s.see(id("app", "aa"), seenFile{inode: 3})
 	for build, want := range map[string]uint64{"aa": 1, "bb": 2, "cc": 0} {
-		if f, there := s.executables.Get(id("app", build)); f.inode != want || there != (want != 0) {
-			t.Errorf("%s: %+v", build, f)
-		}
+		f, there := s.executables.Get(id("app", build))
+		assert.Equal(t, want, f.inode, build)
+		assert.Equal(t, want != 0, there, build)
 	}
 	for i := range maxFiles {
 		s.see(id("app", strconv.Itoa(i)), seenFile{})
 	}
-	if n := s.executables.Len(); n != maxFiles {
-		t.Errorf("%d files", n)
-	}
-	if _, there := s.executables.Get(id("app", "aa")); there {
-		t.Error("a file that nobody uses is kept")
-	}
+	assert.Equal(t, maxFiles, s.executables.Len())
+	_, there := s.executables.Get(id("app", "aa"))
+	assert.False(t, there, "a file that nobody uses is kept")
 }
 
 // TestFilesInUse checks that a file keeps its path while its stacks are written, although more other files are reported meanwhile
@@ -458,9 +391,7 @@ func TestFilesInUse(t *testing.T) {
 		table.executables.Purge()
 	}
 	table.file(id("in use"))
-	if f := table.seen[id("in use")]; f.inode != 7 {
-		t.Errorf("the file in use has the inode %d", f.inode)
-	}
+	assert.EqualValues(t, 7, table.seen[id("in use")].inode, "the file in use")
 }
 
 // The profiler makes one buffer for all CPUs, and rounds its size up to a power of two.
@@ -470,8 +401,6 @@ func TestBufferShare(t *testing.T) {
 		for size < bufferShare(cpus)*cpus*support.Sizeof_Trace {
 			size *= 2
 		}
-		if size != want {
-			t.Errorf("%d CPUs: %d bytes, not %d", cpus, size, want)
-		}
+		assert.Equal(t, want, size, "%d CPUs", cpus)
 	}
 }

@@ -1,9 +1,12 @@
 package main
 
 import (
+	"errors"
 	"os"
 	"testing"
 
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
 	"go.opentelemetry.io/ebpf-profiler/libpf"
 	"go.opentelemetry.io/ebpf-profiler/process"
 	"golang.org/x/sys/unix"
@@ -15,38 +18,32 @@ func TestChangedVDSO(t *testing.T) {
 		t.Skip("the kernel has given no vDSO")
 	}
 	changed := newMapping(t, len(vdso())).code
-	if err := unix.Mprotect(changed, unix.PROT_READ); err != nil {
-		t.Fatal(err)
-	}
+	require.NoError(t, unix.Mprotect(changed, unix.PROT_READ))
 	self := process.New(libpf.PID(os.Getpid()), libpf.PID(os.Getpid()))
 	raw := process.RawMapping{Vaddr: address(changed), Length: uint64(len(changed)), Inode: 50, Path: process.VdsoPathName}
-	if _, err := process.OpenELFMapping(self, &raw); err == nil {
-		t.Fatal("the profiler does not read the process's memory: this test cannot fail")
-	}
+	_, err := process.OpenELFMapping(self, &raw)
+	require.Error(t, err, "the profiler does not read the process's memory: this test cannot fail")
 	w := watch(oneMapping{self, raw}, &brought{})
 	seen := 0
-	_, err := w.IterateMappings(func(m process.RawMapping) bool {
+	_, err = w.IterateMappings(func(m process.RawMapping) bool {
 		seen++
 		file, err := process.OpenELFMapping(w, &m)
-		if err != nil {
-			t.Fatal(err)
-		}
+		require.NoError(t, err)
 		defer file.Close()
 		if s, err := file.LookupSymbol("__vdso_clock_gettime"); err != nil || s.Address == 0 {
-			if s, err := file.LookupSymbol("__kernel_clock_gettime"); err != nil || s.Address == 0 { // arm64
-				t.Errorf("it is not the kernel's: %v", err)
-			}
+			s, err := file.LookupSymbol("__kernel_clock_gettime") // arm64
+			require.NoError(t, err, "it is not the kernel's")
+			assert.NotZero(t, s.Address)
 		}
 		id, err := w.CalculateMappingFileID(&m)
 		hash, _, err2 := w.content(&m)
-		if err != nil || err2 != nil || id == hash || id == (libpf.FileID{}) {
-			t.Errorf("ID %v, hash %v: %v, %v", id, hash, err, err2)
-		}
+		assert.NoError(t, errors.Join(err, err2))
+		assert.NotZero(t, id)
+		assert.NotEqual(t, hash, id)
 		return true
 	})
-	if err != nil || seen != 1 {
-		t.Errorf("%d mappings: %v", seen, err)
-	}
+	assert.NoError(t, err)
+	assert.Equal(t, 1, seen, "mappings")
 }
 
 // oneMapping is a process with one mapping.

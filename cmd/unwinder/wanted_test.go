@@ -3,6 +3,8 @@ package main
 import (
 	"bytes"
 	"testing"
+
+	"github.com/stretchr/testify/assert"
 )
 
 // PIDs are read one after another. Truncated PIDs, and PIDs without room, are dropped.
@@ -14,7 +16,5 @@ func TestReadWanted(t *testing.T) {
 	for pid := range wanted {
 		got = append(got, pid)
 	}
-	if len(got) != 2 || got[0] != 1 || got[1] != 0x102 {
-		t.Errorf("%v", got)
-	}
+	assert.Equal(t, []uint32{1, 0x102}, got)
 }

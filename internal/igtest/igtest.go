@@ -1,5 +1,5 @@
-// Package igtest contains code that end-to-end tests share. It finds and runs the programs that make has built. Unit tests use its
-// Logger.
+// Package igtest contains code that end-to-end tests share. It finds and runs the programs that make has built. Unit tests use
+// its Logger, Map and NeedRoot.
 package igtest
 
 import (
@@ -37,7 +37,7 @@ func Built(t *testing.T, variable, name string) string {
 }
 
 // NeedRoot skips the test if the kernel refuses eBPF programs.
-func NeedRoot(t *testing.T) {
+func NeedRoot(t testing.TB) {
 	t.Helper()
 	if os.Geteuid() != 0 {
 		t.Skip("loading eBPF programs needs root")

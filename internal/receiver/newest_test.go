@@ -21,10 +21,8 @@ func TestNewest(t *testing.T) {
 		return req
 	}
 	total := func(reqs []*collectorpb.ExportProfilesServiceRequest) (n int64) {
-		for _, req := range reqs {
-			for _, s := range Resolve(req) {
-				n += s.Total()
-			}
+		for _, s := range ResolveAll(reqs) {
+			n += s.Total()
 		}
 		return n
 	}

@@ -23,6 +23,8 @@ import (
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/credentials"
+	_ "google.golang.org/grpc/encoding/gzip" // registers the decompressor
+	"google.golang.org/grpc/mem"
 	"google.golang.org/grpc/metadata"
 	"google.golang.org/grpc/peer"
 	"google.golang.org/grpc/status"
@@ -161,6 +163,22 @@ func StartGRPC(t testing.TB, cfg GRPCConfig) *GRPC {
 	}()
 	t.Cleanup(r.Stop)
 	return r
+}
+
+// rawCodec drops messages undecoded.
+type rawCodec struct{}
+
+func (rawCodec) Name() string { return "proto" }
+
+func (rawCodec) Marshal(any) (mem.BufferSlice, error) { return nil, nil }
+
+func (rawCodec) Unmarshal(mem.BufferSlice, any) error { return nil }
+
+// StartRaw starts a receiver that accepts everything, and does not spend a benchmark's time on decoding it.
+func StartRaw(t testing.TB, opts ...grpc.ServerOption) (addr string) {
+	t.Helper()
+	opts = append(opts, grpc.ForceServerCodecV2(rawCodec{}), grpc.MaxRecvMsgSize(64<<20))
+	return StartGRPC(t, GRPCConfig{Options: opts}).Addr
 }
 
 // Export implements the profiles service.

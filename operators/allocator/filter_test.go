@@ -14,6 +14,7 @@ import (
 	"github.com/inspektor-gadget/inspektor-gadget/pkg/gadgets"
 	"github.com/stretchr/testify/require"
 
+	"github.com/ig-otel-profiles/ig-otel-profiles/internal/igtest"
 	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/procfs"
 )
 
@@ -42,9 +43,7 @@ func exampleContext(t *testing.T, values api.ParamValues, options ...gadgetconte
 // containers returns a map of the mount namespaces of the run's containers.
 func containers(t *testing.T, namespaces ...uint64) *ebpf.Map {
 	t.Helper()
-	m, err := ebpf.NewMap(&ebpf.MapSpec{Type: ebpf.Hash, KeySize: 8, ValueSize: 4, MaxEntries: 1024})
-	require.NoError(t, err)
-	t.Cleanup(func() { m.Close() })
+	m := igtest.Map(t, &ebpf.MapSpec{Type: ebpf.Hash, KeySize: 8, ValueSize: 4, MaxEntries: 1024})
 	for _, ns := range namespaces {
 		require.NoError(t, m.Put(ns, uint32(1)))
 	}

@@ -68,9 +68,7 @@ func exampleRun(t *testing.T, pid uint32, without string, options ...gadgetconte
 		if spec.Name == without {
 			continue
 		}
-		m, err := ebpf.NewMap(spec)
-		require.NoError(t, err)
-		t.Cleanup(func() { m.Close() })
+		m := igtest.Map(t, spec)
 		gadgetCtx.SetVar(operators.MapPrefix+spec.Name, m)
 		for n := uint32(0); spec.Type == ebpf.ProgramArray && n < uint32(allocators.Programs) && without != fmt.Sprint(n); n++ {
 			p, err := ebpf.NewProgram(&ebpf.ProgramSpec{Type: ebpf.Kprobe, License: "GPL", Instructions: asm.Instructions{asm.Mov.Imm(asm.R0, 0), asm.Return()}})
@@ -137,7 +135,6 @@ func TestNobodyThere(t *testing.T) {
 func TestUpdate(t *testing.T) {
 	c := newChild(t)
 	i, gadgetCtx := exampleRun(t, c.pid(), "")
-	i.pacer = &pacer{}
 	var err error
 	v, _ := gadgetCtx.GetVar(operators.MapPrefix + "allocator_programs")
 	i.loaded, err = load(v.(*ebpf.Map))

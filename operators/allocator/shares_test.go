@@ -14,7 +14,7 @@ import (
 func exampleShares(t *testing.T) *instance {
 	t.Helper()
 	i, _ := exampleRun(t, 1<<30, "")
-	i.control, i.processes = fakeControl{}, map[uint32]*process{}
+	i.processes = map[uint32]*process{}
 	i.pacer = &pacer{budget: i.maxCost, each: time.Microsecond}
 	i.attached = true
 	return i

@@ -5,14 +5,13 @@ import (
 
 	"github.com/cilium/ebpf"
 	"github.com/stretchr/testify/require"
+
+	"github.com/ig-otel-profiles/ig-otel-profiles/internal/igtest"
 )
 
 func settingsMap(t *testing.T) *ebpf.Map {
 	t.Helper()
-	m, err := ebpf.NewMap(&ebpf.MapSpec{Type: ebpf.Array, KeySize: 4, ValueSize: 16, MaxEntries: 1})
-	require.NoError(t, err)
-	t.Cleanup(func() { m.Close() })
-	return m
+	return igtest.Map(t, &ebpf.MapSpec{Type: ebpf.Array, KeySize: 4, ValueSize: 16, MaxEntries: 1})
 }
 
 func TestControl(t *testing.T) {

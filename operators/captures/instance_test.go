@@ -87,12 +87,10 @@ func newRun(t *testing.T, metadata string, values api.ParamValues) (*run, error)
 	for _, name := range []string{"allocations", "in_use"} {
 		ds, err := r.RegisterDataSource(datasource.TypeArray, name)
 		require.NoError(t, err)
-		from := exampleSource(t, name)
 		_, err = ds.AddStaticFields(exampleKey, staticFields(field{"proc", 0, 24, api.Kind_Bytes}))
 		require.NoError(t, err)
 		_, err = ds.AddStaticFields(exampleValue, staticFields(field{"bytes", 0, 8, api.Kind_Uint64}, field{"user_stack_raw", 16, userSize, api.Kind_Bytes}))
 		require.NoError(t, err)
-		require.NotNil(t, from)
 		r.sources[name] = ds
 	}
 	require.NoError(t, r.SetMetadata([]byte(metadata)))
@@ -122,10 +120,7 @@ func (r *run) load(t *testing.T, without ...string) {
 		{Name: "live_allocations", Type: ebpf.Hash, KeySize: 16, ValueSize: 24, MaxEntries: 64},
 		{Name: "live_execs", Type: ebpf.LRUHash, KeySize: 4, ValueSize: 8, MaxEntries: 64},
 	} {
-		m, err := ebpf.NewMap(spec)
-		require.NoError(t, err)
-		t.Cleanup(func() { m.Close() })
-		r.SetVar(operators.MapPrefix+spec.Name, m)
+		r.SetVar(operators.MapPrefix+spec.Name, igtest.Map(t, spec))
 	}
 	for _, name := range without {
 		r.SetVar(operators.MapPrefix+name, (*ebpf.Map)(nil))

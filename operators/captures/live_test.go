@@ -12,6 +12,8 @@ import (
 
 	"github.com/cilium/ebpf"
 	"github.com/stretchr/testify/require"
+
+	"github.com/ig-otel-profiles/ig-otel-profiles/internal/igtest"
 )
 
 // exampleLive uses a real map. The test controls when a snapshot reads it.
@@ -24,13 +26,10 @@ type exampleLive struct {
 
 func newExampleLive(t testing.TB, entries uint32) *exampleLive {
 	t.Helper()
-	m, err := ebpf.NewMap(&ebpf.MapSpec{Type: ebpf.Hash, Flags: 1 /* BPF_F_NO_PREALLOC */, KeySize: 16, ValueSize: 24, MaxEntries: entries})
-	require.NoError(t, err)
-	t.Cleanup(func() { m.Close() })
 	s, _ := exampleSums(t)
 	e := &exampleLive{t: t, dead: map[uint32]bool{}}
 	e.live = newLive(s, func() bool { return e.closed })
-	e.inUse = m
+	e.inUse = igtest.Map(t, &ebpf.MapSpec{Type: ebpf.Hash, Flags: 1 /* BPF_F_NO_PREALLOC */, KeySize: 16, ValueSize: 24, MaxEntries: entries})
 	e.alive = func(pid uint32) bool { return !e.dead[pid] }
 	return e
 }
@@ -163,10 +162,7 @@ func TestLiveGone(t *testing.T) {
 // Allocations from before an execve must not count as in use, even if the new program allocates nothing.
 func TestLiveExec(t *testing.T) {
 	e := newExampleLive(t, 100)
-	var err error
-	e.execs, err = ebpf.NewMap(&ebpf.MapSpec{Type: ebpf.LRUHash, KeySize: 4, ValueSize: 8, MaxEntries: 10})
-	require.NoError(t, err)
-	t.Cleanup(func() { e.execs.Close() })
+	e.execs = igtest.Map(t, &ebpf.MapSpec{Type: ebpf.LRUHash, KeySize: 4, ValueSize: 8, MaxEntries: 10})
 	for pid, comm := range []string{"other", "shop"} {
 		e.allocate(example{id: uint64(pid + 1), time: 10, comm: comm, pid: uint32(pid), space: 1, bytes: 100, calls: 1}, 0x1000, 1)
 	}

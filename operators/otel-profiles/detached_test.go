@@ -16,6 +16,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/ig-otel-profiles/ig-otel-profiles/internal/gadgettest"
+	"github.com/ig-otel-profiles/ig-otel-profiles/internal/metrictest"
 	otelprofiles "github.com/ig-otel-profiles/ig-otel-profiles/operators/otel-profiles"
 	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/tune"
 )
@@ -52,19 +53,19 @@ func TestFailedRunsAreCounted(t *testing.T) {
 		}},
 	} {
 		t.Run(tc.why, func(t *testing.T) {
-			gauges := collector(t)
+			sums := metrictest.Sums(t)
 			manager, err := otelprofiles.NewInstanceManager(local.New())
 			require.NoError(t, err)
 			fails := simple.New("fails", simple.WithPriority(2), simple.OnStart(func(gadgetCtx operators.GadgetContext) error { return tc.start(gadgetCtx) }))
 			manager.Service = aDaemon(append((&gadgettest.Gadget{}).Make(t.Context(), op).DataOperators(), fails))
-			is := func(why string, failed int64) {
+			is := func(why string, failed float64) {
 				t.Helper()
 				require.EventuallyWithT(t, func(c *assert.CollectT) {
 					if state, err := manager.InstanceState(runID); why != "" && assert.NoError(c, err) {
 						assert.Equal(c, api.GadgetInstanceStatus_StatusError, state.Status)
 						assert.Contains(c, state.Message, why)
 					}
-					assert.Equal(c, map[string]int64{"profile_cpu": failed}, gauges("ig_otel_profiles_gadgets_failed", "gadget"))
+					assert.Equal(c, map[string]float64{"profile_cpu": failed}, sums("ig_otel_profiles_gadgets_failed", "gadget"))
 				}, 10*time.Second, 10*time.Millisecond)
 			}
 			manager.RunGadget(detached(runID, gadgettest.Params(tc.exporter)))

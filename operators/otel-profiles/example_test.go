@@ -22,10 +22,10 @@ import (
 	"github.com/spf13/viper"
 	"github.com/stretchr/testify/require"
 	collectorpb "go.opentelemetry.io/proto/otlp/collector/profiles/v1development"
-	commonpb "go.opentelemetry.io/proto/otlp/common/v1"
 	profilespb "go.opentelemetry.io/proto/otlp/profiles/v1development"
 
 	"github.com/ig-otel-profiles/ig-otel-profiles/internal/gadgettest"
+	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/dictionary"
 )
 
 var update = flag.Bool("update", false, "write the example of the reference")
@@ -80,7 +80,7 @@ func TestExample(t *testing.T) {
 	require.Empty(t, r.Findings())
 	require.Len(t, r.Requests(), 1, log)
 
-	message := renderer{r.Requests()[0].GetDictionary()}.request(r.Requests()[0])
+	message := renderer{dictionary.Of(r.Requests()[0])}.request(r.Requests()[0])
 	content := "\n```json\n" + exampleRow + "\n```\n\nThe exporter turns this row into a resource and a profile:\n\n```text\n" + message + "```\n\n"
 	text, err := os.ReadFile(exampleFile)
 	require.NoError(t, err)
@@ -208,9 +208,7 @@ func fill(ds datasource.DataSource, d datasource.Data, prefix string, values map
 
 // renderer writes a message as text. It replaces indices with the entries that they refer to, and values that depend on the run
 // or the machine with placeholders in angle brackets.
-type renderer struct {
-	*profilespb.ProfilesDictionary
-}
+type renderer struct{ dictionary.Dictionary }
 
 func (r renderer) request(req *collectorpb.ExportProfilesServiceRequest) string {
 	var b strings.Builder
@@ -220,7 +218,7 @@ func (r renderer) request(req *collectorpb.ExportProfilesServiceRequest) string 
 	for _, rp := range req.GetResourceProfiles() {
 		line(0, "resource (schema %s)", rp.GetSchemaUrl())
 		for _, kv := range rp.GetResource().GetAttributes() {
-			value := attributeValue(kv.GetValue())
+			value := r.Text(kv.GetValue())
 			if kv.GetKey() == "host.arch" {
 				value = "<this machine's>"
 			}
@@ -249,7 +247,7 @@ func (r renderer) request(req *collectorpb.ExportProfilesServiceRequest) string 
 	line(0, "mappings")
 	for i, m := range r.GetMappingTable()[1:] {
 		attributes := r.attributes(m.GetAttributeIndices())
-		name := r.GetStringTable()[m.GetFilenameStrindex()]
+		name := r.Str(m.GetFilenameStrindex())
 		if name == "[kernel.kallsyms]" {
 			for j, a := range attributes {
 				if key, _, ok := strings.Cut(a, "="); ok && key == "process.executable.build_id.gnu" {
@@ -266,15 +264,11 @@ func (r renderer) request(req *collectorpb.ExportProfilesServiceRequest) string 
 }
 
 func (r renderer) valueType(v *profilespb.ValueType) string {
-	return r.GetStringTable()[v.GetTypeStrindex()] + ", " + r.GetStringTable()[v.GetUnitStrindex()]
+	return r.Str(v.GetTypeStrindex()) + ", " + r.Str(v.GetUnitStrindex())
 }
 
 func (r renderer) attributes(indices []int32) []string {
-	list := map[string]string{}
-	for _, i := range indices {
-		a := r.GetAttributeTable()[i]
-		list[r.GetStringTable()[a.GetKeyStrindex()]] = attributeValue(a.GetValue())
-	}
+	list := r.Attributes(indices)
 	out := make([]string, 0, len(list))
 	for _, key := range slices.Sorted(maps.Keys(list)) {
 		out = append(out, key+"="+list[key])
@@ -283,9 +277,9 @@ func (r renderer) attributes(indices []int32) []string {
 }
 
 func (r renderer) location(l *profilespb.Location) string {
-	name, mapping, kind := "-", "-", ""
+	name, mapping := "-", "-"
 	for _, line := range l.GetLines() {
-		name = r.GetStringTable()[r.GetFunctionTable()[line.GetFunctionIndex()].GetNameStrindex()]
+		name = r.Str(r.GetFunctionTable()[line.GetFunctionIndex()].GetNameStrindex())
 	}
 	address := "-"
 	if l.GetAddress() != 0 {
@@ -294,24 +288,6 @@ func (r renderer) location(l *profilespb.Location) string {
 	if l.GetMappingIndex() != 0 {
 		mapping = fmt.Sprintf("#%d", l.GetMappingIndex())
 	}
-	for _, a := range r.attributes(l.GetAttributeIndices()) {
-		kind = strings.TrimPrefix(a, "profile.frame.type=")
-	}
+	kind := strings.TrimPrefix(strings.Join(r.attributes(l.GetAttributeIndices()), ", "), "profile.frame.type=")
 	return fmt.Sprintf("%-28s %-20s %-3s %s", name, address, mapping, kind)
-}
-
-func attributeValue(v *commonpb.AnyValue) string {
-	switch v := v.GetValue().(type) {
-	case *commonpb.AnyValue_StringValue:
-		return v.StringValue
-	case *commonpb.AnyValue_ArrayValue:
-		list := make([]string, len(v.ArrayValue.GetValues()))
-		for i, e := range v.ArrayValue.GetValues() {
-			list[i] = attributeValue(e)
-		}
-		return "[" + strings.Join(list, ", ") + "]"
-	case *commonpb.AnyValue_BoolValue:
-		return strconv.FormatBool(v.BoolValue)
-	}
-	return fmt.Sprint(v)
 }

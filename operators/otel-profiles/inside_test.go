@@ -6,9 +6,7 @@ import (
 	"testing"
 	"time"
 
-	igconfig "github.com/inspektor-gadget/inspektor-gadget/pkg/config"
 	"github.com/inspektor-gadget/inspektor-gadget/pkg/datasource"
-	"github.com/spf13/viper"
 	"github.com/stretchr/testify/require"
 
 	"github.com/ig-otel-profiles/ig-otel-profiles/internal/gadgettest"
@@ -35,11 +33,7 @@ func inside(t *testing.T, g *gadgettest.Gadget, start func(inst *instance), sett
 		receivers, names = append(receivers, r), append(names, fmt.Sprint("e", i))
 		yaml += fmt.Sprintf("e%d: {exporter: otlp-grpc, endpoint: %q, insecure: true, %s}, ", i, r.Addr(), more)
 	}
-	old := igconfig.Config
-	t.Cleanup(func() { igconfig.Config = old })
-	igconfig.Config = viper.New()
-	igconfig.Config.SetConfigType("yaml")
-	require.NoError(t, igconfig.Config.ReadConfig(strings.NewReader(yaml+"}}}")))
+	gadgettest.Config(t, yaml+"}}}")
 	op := New()
 	require.NoError(t, op.Init(nil))
 	g.Start = func(g *gadgettest.Gadget) {

@@ -14,6 +14,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/ig-otel-profiles/ig-otel-profiles/internal/gadgettest"
+	"github.com/ig-otel-profiles/ig-otel-profiles/internal/metrictest"
 	"github.com/ig-otel-profiles/ig-otel-profiles/internal/recvtest"
 )
 
@@ -26,7 +27,7 @@ func TestDaemonWaits(t *testing.T) {
 	err := (&gadgettest.Gadget{}).Make(t.Context(), op).Run(gadgettest.Params("mine"))
 	require.ErrorContains(t, err, token+" does not exist: write the path as this process sees it", "who types the name is told")
 
-	gauges := collector(t)
+	sums := metrictest.Sums(t)
 	synctest.Test(t, func(t *testing.T) {
 		folder := filepath.Join(t.TempDir(), "profiles")
 		op := settings(t, "operator: {otel-profiles: {exporters: {mine: {exporter: file, path: "+folder+"/all}}}}")
@@ -39,7 +40,7 @@ func TestDaemonWaits(t *testing.T) {
 		got, err := os.ReadFile(folder + "/all")
 		require.NoError(t, err)
 		require.Contains(t, string(got), "leaf")
-		require.Equal(t, map[string]int64{"mine": 1}, gauges("ig_otel_profiles_rows_delivered", "exporter"), "metrics are reported while an exporter runs")
+		require.Equal(t, map[string]float64{"mine": 1}, sums("ig_otel_profiles_rows_delivered", "exporter"), "metrics are reported while an exporter runs")
 	})
 }
 

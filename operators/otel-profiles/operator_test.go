@@ -16,13 +16,13 @@ import (
 	"github.com/inspektor-gadget/inspektor-gadget/pkg/gadget-service/api"
 	"github.com/inspektor-gadget/inspektor-gadget/pkg/operators"
 	"github.com/inspektor-gadget/inspektor-gadget/pkg/operators/simple"
-	"github.com/spf13/viper"
 	"github.com/stretchr/testify/require"
 	"go.uber.org/goleak"
 
 	"github.com/ig-otel-profiles/ig-otel-profiles/internal/backends"
 	"github.com/ig-otel-profiles/ig-otel-profiles/internal/gadgettest"
 	"github.com/ig-otel-profiles/ig-otel-profiles/internal/igtest"
+	"github.com/ig-otel-profiles/ig-otel-profiles/internal/metrictest"
 	"github.com/ig-otel-profiles/ig-otel-profiles/internal/receiver"
 	otelprofiles "github.com/ig-otel-profiles/ig-otel-profiles/operators/otel-profiles"
 	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/config"
@@ -33,11 +33,7 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 // settings sets Inspektor Gadget's config for the test and initializes a new operator with it.
 func settings(t *testing.T, yaml string) *otelprofiles.Operator {
 	t.Helper()
-	old := igconfig.Config
-	t.Cleanup(func() { igconfig.Config = old })
-	igconfig.Config = viper.New()
-	igconfig.Config.SetConfigType("yaml")
-	require.NoError(t, igconfig.Config.ReadConfig(strings.NewReader(yaml)))
+	gadgettest.Config(t, yaml)
 	op := otelprofiles.New()
 	require.NoError(t, op.Init(nil))
 	t.Cleanup(func() {
@@ -353,7 +349,7 @@ func TestDeadReceiver(t *testing.T) {
 
 // If a row cannot be read, only this row must be lost.
 func TestRowsThatCannotBeRead(t *testing.T) {
-	gauges := collector(t)
+	sums := metrictest.Sums(t)
 	r := startReceiver(t)
 	op := settings(t, exporter("mine", r.Addr(), ""))
 	g := &gadgettest.Gadget{Start: func(g *gadgettest.Gadget) {
@@ -374,7 +370,7 @@ func TestRowsThatCannotBeRead(t *testing.T) {
 	require.Equal(t, int64(3), got["leaf"])
 	require.Len(t, got, 2)
 	require.NotContains(t, g.Log.String(), "\x1b")
-	require.Equal(t, map[string]int64{"mine": 2}, gauges("ig_otel_profiles_texts_replaced", "exporter"))
+	require.Equal(t, map[string]float64{"mine": 2}, sums("ig_otel_profiles_texts_replaced", "exporter"))
 }
 
 func TestRegistered(t *testing.T) {

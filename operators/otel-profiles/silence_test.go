@@ -25,6 +25,10 @@ func TestNothingIsSilent(t *testing.T) {
 	require.Contains(t, g.Log.String(), "nothing was exported, because the gadget had no rows")
 	require.NoError(t, op.Failed(), "nobody asked")
 
+	asked := settings(t, exporter("mine", r.Addr(), ""))
+	require.NoError(t, (&gadgettest.Gadget{Start: ends}).Make(t.Context(), asked).Run(gadgettest.Params("mine", otelprofiles.ParamCheck, "true")))
+	require.ErrorContains(t, asked.Failed(), "nothing was exported, because the gadget had no rows")
+
 	g = &gadgettest.Gadget{Start: gadgettest.Emits("leaf", 1)}
 	require.NoError(t, g.Make(t.Context(), op).Run(gadgettest.Params("mine", otelprofiles.ParamCheck, "true")))
 	require.NoError(t, op.Failed())

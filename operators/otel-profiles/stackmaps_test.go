@@ -1,7 +1,6 @@
 package otelprofiles
 
 import (
-	"os"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -12,14 +11,13 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/ig-otel-profiles/ig-otel-profiles/internal/gadgettest"
+	"github.com/ig-otel-profiles/ig-otel-profiles/internal/igtest"
 )
 
 // takenStack returns a stack map that contains this thread's stack, and the stack's ID.
 func takenStack(t *testing.T, flags int32) (stacks *ebpf.Map, id int32) {
 	t.Helper()
-	stacks, err := ebpf.NewMap(&ebpf.MapSpec{Type: ebpf.StackTrace, KeySize: 4, ValueSize: 127 * 8, MaxEntries: 1 << 14})
-	require.NoError(t, err)
-	t.Cleanup(func() { require.NoError(t, stacks.Close()) })
+	stacks = igtest.Map(t, &ebpf.MapSpec{Type: ebpf.StackTrace, KeySize: 4, ValueSize: 127 * 8, MaxEntries: 1 << 14})
 	prog, err := ebpf.NewProgram(&ebpf.ProgramSpec{Type: ebpf.RawTracepoint, License: "GPL", Instructions: asm.Instructions{
 		asm.LoadMapPtr(asm.R2, stacks.FD()), asm.Mov.Imm(asm.R3, flags), asm.FnGetStackid.Call(), asm.Return(),
 	}})
@@ -33,12 +31,7 @@ func takenStack(t *testing.T, flags int32) (stacks *ebpf.Map, id int32) {
 
 // Only stack maps need sweeps.
 func TestOtherMapsAreNotSwept(t *testing.T) {
-	if os.Geteuid() != 0 {
-		t.Skip("eBPF maps need root")
-	}
-	lru, err := ebpf.NewMap(&ebpf.MapSpec{Type: ebpf.LRUHash, KeySize: 4, ValueSize: 127 * 8, MaxEntries: 16})
-	require.NoError(t, err)
-	defer lru.Close()
+	lru := igtest.Map(t, &ebpf.MapSpec{Type: ebpf.LRUHash, KeySize: 4, ValueSize: 127 * 8, MaxEntries: 16})
 	s := newStackMaps((&gadgettest.Gadget{}).Make(t.Context(), New()))
 	s.kernel, s.user = func() *ebpf.Map { return lru }, func() *ebpf.Map { return nil }
 	require.False(t, s.kept())
@@ -48,9 +41,7 @@ func TestOtherMapsAreNotSwept(t *testing.T) {
 
 // Kernel and user stacks of rows must stay in their maps. All others must be removed.
 func TestNamedStacksStay(t *testing.T) {
-	if os.Geteuid() != 0 {
-		t.Skip("eBPF programs need root")
-	}
+	igtest.NeedRoot(t)
 	kernel, kernelID := takenStack(t, 0)
 	user, userID := takenStack(t, unix.BPF_F_USER_STACK)
 	there := func(m *ebpf.Map, id int32) bool { return m.Lookup(id, make([]uint64, 127)) == nil }

@@ -18,6 +18,7 @@ import (
 	"go.uber.org/goleak"
 	"golang.org/x/sys/unix"
 
+	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/names"
 	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/procfs"
 	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/profile"
 	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/stack"
@@ -64,31 +65,38 @@ func opened(t *testing.T, inode uint64) (n int) {
 	return n
 }
 
+// ownFile returns this process's program, as the unwinder reports it, and names that have read no file yet.
+func ownFile(t *testing.T) (wire.File, *names.Namer) {
+	t.Helper()
+	exe, err := os.Executable()
+	require.NoError(t, err)
+	return mappedFile(t, exe), newNames(symbols.NewShared(func() symbols.Options { return symbols.Options{Reader: parse.Here{}} }))
+}
+
+// lookedUp returns the symbol at an address as soon as the file has been read.
+func lookedUp(t *testing.T, r *rows, file *wire.File, proc *wire.Proc, address uint64) (symbol symtab.Symbol) {
+	t.Helper()
+	require.Eventually(t, func() bool {
+		var pending bool
+		symbol, pending = r.lookup(file, proc, address)
+		return !pending
+	}, 20*time.Second, 5*time.Millisecond)
+	return symbol
+}
+
 // A mapped file's function must get its name, and the file must be closed when it is no longer needed.
 func TestNames(t *testing.T) {
 	defer goleak.VerifyNone(t)
-	exe, err := os.Executable()
-	require.NoError(t, err)
-	file := mappedFile(t, exe)
+	file, n := ownFile(t)
 	address := uint64(reflect.ValueOf(TestNames).Pointer())
-	n := newNames(symbols.NewShared(func() symbols.Options { return symbols.Options{Reader: parse.Here{}} }))
 	r := &rows{names: n}
 
-	var symbol symtab.Symbol
-	require.Eventually(t, func() bool {
-		var pending bool
-		symbol, pending = r.lookup(&file, nil, address)
-		return !pending
-	}, 20*time.Second, 5*time.Millisecond)
+	symbol := lookedUp(t, r, &file, nil, address)
 	require.Contains(t, symbol.Name, "TestNames")
 
 	other := file
 	other.Inode++
-	require.Eventually(t, func() bool {
-		var pending bool
-		symbol, pending = r.lookup(&other, &wire.Proc{PID: file.Proc}, address)
-		return !pending
-	}, 20*time.Second, 5*time.Millisecond)
+	symbol = lookedUp(t, r, &other, &wire.Proc{PID: file.Proc}, address)
 	require.Empty(t, symbol.Name, "another file of that path")
 
 	symbol, pending := new(rows).lookup(&file, nil, address)
@@ -112,21 +120,13 @@ func TestVDSO(t *testing.T) {
 	n := newNames(symbols.NewShared(func() symbols.Options { return symbols.Options{Reader: parse.Here{}} }))
 	defer n.Close()
 	r := &rows{names: n}
-	var symbol symtab.Symbol
-	require.Eventually(t, func() bool {
-		var pending bool
-		symbol, pending = r.lookup(&wire.File{Name: vdso}, nil, all[i].Value+1)
-		return !pending
-	}, 20*time.Second, 5*time.Millisecond)
+	symbol := lookedUp(t, r, &wire.File{Name: vdso}, nil, all[i].Value+1)
 	require.Contains(t, symbol.Name, "clock_gettime")
 }
 
 // A row must wait until the names in its stack are read.
 func TestRowsWaitForNames(t *testing.T) {
-	exe, err := os.Executable()
-	require.NoError(t, err)
-	file := mappedFile(t, exe)
-	n := newNames(symbols.NewShared(func() symbols.Options { return symbols.Options{Reader: parse.Here{}} }))
+	file, n := ownFile(t)
 	t.Cleanup(n.Close)
 	address := uint64(reflect.ValueOf(TestNames).Pointer())
 	s := &wire.Stack{ID: 7, Frames: []*wire.Frame{{Type: wire.FrameNative, Address: address, Mapping: &wire.Mapping{File: &file}}}}
@@ -158,10 +158,7 @@ func TestRowsWaitForNames(t *testing.T) {
 
 // A row's stack must get the names that are read after the row, also after the run.
 func TestLateNames(t *testing.T) {
-	exe, err := os.Executable()
-	require.NoError(t, err)
-	file := mappedFile(t, exe)
-	n := newNames(symbols.NewShared(func() symbols.Options { return symbols.Options{Reader: parse.Here{}} }))
+	file, n := ownFile(t)
 	address := uint64(reflect.ValueOf(TestNames).Pointer())
 	r := newRows(true)
 	r.names = n
@@ -206,10 +203,7 @@ func outer() uintptr { return inner() }
 
 // A Go function must have its inlined functions, with the line of the call and the first line.
 func TestInlinedGoFunctions(t *testing.T) {
-	exe, err := os.Executable()
-	require.NoError(t, err)
-	file := mappedFile(t, exe)
-	n := newNames(symbols.NewShared(func() symbols.Options { return symbols.Options{Reader: parse.Here{}} }))
+	file, n := ownFile(t)
 	t.Cleanup(n.Close)
 	address := uint64(outer())
 	frame := &wire.Frame{Type: wire.FrameNative, Address: address, Mapping: &wire.Mapping{File: &file}}
@@ -243,16 +237,13 @@ func (w wrapped) Method() int { return w.n }
 // A stack must omit a wrapper from Go's compiler between two functions. As the innermost frame, it stays, because the next frame
 // is not its caller before and after it has a frame of its own.
 func TestWrappers(t *testing.T) {
-	exe, err := os.Executable()
-	require.NoError(t, err)
-	file := mappedFile(t, exe)
-	n := newNames(symbols.NewShared(func() symbols.Options { return symbols.Options{Reader: parse.Here{}} }))
+	file, n := ownFile(t)
 	t.Cleanup(n.Close)
 	wrapper := &wire.Frame{
 		Type: wire.FrameNative, Address: uint64(reflect.TypeFor[*wrapped]().Method(0).Func.Pointer()), Mapping: &wire.Mapping{File: &file},
 	}
 	r := &rows{names: n, kernel: func() *stack.Kernel { return stack.NewKernel(stack.KernelOptions{KeepTracing: true}) }}
-	require.Eventually(t, func() bool { _, pending := r.lookup(&file, nil, wrapper.Address); return !pending }, 20*time.Second, 5*time.Millisecond)
+	lookedUp(t, r, &file, nil, wrapper.Address)
 	read, work := &wire.Frame{Type: wire.FrameKernel, Function: "vfs_read"}, &wire.Frame{Type: wire.FramePython, Function: "work"}
 	names := func(frames ...*wire.Frame) (list []string) {
 		got, _, _ := r.framesOf(nil, &wire.Stack{Frames: frames}, withFiles)

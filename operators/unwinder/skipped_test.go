@@ -1,27 +1,24 @@
 package unwinder
 
 import (
-	"os"
 	"testing"
 
 	"github.com/cilium/ebpf"
 	"github.com/cilium/ebpf/asm"
 	"github.com/cilium/ebpf/link"
 	"github.com/stretchr/testify/require"
+
+	"github.com/ig-otel-profiles/ig-otel-profiles/internal/igtest"
 )
 
 // The kernel skips a program if its event occurs while it runs. Skipped calls are counted for the programs of a map only.
 func TestSkipped(t *testing.T) {
-	if os.Geteuid() != 0 {
-		t.Skip("it takes root to load eBPF programs")
-	}
+	igtest.NeedRoot(t)
 	var programs [2]*ebpf.Program
 	var maps [2]*ebpf.Map
 	for i := range programs {
+		maps[i] = igtest.Map(t, &ebpf.MapSpec{Type: ebpf.PerCPUArray, KeySize: 4, ValueSize: 8, MaxEntries: 1})
 		var err error
-		maps[i], err = ebpf.NewMap(&ebpf.MapSpec{Type: ebpf.PerCPUArray, KeySize: 4, ValueSize: 8, MaxEntries: 1})
-		require.NoError(t, err)
-		defer maps[i].Close()
 		programs[i], err = ebpf.NewProgram(&ebpf.ProgramSpec{Type: ebpf.RawTracepoint, License: "GPL", Instructions: asm.Instructions{
 			asm.LoadMapPtr(asm.R1, maps[i].FD()),
 			asm.Mov.Imm(asm.R3, 'x'), asm.StoreMem(asm.RFP, -8, asm.R3, asm.DWord),

@@ -150,10 +150,7 @@ func (g *gadget) load(t *testing.T) {
 		{Name: "unwind_over", Type: ebpf.Array, KeySize: 4, ValueSize: 4, MaxEntries: 1},
 		{Name: "unwind_counts", Type: ebpf.PerCPUArray, KeySize: 4, ValueSize: 16, MaxEntries: wire.Results},
 	} {
-		m, err := ebpf.NewMap(spec)
-		require.NoError(t, err)
-		t.Cleanup(func() { m.Close() })
-		g.SetVar(operators.MapPrefix+spec.Name, m)
+		g.SetVar(operators.MapPrefix+spec.Name, igtest.Map(t, spec))
 	}
 }
 

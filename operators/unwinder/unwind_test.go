@@ -7,49 +7,18 @@ import (
 
 	gadgetcontext "github.com/inspektor-gadget/inspektor-gadget/pkg/gadget-context"
 	"github.com/inspektor-gadget/inspektor-gadget/pkg/gadget-service/api"
-	"github.com/inspektor-gadget/inspektor-gadget/pkg/metrics"
 	"github.com/sirupsen/logrus"
 	"github.com/spf13/viper"
 	"github.com/stretchr/testify/require"
-	"go.opentelemetry.io/otel/attribute"
-	sdkmetric "go.opentelemetry.io/otel/sdk/metric"
-	"go.opentelemetry.io/otel/sdk/metric/metricdata"
 
+	"github.com/ig-otel-profiles/ig-otel-profiles/internal/metrictest"
 	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/unwinder"
 	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/unwinder/wire"
 )
 
-// sums returns a metric of the unwinder by an attribute.
-func sums(t *testing.T, reader *sdkmetric.ManualReader, name, by string) map[string]float64 {
-	t.Helper()
-	var found metricdata.ResourceMetrics
-	require.NoError(t, reader.Collect(t.Context(), &found))
-	all := map[string]float64{}
-	for _, scope := range found.ScopeMetrics {
-		for _, m := range scope.Metrics {
-			if m.Name != "ig_otel_profiles_unwinder_"+name {
-				continue
-			}
-			switch data := m.Data.(type) {
-			case metricdata.Sum[int64]:
-				for _, p := range data.DataPoints {
-					key, _ := p.Attributes.Value(attribute.Key(by))
-					all[key.AsString()] += float64(p.Value)
-				}
-			case metricdata.Sum[float64]:
-				all[""] += data.DataPoints[0].Value
-			}
-		}
-	}
-	return all
-}
-
 // TestMetrics requires that each count reaches its own metric, as the difference since the last report.
 func TestMetrics(t *testing.T) {
-	reader := sdkmetric.NewManualReader()
-	provider := sdkmetric.NewMeterProvider(sdkmetric.WithReader(reader))
-	require.NoError(t, metrics.RegisterProvider(provider))
-	defer metrics.UnregisterProvider(provider)
+	sums := metrictest.Sums(t)
 
 	totals := func(n uint64) unwinder.Totals {
 		s := wire.Stats{Taken: 2 * n, Full: 3 * n, Failed: 4 * n, Idle: 5 * n, KernelLost: 6 * n, KernelMemory: 10 * n, Aborts: map[uint32]uint64{3: 11 * n, 4: 100}}
@@ -84,10 +53,10 @@ func TestMetrics(t *testing.T) {
 		{"events_value", "result", map[string]float64{"unwound": 180, "busy": 270, "lost": 810, "container": 540, "skipped": 0, "other_event": 72}},
 		{"events_value", "unit", map[string]float64{"bytes": 1872}},
 	} {
-		require.Equal(t, tt.want, sums(t, reader, tt.metric, tt.by), tt.metric)
+		require.Equal(t, tt.want, sums("ig_otel_profiles_unwinder_"+tt.metric, tt.by), tt.metric)
 	}
 	r.report(totals(1))
-	require.Equal(t, map[string]float64{"process": 9, "kernel": 10}, sums(t, reader, "memory", "where"), "memory can shrink")
+	require.Equal(t, map[string]float64{"process": 9, "kernel": 10}, sums("ig_otel_profiles_unwinder_memory", "where"), "memory can shrink")
 
 	later := now.since(run(1))
 	require.Equal(t, unwindCount{18, 180}, later.results[wire.ResultDone])
@@ -97,10 +66,7 @@ func TestMetrics(t *testing.T) {
 // TestWays requires that, without whole stacks, "auto" (the default) uses frame pointers, and "whole" fails. A metric shows the
 // kind.
 func TestWays(t *testing.T) {
-	reader := sdkmetric.NewManualReader()
-	provider := sdkmetric.NewMeterProvider(sdkmetric.WithReader(reader))
-	require.NoError(t, metrics.RegisterProvider(provider))
-	defer metrics.UnregisterProvider(provider)
+	sums := metrictest.Sums(t)
 	quiet := logrus.New()
 	quiet.SetOutput(io.Discard)
 	op := unwindOperator{&operator{broker: unwinder.New(quiet)}}
@@ -128,9 +94,9 @@ func TestWays(t *testing.T) {
 				return
 			}
 			require.NoError(t, err)
-			require.EqualValues(t, 1, sums(t, reader, "runs", "stacks")[tt.way])
+			require.EqualValues(t, 1, sums("ig_otel_profiles_unwinder_runs", "stacks")[tt.way])
 			require.NoError(t, i.(*unwindInstance).Close(ctx))
-			require.Zero(t, sums(t, reader, "runs", "stacks")[tt.way])
+			require.Zero(t, sums("ig_otel_profiles_unwinder_runs", "stacks")[tt.way])
 		})
 	}
 	_, err := op.InstantiateDataOperator(gadgetcontext.New(t.Context(), "gadget"), api.ParamValues{ParamUnwind: "all"})

@@ -305,6 +305,15 @@ func TestLoadChangesNothing(t *testing.T) {
 	}
 }
 
+// A daemon must open no file when it starts. Mistakes in files are found when a gadget runs.
+func TestLoadOpensNoFile(t *testing.T) {
+	set := Load(Sources{File: readYAML(t, exportersYAML(
+		"prod: {endpoint: 'c:4317', auth: {bearer_token_file: /nowhere}, tls: {ca_file: /nowhere, cert_file: /nowhere, key_file: /nowhere}, sending_queue: {storage: /nowhere/q}}"))})
+	require.Empty(t, set.Problems())
+	_, err := set.Exporter("prod")
+	require.NoError(t, err)
+}
+
 // The built-in exporter has no folder, and does not use the folder of another exporter.
 func TestStorageInTheFolderHere(t *testing.T) {
 	set := Load(Sources{File: readYAML(t, exportersYAML("prod: {endpoint: 'c:4317', sending_queue: {storage: ./}}")), FileName: "c.yaml"})

@@ -1,11 +1,9 @@
 package config
 
 import (
-	"strings"
 	"testing"
 	"time"
 
-	"github.com/spf13/viper"
 	"github.com/stretchr/testify/require"
 )
 
@@ -18,9 +16,7 @@ func TestNames(t *testing.T) {
 	require.Empty(t, problems)
 	require.Equal(t, defaults, n)
 
-	v := viper.New()
-	v.SetConfigType("yaml")
-	require.NoError(t, v.ReadConfig(strings.NewReader(`
+	v := readYAML(t, `
 operator:
   otel-profiles:
     names:
@@ -28,7 +24,7 @@ operator:
       wait: 0s
       source_lines: true
       debuginfod: {urls: ["https://a.example", "https://b.example"], timeout: 5s}
-`)))
+`)
 	n, problems = LoadNames(Sources{File: v, Environ: []string{NamesEnvPrefix + "MEMORY=32MiB", NamesEnvPrefix + "DEBUGINFOD_CACHE=/x", NamesEnvPrefix + "WAIT= ", "OTHER=1"}})
 	require.Empty(t, problems)
 	want := defaults
@@ -39,9 +35,7 @@ operator:
 
 // TestNamesMistakes requires that a mistake names the key, its source and the valid values, and that the default stays.
 func TestNamesMistakes(t *testing.T) {
-	v := viper.New()
-	v.SetConfigType("yaml")
-	require.NoError(t, v.ReadConfig(strings.NewReader("operator: {otel-profiles: {names: {memory: plenty, wait: 1h, colour: red}}}")))
+	v := readYAML(t, "operator: {otel-profiles: {names: {memory: plenty, wait: 1h, colour: red}}}")
 	n, problems := LoadNames(Sources{File: v, FileName: "c.yaml", Environ: []string{NamesEnvPrefix + "WAITS=1s"}})
 	require.EqualValues(t, 64<<20, n.Memory)
 	require.Equal(t, 20*time.Millisecond, n.Wait)

@@ -62,9 +62,7 @@ func TestEachGRPCCode(t *testing.T) {
 	for code := codes.Canceled; code <= codes.Unauthenticated; code++ {
 		t.Run(code.String(), func(t *testing.T) {
 			r := recvtest.StartGRPC(t, recvtest.GRPCConfig{Answer: firstThenOK(status.Error(code, "no luck"))})
-			e, logs := open(t, settings(config.TransportGRPC, r.Addr))
-			e.Enqueue(message(t, "app", 0))
-			drainAll(t, e)
+			e, logs := sent(t, settings(config.TransportGRPC, r.Addr))
 			s := balanced(t, e)
 			if retried[code] {
 				require.Len(t, r.Requests(), 2)
@@ -108,9 +106,7 @@ func TestEachHTTPStatus(t *testing.T) {
 			}})
 			cfg := settings(config.TransportHTTP, r.URL)
 			cfg.Compression = "zstd"
-			e, logs := open(t, cfg)
-			e.Enqueue(message(t, "app", 0))
-			drainAll(t, e)
+			e, logs := sent(t, cfg)
 			s := balanced(t, e)
 			require.Equal(t, []string{"ig-otel-profiles"}, r.Requests()[0].Metadata.Get("user-agent"))
 			switch reason {
@@ -134,9 +130,7 @@ func TestEachHTTPStatus(t *testing.T) {
 func TestResourceExhausted(t *testing.T) {
 	t.Run("with RetryInfo it is retried", func(t *testing.T) {
 		r := recvtest.StartGRPC(t, recvtest.GRPCConfig{Answer: firstThenOK(withRetryInfo(t, codes.ResourceExhausted, time.Millisecond))})
-		e, _ := open(t, settings(config.TransportGRPC, r.Addr))
-		e.Enqueue(message(t, "app", 0))
-		drainAll(t, e)
+		e, _ := sent(t, settings(config.TransportGRPC, r.Addr))
 		require.Equal(t, int64(10), e.Stats().Rows.Delivered)
 	})
 	t.Run("a receiver with a small limit", func(t *testing.T) {
@@ -237,9 +231,7 @@ func TestRetryLimits(t *testing.T) {
 		r := recvtest.StartGRPC(t, recvtest.GRPCConfig{Answer: down})
 		cfg := settings(config.TransportGRPC, r.Addr)
 		cfg.Retry.Enabled = false
-		e, _ := open(t, cfg)
-		e.Enqueue(message(t, "app", 0))
-		drainAll(t, e)
+		e, _ := sent(t, cfg)
 		require.Equal(t, map[Reason]int64{ReasonRetryDisabled: 10}, balanced(t, e).Rows.Dropped)
 		require.Len(t, r.Requests(), 1)
 	})
@@ -281,119 +273,87 @@ func TestOneBadMessageDoesNotBlock(t *testing.T) {
 }
 
 func TestWrongProtocolHints(t *testing.T) {
-	ca := recvtest.NewCA(t)
-	pair := ca.Issue(t, "server", time.Now().Add(time.Hour))
+	pair := recvtest.NewCA(t).Issue(t, "server", time.Now().Add(time.Hour))
+	grpcPlain, grpcTLS := recvtest.StartGRPC(t, recvtest.GRPCConfig{}).Addr, recvtest.StartGRPC(t, recvtest.GRPCConfig{TLS: pair.ServerTLS(t)}).Addr
+	httpPlain := strings.TrimPrefix(recvtest.StartHTTP(t, recvtest.HTTPConfig{}).URL, "http://")
+	httpTLS := strings.TrimPrefix(recvtest.StartHTTP(t, recvtest.HTTPConfig{TLS: pair.ServerTLS(t)}).URL, "https://")
+	old := httptest.NewUnstartedServer(http.NotFoundHandler())
+	old.TLS = pair.ServerTLS(t)
+	old.StartTLS() // HTTP/1.1 only
+	t.Cleanup(old.Close)
+	grpcAnswers := func(answer recvtest.Answer) string {
+		return recvtest.StartGRPC(t, recvtest.GRPCConfig{Answer: answer}).Addr
+	}
+	httpAnswers := func(answer func(http.ResponseWriter, recvtest.Request)) string {
+		return recvtest.StartHTTP(t, recvtest.HTTPConfig{Answer: answer}).URL
+	}
+
+	unchanged := func(*config.Exporter) {}
+	secure := func(cfg *config.Exporter) { cfg.Insecure = false }
+	unverified := func(cfg *config.Exporter) { cfg.Insecure, cfg.TLS.InsecureSkipVerify = false, true }
+	impatient := func(cfg *config.Exporter) { cfg.Timeout = 50 * time.Millisecond }
+	written := func(scheme, where string) func(*config.Exporter) {
+		return func(cfg *config.Exporter) {
+			cfg.Insecure, cfg.Written = scheme == "http", config.Written{Scheme: scheme, Where: where}
+		}
+	}
+	speaking := func(version string) func(*config.Exporter) {
+		return func(cfg *config.Exporter) { cfg.OTLPVersion = version }
+	}
+	const overGRPC, overHTTP = config.TransportGRPC, config.TransportHTTP
 	for name, tc := range map[string]struct {
-		start func() config.Exporter
-		want  []string
+		transport, endpoint string
+		change              func(*config.Exporter)
+		want                []string
 	}{
-		"gRPC: TLS to plain text": {func() config.Exporter {
-			cfg := settings(config.TransportGRPC, recvtest.StartGRPC(t, recvtest.GRPCConfig{}).Addr)
-			cfg.Insecure = false
-			return cfg
-		}, []string{"speaks plain text", "set insecure: true, or write http:// in front of the endpoint,"}},
-		"gRPC: https:// to plain text": {func() config.Exporter {
-			cfg := settings(config.TransportGRPC, recvtest.StartGRPC(t, recvtest.GRPCConfig{}).Addr)
-			cfg.Insecure, cfg.Written = false, config.Written{Scheme: "https", Where: "--otel-profiles-endpoint"}
-			return cfg
-		}, []string{"speaks plain text", "write http:// instead of https:// in the endpoint (--otel-profiles-endpoint)"}},
-		"gRPC: plain text to TLS": {func() config.Exporter {
-			return settings(config.TransportGRPC, recvtest.StartGRPC(t, recvtest.GRPCConfig{TLS: pair.ServerTLS(t)}).Addr)
-		}, []string{"receiver probably speaks TLS", "set insecure: false"}},
-		"gRPC: http:// to TLS": {func() config.Exporter {
-			cfg := settings(config.TransportGRPC, recvtest.StartGRPC(t, recvtest.GRPCConfig{TLS: pair.ServerTLS(t)}).Addr)
-			cfg.Written = config.Written{Scheme: "http", Where: "config.yaml"}
-			return cfg
-		}, []string{"receiver probably speaks TLS", "write https:// instead of http:// in the endpoint (config.yaml)"}},
-		"HTTP: TLS to plain text": {func() config.Exporter {
-			cfg := settings(config.TransportHTTP, recvtest.StartHTTP(t, recvtest.HTTPConfig{}).URL)
-			cfg.Endpoint = strings.Replace(cfg.Endpoint, "http://", "https://", 1)
-			return cfg
-		}, []string{"speaks plain text", "write http:// instead of https://"}},
-		"HTTP: plain text to TLS": {func() config.Exporter {
-			cfg := settings(config.TransportHTTP, recvtest.StartHTTP(t, recvtest.HTTPConfig{TLS: pair.ServerTLS(t)}).URL)
-			cfg.Endpoint = strings.Replace(cfg.Endpoint, "https://", "http://", 1)
-			return cfg
-		}, []string{"receiver probably speaks TLS", "write https:// instead of http://"}},
-		"gRPC at an HTTP port": {func() config.Exporter {
-			r := recvtest.StartHTTP(t, recvtest.HTTPConfig{})
-			return settings(config.TransportGRPC, strings.TrimPrefix(r.URL, "http://"))
-		}, []string{"speaks HTTP on this port, not gRPC", "set exporter: otlp-http", "4317"}},
-		"gRPC at an HTTP port, by a variable": {func() config.Exporter {
-			r := recvtest.StartHTTP(t, recvtest.HTTPConfig{})
-			cfg := settings(config.TransportGRPC, strings.TrimPrefix(r.URL, "http://"))
-			cfg.Written = config.Written{Scheme: "http", Where: "OTEL_EXPORTER_OTLP_ENDPOINT"}
-			return cfg
-		}, []string{"set OTEL_EXPORTER_OTLP_PROTOCOL=http/protobuf", "in the endpoint (OTEL_EXPORTER_OTLP_ENDPOINT)"}},
-		"gRPC at an HTTPS port": {func() config.Exporter {
-			s := httptest.NewUnstartedServer(http.NotFoundHandler())
-			s.TLS = pair.ServerTLS(t)
-			s.StartTLS() // HTTP/1.1 only
-			t.Cleanup(s.Close)
-			cfg := settings(config.TransportGRPC, s.Listener.Addr().String())
-			cfg.Insecure, cfg.TLS.InsecureSkipVerify = false, true
-			return cfg
-		}, []string{"speaks HTTP on this port, not gRPC"}},
-		"HTTP at a gRPC port": {func() config.Exporter {
-			return settings(config.TransportHTTP, "http://"+recvtest.StartGRPC(t, recvtest.GRPCConfig{}).Addr)
-		}, []string{"speaks gRPC on this port", "set exporter: otlp-grpc", "4318"}},
-		"HTTPS at a gRPC port": {func() config.Exporter {
-			cfg := settings(config.TransportHTTP, "https://"+recvtest.StartGRPC(t, recvtest.GRPCConfig{TLS: pair.ServerTLS(t)}).Addr)
-			cfg.TLS.InsecureSkipVerify = true
-			return cfg
-		}, []string{"speaks gRPC on this port", "set exporter: otlp-grpc"}},
-		"gRPC: nobody there": {func() config.Exporter {
-			return settings(config.TransportGRPC, "127.0.0.1:1")
-		}, []string{"nothing listens at this address"}},
-		"gRPC: unknown host": {func() config.Exporter {
-			return settings(config.TransportGRPC, "no-such-host.invalid:4317")
-		}, []string{"cannot resolve the host's name: check the endpoint"}},
-		"HTTP: unknown host": {func() config.Exporter {
-			return settings(config.TransportHTTP, "http://no-such-host.invalid:4318")
-		}, []string{"cannot resolve the host's name: check the endpoint"}},
-		"gRPC: unknown authority": {func() config.Exporter {
-			cfg := settings(config.TransportGRPC, recvtest.StartGRPC(t, recvtest.GRPCConfig{TLS: pair.ServerTLS(t)}).Addr)
-			cfg.Insecure = false
-			return cfg
-		}, []string{"set tls.ca_file"}},
-		"HTTP: unknown authority": {func() config.Exporter {
-			return settings(config.TransportHTTP, recvtest.StartHTTP(t, recvtest.HTTPConfig{TLS: pair.ServerTLS(t)}).URL)
-		}, []string{"set tls.ca_file"}},
-		"gRPC: no zstd": {func() config.Exporter { // as Parca and Pyroscope answer
-			r := recvtest.StartGRPC(t, recvtest.GRPCConfig{Answer: always(nil, status.Error(codes.Unimplemented, `grpc: Decompressor is not installed for grpc-encoding "zstd"`))})
-			return settings(config.TransportGRPC, r.Addr)
-		}, []string{"does not support this compression", "set compression: gzip"}},
-		"gRPC: no answer": {func() config.Exporter {
-			cfg := settings(config.TransportGRPC, recvtest.StartGRPC(t, recvtest.GRPCConfig{Answer: hang}).Addr)
-			cfg.Timeout = 50 * time.Millisecond
-			return cfg
-		}, []string{"no answer within timeout (50ms)"}},
-		"HTTP: no answer": {func() config.Exporter {
-			cfg := settings(config.TransportHTTP, recvtest.StartHTTP(t, recvtest.HTTPConfig{Answer: func(_ http.ResponseWriter, r recvtest.Request) { <-r.HTTP.Context().Done() }}).URL)
-			cfg.Timeout = 50 * time.Millisecond
-			return cfg
-		}, []string{"no answer within timeout (50ms)"}},
-		"gRPC: another layout": {func() config.Exporter { // as a Collector answers
-			r := recvtest.StartGRPC(t, recvtest.GRPCConfig{Answer: always(nil, status.Error(codes.Internal, "grpc: error unmarshalling request: proto: wrong wireType = 2 for field LinkIndex"))})
-			cfg := settings(config.TransportGRPC, r.Addr)
-			cfg.OTLPVersion = "1.11"
-			return cfg
-		}, []string{`otlp_version \"1.11\"`}},
-		"HTTP: another layout": {func() config.Exporter {
-			r := recvtest.StartHTTP(t, recvtest.HTTPConfig{Answer: func(w http.ResponseWriter, _ recvtest.Request) {
-				http.Error(w, "proto: wrong wireType = 2 for field LinkIndex", http.StatusBadRequest)
-			}})
-			cfg := settings(config.TransportHTTP, r.URL)
-			cfg.OTLPVersion = "1.9"
-			return cfg
-		}, []string{`otlp_version \"1.9\"`}},
-		"gRPC: no profiles service": {func() config.Exporter {
-			r := recvtest.StartGRPC(t, recvtest.GRPCConfig{Answer: always(nil, status.Error(codes.Unimplemented, "unknown service"))})
-			return settings(config.TransportGRPC, r.Addr)
-		}, []string{"service.profilesSupport"}},
+		"gRPC: TLS to plain text": {overGRPC, grpcPlain, secure,
+			[]string{"speaks plain text", "set insecure: true, or write http:// in front of the endpoint,"}},
+		"gRPC: https:// to plain text": {overGRPC, grpcPlain, written("https", "--otel-profiles-endpoint"),
+			[]string{"speaks plain text", "write http:// instead of https:// in the endpoint (--otel-profiles-endpoint)"}},
+		"gRPC: plain text to TLS": {overGRPC, grpcTLS, unchanged, []string{"receiver probably speaks TLS", "set insecure: false"}},
+		"gRPC: http:// to TLS": {overGRPC, grpcTLS, written("http", "config.yaml"),
+			[]string{"receiver probably speaks TLS", "write https:// instead of http:// in the endpoint (config.yaml)"}},
+		"HTTP: TLS to plain text": {overHTTP, "https://" + httpPlain, unchanged,
+			[]string{"speaks plain text", "write http:// instead of https://"}},
+		"HTTP: plain text to TLS": {overHTTP, "http://" + httpTLS, unchanged,
+			[]string{"receiver probably speaks TLS", "write https:// instead of http://"}},
+		"gRPC at an HTTP port": {overGRPC, httpPlain, unchanged,
+			[]string{"speaks HTTP on this port, not gRPC", "set exporter: otlp-http", "4317"}},
+		"gRPC at an HTTP port, by a variable": {overGRPC, httpPlain, written("http", "OTEL_EXPORTER_OTLP_ENDPOINT"),
+			[]string{"set OTEL_EXPORTER_OTLP_PROTOCOL=http/protobuf", "in the endpoint (OTEL_EXPORTER_OTLP_ENDPOINT)"}},
+		"gRPC at an HTTPS port": {overGRPC, old.Listener.Addr().String(), unverified, []string{"speaks HTTP on this port, not gRPC"}},
+		"HTTP at a gRPC port": {overHTTP, "http://" + grpcPlain, unchanged,
+			[]string{"speaks gRPC on this port", "set exporter: otlp-grpc", "4318"}},
+		"HTTPS at a gRPC port": {overHTTP, "https://" + grpcTLS, unverified,
+			[]string{"speaks gRPC on this port", "set exporter: otlp-grpc"}},
+		"gRPC: nobody there": {overGRPC, "127.0.0.1:1", unchanged, []string{"nothing listens at this address"}},
+		"gRPC: unknown host": {overGRPC, "no-such-host.invalid:4317", unchanged,
+			[]string{"cannot resolve the host's name: check the endpoint"}},
+		"HTTP: unknown host": {overHTTP, "http://no-such-host.invalid:4318", unchanged,
+			[]string{"cannot resolve the host's name: check the endpoint"}},
+		"gRPC: unknown authority": {overGRPC, grpcTLS, secure, []string{"set tls.ca_file"}},
+		"HTTP: unknown authority": {overHTTP, "https://" + httpTLS, unchanged, []string{"set tls.ca_file"}},
+		// As Parca and Pyroscope answer.
+		"gRPC: no zstd": {overGRPC,
+			grpcAnswers(always(nil, status.Error(codes.Unimplemented, `grpc: Decompressor is not installed for grpc-encoding "zstd"`))), unchanged,
+			[]string{"does not support this compression", "set compression: gzip"}},
+		"gRPC: no answer": {overGRPC, grpcAnswers(hang), impatient, []string{"no answer within timeout (50ms)"}},
+		"HTTP: no answer": {overHTTP, httpAnswers(func(_ http.ResponseWriter, r recvtest.Request) { <-r.HTTP.Context().Done() }), impatient,
+			[]string{"no answer within timeout (50ms)"}},
+		// As a Collector answers.
+		"gRPC: another layout": {overGRPC,
+			grpcAnswers(always(nil, status.Error(codes.Internal, "grpc: error unmarshalling request: proto: wrong wireType = 2 for field LinkIndex"))), speaking("1.11"),
+			[]string{`otlp_version \"1.11\"`}},
+		"HTTP: another layout": {overHTTP, httpAnswers(func(w http.ResponseWriter, _ recvtest.Request) {
+			http.Error(w, "proto: wrong wireType = 2 for field LinkIndex", http.StatusBadRequest)
+		}), speaking("1.9"), []string{`otlp_version \"1.9\"`}},
+		"gRPC: no profiles service": {overGRPC, grpcAnswers(always(nil, status.Error(codes.Unimplemented, "unknown service"))), unchanged,
+			[]string{"service.profilesSupport"}},
 	} {
 		t.Run(name, func(t *testing.T) {
-			e, logs := open(t, tc.start())
+			cfg := settings(tc.transport, tc.endpoint)
+			tc.change(&cfg)
+			e, logs := open(t, cfg)
 			e.Enqueue(message(t, "app", 0))
 			require.Eventually(t, func() bool { return e.Stats().Requests > 0 && strings.Contains(logs.String(), "test") }, 20*time.Second, time.Millisecond)
 			stop(t, e)

@@ -192,9 +192,7 @@ func TestHTTPJSON(t *testing.T) {
 	r := recvtest.StartHTTP(t, recvtest.HTTPConfig{})
 	cfg := settings(config.TransportHTTP, r.URL)
 	cfg.Encoding, cfg.Compression = "json", "gzip"
-	e, _ := open(t, cfg)
-	e.Enqueue(message(t, "app", 0))
-	drainAll(t, e)
+	sent(t, cfg)
 	require.Len(t, r.Requests(), 1)
 	pd, err := (&pprofile.JSONUnmarshaler{}).UnmarshalProfiles(r.Requests()[0].Body)
 	require.NoError(t, err)
@@ -231,7 +229,7 @@ func TestPprofFiles(t *testing.T) {
 			cfg := toFile(t, "pprof")
 			cfg.OTLPVersion = version
 			cfg.Path = filepath.Join(filepath.Dir(cfg.Path), "cpu.pb.gz")
-			cfg.Rotation.MaxBackups = 3
+			cfg.Rotation = config.Rotation{MaxBackups: 3, MaxMegabytes: 1, MaxTotalMegabytes: 1} // small files reserve no room
 			e, _ := open(t, cfg)
 			for range 5 {
 				e.Enqueue(message(t, "shop", 0))
@@ -330,9 +328,7 @@ func TestToStandardOutput(t *testing.T) {
 	require.NoError(t, err)
 	cfg := toFile(t, "otlp-json")
 	cfg.Path = fmt.Sprintf("/dev/fd/%d", fd)
-	e, _ := open(t, cfg)
-	e.Enqueue(message(t, "app", 0))
-	drainAll(t, e)
+	e, _ := sent(t, cfg)
 	require.NoError(t, unix.Close(fd))
 	require.NoError(t, w.Close())
 	stop(t, e)
@@ -368,32 +364,10 @@ func TestLeftoversOfPprofFilesAreRemoved(t *testing.T) {
 		require.NoError(t, os.Chtimes(other, long, long))
 		stays = append(stays, other)
 	}
-	e, _ := open(t, cfg)
-	e.Enqueue(message(t, "app", 0))
-	drainAll(t, e)
+	sent(t, cfg)
 	require.NoFileExists(t, left)
 	for _, path := range stays {
 		_, err := os.Lstat(path)
 		require.NoError(t, err)
 	}
-}
-
-// Old pprof files are removed by their total size. Only a setting limits their number.
-func TestPprofFilesAreBoundedInTotal(t *testing.T) {
-	cfg := toFile(t, "pprof")
-	cfg.Rotation = config.Rotation{MaxMegabytes: 1, MaxTotalMegabytes: 2}
-	e, _ := open(t, cfg)
-	dir := filepath.Dir(cfg.Path)
-	for i := range 30 {
-		path := filepath.Join(dir, fmt.Sprintf("profiles.out-20200102T030405.%09dZ-000001.pb.gz", i))
-		writeFile(t, path, make([]byte, 100<<10))
-	}
-	e.Enqueue(message(t, "app", 0))
-	drainAll(t, e)
-	files, err := filepath.Glob(filepath.Join(dir, "*.pb.gz"))
-	require.NoError(t, err)
-	require.Len(t, files, 21, "2 MiB, with the new one")
-	require.Contains(t, files[20], "profiles.out-2")
-	require.NotContains(t, files[0], "000000008Z")
-	stop(t, e)
 }

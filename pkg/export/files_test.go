@@ -103,6 +103,10 @@ func TestNamedFiles(t *testing.T) {
 			auth(config.Auth{BearerTokenFile: lines}),
 			`auth.bearer_token_file: ` + lines + ` has more than one line, or characters other than printable ASCII: write only the secret`,
 		},
+		"no client secret": {
+			grpc(func(e *config.Exporter) { e.OAuth2.TokenURL, e.OAuth2.ClientSecretFile = "https://c", in("none") }),
+			`oauth2.client_secret_file: ` + in("none") + ` does not exist: write the path as this process sees it (in a container, the path in the container), or write the content as oauth2.client_secret`,
+		},
 		"huge password":     {auth(config.Auth{Username: "u", PasswordFile: huge}), `auth.password_file: ` + huge + ` cannot be read: it is larger than 64 KiB`},
 		"pipe":              {auth(config.Auth{BearerTokenFile: pipe}), `auth.bearer_token_file: ` + pipe + ` cannot be read: it is not a file`},
 		"file for folder":   {storage(token), `sending_queue.storage: mkdir ` + token + `: not a directory`},

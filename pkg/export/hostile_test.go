@@ -158,9 +158,7 @@ func TestHostileGRPCReceiver(t *testing.T) {
 			if tc.compress != "" {
 				cfg.Compression = tc.compress // a gRPC server compresses its answer like the request
 			}
-			e, logs := open(t, cfg)
-			e.Enqueue(message(t, "app", 0))
-			drainAll(t, e)
+			e, logs := sent(t, cfg)
 			s := balanced(t, e)
 			require.Equal(t, tc.delivered, s.Rows.Delivered == 10, "%+v", s)
 			stop(t, e)

@@ -89,6 +89,15 @@ func drainAll(t testing.TB, e *Exporter) {
 	require.NoError(t, e.Drain(ctx))
 }
 
+// sent starts an exporter, passes it a message with 10 rows, and waits until the message is sent or dropped.
+func sent(t testing.TB, cfg config.Exporter) (*Exporter, *capture) {
+	t.Helper()
+	e, logs := open(t, cfg)
+	e.Enqueue(message(t, "app", 0))
+	drainAll(t, e)
+	return e, logs
+}
+
 // balanced checks that every row is counted exactly once.
 func balanced(t testing.TB, e *Exporter) Stats {
 	t.Helper()

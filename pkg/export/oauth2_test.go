@@ -106,9 +106,11 @@ func (g *guarded) change(good func(string) bool) {
 	g.good = good
 }
 
-// startGuarded starts a receiver, and makes cfg use it and the token server.
-func startGuarded(t *testing.T, transport string, ca *recvtest.CA, tokens *tokenServer) (*guarded, config.Exporter) {
+// startGuarded starts a receiver and a token server, and returns settings that use both.
+func startGuarded(t *testing.T, transport string) (*guarded, *tokenServer, config.Exporter) {
 	t.Helper()
+	ca := recvtest.NewCA(t)
+	tokens := startTokenServer(t, ca)
 	g := &guarded{good: func(s string) bool { return strings.HasPrefix(s, "Bearer t0k3n-") }}
 	server := ca.Issue(t, "server", time.Now().Add(time.Hour)).ServerTLS(t)
 	server.ClientAuth = tls.NoClientCert
@@ -126,7 +128,7 @@ func startGuarded(t *testing.T, transport string, ca *recvtest.CA, tokens *token
 		TokenURL: config.Secret(tokens.url), ClientID: "me", ClientSecret: "s3cr3t", Scopes: []string{"profiles.write"},
 		EndpointParams: []config.Header{{Key: "audience", Value: "otlp"}},
 	}
-	return g, cfg
+	return g, tokens, cfg
 }
 
 func lastAuthorization(g *guarded) string {
@@ -139,9 +141,7 @@ func lastAuthorization(g *guarded) string {
 func TestOAuth2(t *testing.T) {
 	for _, transport := range bothTransports {
 		t.Run(transport, func(t *testing.T) {
-			ca := recvtest.NewCA(t)
-			tokens := startTokenServer(t, ca)
-			g, cfg := startGuarded(t, transport, ca, tokens)
+			g, tokens, cfg := startGuarded(t, transport)
 			cfg.OAuth2.ClientSecretFile, cfg.OAuth2.ClientSecret = filepath.Join(t.TempDir(), "secret"), ""
 			writeFile(t, cfg.OAuth2.ClientSecretFile, []byte("s3cr3t\n"))
 			e, logs := open(t, cfg)
@@ -180,9 +180,7 @@ func TestOAuth2(t *testing.T) {
 // A token is replaced before it expires. Later requests pass the secret in the form that the server accepted, and do not try
 // other forms again.
 func TestOAuth2SecretInTheBody(t *testing.T) {
-	ca := recvtest.NewCA(t)
-	tokens := startTokenServer(t, ca)
-	_, cfg := startGuarded(t, config.TransportHTTP, ca, tokens)
+	_, tokens, cfg := startGuarded(t, config.TransportHTTP)
 	failed, given := 0, 0
 	tokens.change(func() {
 		tokens.answer = func(w http.ResponseWriter, r *http.Request) {
@@ -210,14 +208,10 @@ func TestOAuth2SecretInTheBody(t *testing.T) {
 
 // A token is revoked while several requests are in flight. If a refusal arrives after a new token exists, nothing must be lost.
 func TestOAuth2LateRefusal(t *testing.T) {
-	ca := recvtest.NewCA(t)
-	tokens := startTokenServer(t, ca)
-	_, cfg := startGuarded(t, config.TransportHTTP, ca, tokens)
-	server := ca.Issue(t, "receiver", time.Now().Add(time.Hour)).ServerTLS(t)
-	server.ClientAuth = tls.NoClientCert
+	_, tokens, cfg := startGuarded(t, config.TransportHTTP)
 	underWay, second := make(chan struct{}, 2), make(chan struct{})
 	var refused atomic.Int32
-	r := recvtest.StartHTTP(t, recvtest.HTTPConfig{TLS: server, Answer: func(w http.ResponseWriter, r recvtest.Request) {
+	r := recvtest.StartHTTP(t, recvtest.HTTPConfig{Answer: func(w http.ResponseWriter, r recvtest.Request) {
 		if r.Number > 1 && r.Metadata.Get("authorization")[0] == "Bearer t0k3n-1" {
 			underWay <- struct{}{}
 			if refused.Add(1) == 2 {
@@ -247,7 +241,7 @@ func TestOAuth2LateRefusal(t *testing.T) {
 // Rows are held while there is no token. The error is logged once, without a secret.
 func TestOAuth2WithoutToken(t *testing.T) {
 	for _, transport := range bothTransports {
-		ca, other := recvtest.NewCA(t), recvtest.NewCA(t)
+		other := recvtest.NewCA(t)
 		for name, tc := range map[string]struct {
 			breaks func(*tokenServer, *config.Exporter)
 			says   []string
@@ -262,8 +256,7 @@ func TestOAuth2WithoutToken(t *testing.T) {
 			"nobody":    {func(_ *tokenServer, c *config.Exporter) { c.OAuth2.TokenURL = "https://127.0.0.1:1/token" }, []string{"no token from the token server https://127.0.0.1:1/token", "connection refused"}},
 		} {
 			t.Run(transport+"/"+name, func(t *testing.T) {
-				tokens := startTokenServer(t, ca)
-				g, cfg := startGuarded(t, transport, ca, tokens)
+				g, tokens, cfg := startGuarded(t, transport)
 				tokens.change(func() { tc.breaks(tokens, &cfg) })
 				e, logs := open(t, cfg)
 				e.Enqueue(message(t, "app", 0))
@@ -304,13 +297,9 @@ func redirecting(s *tokenServer, _ *config.Exporter) {
 func TestOAuth2RefusedAtOnce(t *testing.T) {
 	for _, transport := range bothTransports {
 		t.Run(transport, func(t *testing.T) {
-			ca := recvtest.NewCA(t)
-			tokens := startTokenServer(t, ca)
-			g, cfg := startGuarded(t, transport, ca, tokens)
+			g, _, cfg := startGuarded(t, transport)
 			g.change(func(string) bool { return false })
-			e, logs := open(t, cfg)
-			e.Enqueue(message(t, "app", 0))
-			drainAll(t, e)
+			e, logs := sent(t, cfg)
 			require.Equal(t, map[Reason]int64{ReasonRejected: 10}, balanced(t, e).Rows.Dropped)
 			stop(t, e)
 			require.Contains(t, logs.String(), "check the settings auth and headers")
@@ -320,9 +309,7 @@ func TestOAuth2RefusedAtOnce(t *testing.T) {
 
 // A token server that hangs blocks only its exporter's requests.
 func TestOAuth2ServerHangs(t *testing.T) {
-	ca := recvtest.NewCA(t)
-	tokens := startTokenServer(t, ca)
-	_, cfg := startGuarded(t, config.TransportHTTP, ca, tokens)
+	_, tokens, cfg := startGuarded(t, config.TransportHTTP)
 	asked, release := make(chan struct{}, 1), make(chan struct{})
 	defer close(release)
 	tokens.change(func() {
@@ -342,13 +329,4 @@ func TestOAuth2ServerHangs(t *testing.T) {
 	defer cancel()
 	require.Error(t, e.Shutdown(ctx))
 	require.Equal(t, map[Reason]int64{ReasonShutdown: 10}, balanced(t, e).Rows.Dropped)
-}
-
-func TestOAuth2SecretFileIsMissing(t *testing.T) {
-	ca := recvtest.NewCA(t)
-	_, cfg := startGuarded(t, config.TransportHTTP, ca, startTokenServer(t, ca))
-	cfg.OAuth2.ClientSecret, cfg.OAuth2.ClientSecretFile = "", filepath.Join(t.TempDir(), "gone")
-	_, err := opened(cfg, Options{})
-	require.ErrorContains(t, err, "oauth2.client_secret_file: "+cfg.OAuth2.ClientSecretFile+" does not exist")
-	require.ErrorContains(t, err, "or write the content as oauth2.client_secret")
 }

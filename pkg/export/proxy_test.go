@@ -14,7 +14,6 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/ig-otel-profiles/ig-otel-profiles/internal/recvtest"
 	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/config"
 )
 
@@ -90,9 +89,7 @@ func TestProxy(t *testing.T) {
 				continue
 			}
 			t.Run(transport+"/"+scheme, func(t *testing.T) {
-				ca := recvtest.NewCA(t)
-				tokens := startTokenServer(t, ca)
-				g, cfg := startGuarded(t, transport, ca, tokens)
+				g, tokens, cfg := startGuarded(t, transport)
 				proxy := startProxy(t)
 				cfg.ProxyURL = "http://user:s3cr3t-proxy@" + proxy.addr
 				receiver := strings.TrimPrefix(cfg.Endpoint, "https://")
@@ -101,9 +98,7 @@ func TestProxy(t *testing.T) {
 				cfg.Endpoint = scheme + strings.Replace(cfg.Endpoint, receiver, behind, 1)
 				cfg.TLS.ServerNameOverride = "server"
 				cfg.TLS.InsecureSkipVerify = true
-				e, logs := open(t, cfg)
-				e.Enqueue(message(t, "app", 0))
-				drainAll(t, e)
+				e, logs := sent(t, cfg)
 				require.Equal(t, int64(10), balanced(t, e).Rows.Delivered)
 				require.Len(t, g.requests(), 1)
 				require.ElementsMatch(t, []string{

@@ -145,12 +145,6 @@ func TestStorageFolder(t *testing.T) {
 		require.ErrorContains(t, err, "belongs to user 65534")
 		require.ErrorContains(t, err, "name a folder that belongs to user 0")
 	})
-	t.Run("a file is refused", func(t *testing.T) {
-		cfg := withStorage(t, "127.0.0.1:1")
-		writeFile(t, cfg.Queue.Storage, []byte("x"))
-		_, err := opened(cfg, Options{})
-		require.ErrorContains(t, err, "sending_queue.storage")
-	})
 	t.Run("links are not followed", func(t *testing.T) {
 		cfg := withStorage(t, "127.0.0.1:1")
 		require.NoError(t, os.Mkdir(cfg.Queue.Storage, 0o700))
@@ -419,22 +413,27 @@ func TestDrainBeforeTheFolderIsOpen(t *testing.T) {
 	require.NoError(t, e.Shutdown(t.Context()))
 }
 
-// A stored request that cannot be read now must stay for the next start.
+// A stored request that cannot be read is dropped. Its file must stay for the next start, unless it is gone.
 func TestUnreadableRequestIsKept(t *testing.T) {
-	cfg := withTwoStored(t)
-	s, logs := &stepSender{sending: make(chan int), let: make(chan struct{})}, &capture{}
-	e := prepare(cfg, Options{Logger: logs.logger()})
-	go e.run(func() (sender, error) { return s, nil })
-	<-s.sending
-	second := storedFiles(t, cfg.Queue.Storage)[1]
-	require.NoError(t, os.Remove(second))
-	require.NoError(t, os.Symlink("elsewhere", second)) // the exporter follows no links
-	s.let <- struct{}{}
-	require.NoError(t, e.Shutdown(t.Context()))
-	require.Equal(t, map[Reason]int64{ReasonStorageError: 1}, balanced(t, e).Rows.Dropped)
-	require.Contains(t, logs.String(), "its file is kept for the next start")
-	_, err := os.Lstat(second)
-	require.NoError(t, err)
+	for _, linked := range []bool{false, true} {
+		cfg := withTwoStored(t)
+		s, logs := &stepSender{sending: make(chan int), let: make(chan struct{})}, &capture{}
+		e := prepare(cfg, Options{Logger: logs.logger()})
+		go e.run(func() (sender, error) { return s, nil })
+		<-s.sending
+		second := storedFiles(t, cfg.Queue.Storage)[1]
+		require.NoError(t, os.Remove(second))
+		if linked {
+			require.NoError(t, os.Symlink("elsewhere", second)) // the exporter follows no links
+		}
+		s.let <- struct{}{}
+		require.NoError(t, e.Shutdown(t.Context()))
+		require.Equal(t, map[Reason]int64{ReasonStorageError: 1}, balanced(t, e).Rows.Dropped)
+		require.Contains(t, logs.String(), "cannot be read")
+		require.Equal(t, linked, strings.Contains(logs.String(), "its file is kept for the next start"))
+		_, err := os.Lstat(second)
+		require.Equal(t, linked, err == nil)
+	}
 }
 
 // If the receiver is down, a Drain that began before its message was on disk must end when the message is stored.

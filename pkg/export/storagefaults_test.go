@@ -105,21 +105,6 @@ func TestUnknownFormatIsKept(t *testing.T) {
 	require.FileExists(t, files[2])
 }
 
-func TestStoredFileThatVanishes(t *testing.T) {
-	cfg := withStorage(t, "127.0.0.1:1")
-	cfg.Retry.InitialInterval, cfg.Retry.MaxInterval = 300*time.Millisecond, 300*time.Millisecond
-	e, logs := open(t, cfg)
-	e.Enqueue(message(t, "app", 0))
-	settled(t, e)
-	for _, f := range storedFiles(t, cfg.Queue.Storage) {
-		require.NoError(t, os.Remove(f))
-	}
-	require.Eventually(t, func() bool { return e.Stats().Rows.Held == 0 }, 20*time.Second, time.Millisecond)
-	require.Equal(t, map[Reason]int64{ReasonStorageError: 10}, balanced(t, e).Rows.Dropped)
-	stop(t, e)
-	require.Contains(t, logs.String(), "cannot be read")
-}
-
 // A message that cannot be stored must be held in memory and sent from there.
 func TestStorageThatCannotBeWritten(t *testing.T) {
 	r := recvtest.StartGRPC(t, recvtest.GRPCConfig{})

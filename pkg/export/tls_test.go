@@ -134,9 +134,7 @@ func TestServerName(t *testing.T) {
 				cfg.Insecure = false
 				cfg.TLS = config.TLS{CAPEM: string(ca.PEM), ServerNameOverride: tc.name, InsecureSkipVerify: tc.skip}
 				cfg.Retry.MaxElapsedTime = time.Millisecond
-				e, logs := open(t, cfg)
-				e.Enqueue(message(t, "app", 0))
-				drainAll(t, e)
+				e, logs := sent(t, cfg)
 				require.Equal(t, tc.delivered, balanced(t, e).Rows.Delivered == 10)
 				stop(t, e)
 				require.Equal(t, !tc.delivered, strings.Contains(logs.String(), "tls.server_name_override"))
@@ -169,9 +167,7 @@ func TestHeadersAndCredentials(t *testing.T) {
 				cfg := settings(transport, endpoint)
 				cfg.Headers = []config.Header{{Key: "X-Scope-OrgID", Value: "tenant-1"}, {Key: "x-api-key", Value: "s3cr3t-key"}}
 				cfg.Auth = tc.auth
-				e, logs := open(t, cfg)
-				e.Enqueue(message(t, "app", 0))
-				drainAll(t, e)
+				e, logs := sent(t, cfg)
 				writeFile(t, tokenFile, []byte("s3cr3t-two\n"))
 				writeFile(t, passwordFile, []byte("s3cr3t-two\n"))
 				e.Enqueue(message(t, "app", 0))

@@ -68,9 +68,7 @@ func TestProtocolVersion(t *testing.T) {
 				endpoint, requests := recvtest.Start(t, transport, nil, nil)
 				cfg := settings(transport, endpoint)
 				cfg.OTLPVersion, cfg.Headers = tc.layout, tc.headers
-				e, _ := open(t, cfg)
-				e.Enqueue(message(t, "app", 0))
-				drainAll(t, e)
+				sent(t, cfg)
 				require.Len(t, requests(), 1)
 				require.Equal(t, tc.want, requests()[0].Metadata["otlp-profiles-development-version"])
 			})
@@ -95,9 +93,7 @@ func TestGRPCTargets(t *testing.T) {
 	r := recvtest.StartGRPC(t, recvtest.GRPCConfig{})
 	for _, target := range []string{r.Addr, "http://" + r.Addr, "HTTP://" + r.Addr + "/", "dns:" + r.Addr, "dns:///" + r.Addr, "passthrough:///" + r.Addr, socket} {
 		t.Run(target, func(t *testing.T) {
-			e, _ := open(t, loaded(t, "ENDPOINT="+target, "INSECURE=true"))
-			e.Enqueue(message(t, "app", 0))
-			drainAll(t, e)
+			e, _ := sent(t, loaded(t, "ENDPOINT="+target, "INSECURE=true"))
 			require.Equal(t, int64(10), balanced(t, e).Rows.Delivered)
 		})
 	}
@@ -112,9 +108,7 @@ func TestHTTPURLs(t *testing.T) {
 		"profiles_endpoint": {"http://127.0.0.1:1", r.URL + "/mine", "/mine"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			e, _ := open(t, loaded(t, "EXPORTER=otlp-http", "ENDPOINT="+tc.endpoint, "PROFILES_ENDPOINT="+tc.profiles))
-			e.Enqueue(message(t, "app", 0))
-			drainAll(t, e)
+			sent(t, loaded(t, "EXPORTER=otlp-http", "ENDPOINT="+tc.endpoint, "PROFILES_ENDPOINT="+tc.profiles))
 			list := r.Requests()
 			require.Equal(t, tc.path, list[len(list)-1].HTTP.URL.Path)
 		})

@@ -18,9 +18,7 @@ import (
 
 func TestProfileCPU(t *testing.T) {
 	s := profileCPU(t, profileCPUMetadata)
-	o := testOptions()
-	var warned func() []string
-	o.Logger, warned = recorder()
+	o, warned := recorded()
 	p := compile(t, s, o)
 	require.Equal(t, Descriptor{
 		Name:       "process_cpu",
@@ -97,9 +95,7 @@ func TestDiscoveryTakesOneStackOfAKind(t *testing.T) {
 		&member{name: "wakee_raw", kind: api.Kind_Uint32, size: 4, tags: []string{kernelStackTag}, parent: -1},
 		&member{name: "waker_raw", kind: api.Kind_Uint32, size: 4, tags: []string{kernelStackTag}, parent: -1},
 	).text("wakee", "waker")
-	o := testOptions()
-	var warned func() []string
-	o.Logger, warned = recorder()
+	o, warned := recorded()
 	sm := compile(t, s, o).Sample(s.row(map[string]any{"wakee": "a; ", "waker": "b; "}))
 	require.Equal(t, []string{"a"}, frameNames(sm))
 	require.Len(t, warned(), 1)
@@ -235,9 +231,7 @@ func TestDescriptor(t *testing.T) {
 			for key, value := range tc.annotations {
 				s.AddAnnotation(key, value)
 			}
-			o := testOptions()
-			var warned func() []string
-			o.Logger, warned = recorder()
+			o, warned := recorded()
 			if tc.options != nil {
 				tc.options(&o)
 			}
@@ -278,10 +272,9 @@ func TestValues(t *testing.T) {
 		{"short", api.Kind_Uint64, "", []byte{1}, 0},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
-			s := newSource(t, "x", plain).text("stack")
+			s := newSource(t, "x", ofStack).text("stack")
 			_, err := s.AddField("n", tc.kind)
 			require.NoError(t, err)
-			s.AddAnnotation(annStackFields, "stack")
 			s.AddAnnotation(annValueField, "n")
 			s.AddAnnotation(annUnit, tc.unit)
 			p := compile(t, s, testOptions())
@@ -321,11 +314,8 @@ func TestTimestamp(t *testing.T) {
 		})
 	}
 	t.Run("missing", func(t *testing.T) {
-		o := testOptions()
-		var warned func() []string
-		o.Logger, warned = recorder()
-		s := newSource(t, "x", plain).text("stack")
-		s.AddAnnotation(annStackFields, "stack")
+		o, warned := recorded()
+		s := newSource(t, "x", ofStack).text("stack")
 		s.AddAnnotation(annTimestamps, "true")
 		require.Zero(t, compile(t, s, o).Timestamp(s.row(nil)))
 		require.Len(t, warned(), 1)
@@ -339,10 +329,9 @@ func TestTimestamp(t *testing.T) {
 		require.InDelta(t, float64(now), float64(got), float64(time.Minute))
 	})
 	t.Run("negative", func(t *testing.T) {
-		s := newSource(t, "x", plain).text("stack")
+		s := newSource(t, "x", ofStack).text("stack")
 		_, err := s.AddField("at", api.Kind_Int64)
 		require.NoError(t, err)
-		s.AddAnnotation(annStackFields, "stack")
 		s.annotate("at", annTimestamp, "true")
 		require.Zero(t, compile(t, s, testOptions()).Timestamp(s.row(map[string]any{"at": int64(-5)})))
 	})
@@ -356,7 +345,7 @@ func TestFieldsThatGaveUpTheirName(t *testing.T) {
 
 func TestNamesOfADataSource(t *testing.T) {
 	for name, want := range map[string]string{"page-faults": "page-faults", "a b\n": "a_b_", "": "unnamed", "é": "_"} {
-		s := newSource(t, name, "annotations: {profiles.stack-fields: stack}").text("stack", "strange\x1b[0m")
+		s := newSource(t, name, ofStack).text("stack", "strange\x1b[0m")
 		require.Equal(t, want, compile(t, s, testOptions()).Descriptor().Name)
 		s.AddAnnotation(annValueField, "gone")
 		_, err := Compile(s, testOptions())

@@ -271,6 +271,14 @@ func recorder() (logger.Logger, func() []string) {
 	return logger.NewFromGenericLogger(&lines), func() []string { return lines }
 }
 
+// recorded returns options with a recorder's logger, and a function that returns its warnings.
+func recorded() (Options, func() []string) {
+	o := testOptions()
+	var warned func() []string
+	o.Logger, warned = recorder()
+	return o, warned
+}
+
 type warnings []string
 
 func (w *warnings) Log(level logger.Level, params ...any) {

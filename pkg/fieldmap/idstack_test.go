@@ -2,17 +2,16 @@ package fieldmap
 
 import (
 	"fmt"
-	"os"
 	"slices"
 	"strings"
 	"testing"
 
 	"github.com/cilium/ebpf"
-	"github.com/cilium/ebpf/rlimit"
 	"github.com/inspektor-gadget/inspektor-gadget/pkg/datasource"
 	"github.com/inspektor-gadget/inspektor-gadget/pkg/gadget-service/api"
 	"github.com/stretchr/testify/require"
 
+	"github.com/ig-otel-profiles/ig-otel-profiles/internal/igtest"
 	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/names"
 	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/procmap"
 	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/profile"
@@ -139,15 +138,7 @@ func mapSpecs(kind ebpf.MapType, valueSize uint32) func(string) *ebpf.MapSpec {
 // stackMap creates a stack map with one stack.
 func stackMap(t *testing.T, id uint32, addrs ...uint64) func() *ebpf.Map {
 	t.Helper()
-	if os.Geteuid() != 0 {
-		t.Skip("eBPF maps need root")
-	}
-	if err := rlimit.RemoveMemlock(); err != nil {
-		t.Skipf("eBPF maps need locked memory: %v", err)
-	}
-	m, err := ebpf.NewMap(&ebpf.MapSpec{Type: ebpf.LRUHash, KeySize: 4, ValueSize: 127 * 8, MaxEntries: 16})
-	require.NoError(t, err)
-	t.Cleanup(func() { require.NoError(t, m.Close()) })
+	m := igtest.Map(t, &ebpf.MapSpec{Type: ebpf.LRUHash, KeySize: 4, ValueSize: 127 * 8, MaxEntries: 16})
 	require.NoError(t, m.Put(id, append(addrs, make([]uint64, 127-len(addrs))...)))
 	return func() *ebpf.Map { return m }
 }
@@ -460,10 +451,9 @@ func TestIDStacksBesideText(t *testing.T) {
 }
 
 func TestSeveralIDStacks(t *testing.T) {
-	log, warnings := recorder()
+	o, warnings := recorded()
 	members := append(idMembers(), &member{name: "freed_at", kind: api.Kind_Uint32, size: 4, tags: []string{kernelIDTag}, parent: -1})
-	o := testOptions()
-	o.MapSpec, o.Logger = mapSpecs(ebpf.LRUHash, 1016), log
+	o.MapSpec = mapSpecs(ebpf.LRUHash, 1016)
 	p := compile(t, newSource(t, "samples", idMetadata, members...), o)
 	require.Len(t, p.stacks, 2)
 	require.Len(t, warnings(), 1)

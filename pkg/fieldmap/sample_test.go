@@ -19,6 +19,9 @@ import (
 // plain has no annotations, like a gadget that is not made for profiles.
 const plain = ""
 
+// ofStack makes the text field "stack" a row's stack.
+const ofStack = "annotations: {profiles.stack-fields: stack}"
+
 // TestSampleMapping checks the result of each field of a process.
 func TestSampleMapping(t *testing.T) {
 	setting := func(kv ...string) func(s *source, o *Options) {
@@ -104,9 +107,7 @@ func TestUntrustedImage(t *testing.T) {
 		for _, annotation := range []string{annSampleAttribute, annResourceAttribute} {
 			t.Run(annotation+" "+key, func(t *testing.T) {
 				s := profileCPU(t, plain).annotate("proc.pid", annotation, key)
-				o := testOptions()
-				var warned func() []string
-				o.Logger, warned = recorder()
+				o, warned := recorded()
 				p := compile(t, s, o)
 				d := s.row(podRow())
 				require.Equal(t, map[string]any{"thread.name": "cart-server"}, sample(t, p, d))
@@ -127,8 +128,7 @@ func TestUntrustedImage(t *testing.T) {
 		})
 	}
 	t.Run("own field called as an identity", func(t *testing.T) {
-		s := newSource(t, "events", plain).text("stack", "service.name", "k8s.pod.name")
-		s.AddAnnotation(annStackFields, "stack")
+		s := newSource(t, "events", ofStack).text("stack", "service.name", "k8s.pod.name")
 		s.annotate("service.name", annResourceAttribute, "true").annotate("k8s.pod.name", annSampleAttribute, "true")
 		p := compile(t, s, testOptions())
 		d := s.row(map[string]any{"stack": "f; ", "service.name": "bank", "k8s.pod.name": "vault"})
@@ -137,8 +137,7 @@ func TestUntrustedImage(t *testing.T) {
 	})
 	t.Run("own fields called as those of the enrichment", func(t *testing.T) {
 		// IG does not enrich a data source without a namespace field.
-		s := newSource(t, "events", plain).enrich().text("stack")
-		s.AddAnnotation(annStackFields, "stack")
+		s := newSource(t, "events", ofStack).enrich().text("stack")
 		s.annotate("k8s.podName", annSampleAttribute, "true")
 		p := compile(t, s, testOptions())
 		d := s.row(map[string]any{"stack": "f; ", "k8s.podName": "vault", "k8s.namespace": "bank", "runtime.containerId": "1"})
@@ -150,15 +149,13 @@ func TestUntrustedImage(t *testing.T) {
 		members := append(processMembers(0),
 			&member{name: "k8s", kind: api.Kind_Bytes, size: 8, tags: []string{"type:fake"}, parent: -1},
 			&member{name: "podName", kind: api.Kind_String, size: 8, parent: 12})
-		s := newSource(t, "events", plain, members...).text("stack")
-		s.AddAnnotation(annStackFields, "stack")
+		s := newSource(t, "events", ofStack, members...).text("stack")
 		p := compile(t, s, testOptions())
 		d := s.row(map[string]any{"stack": "f; ", "k8s.podName": "vault"})
 		require.Equal(t, "host", resource(t, p, d)["service.name"])
 	})
 	t.Run("more attributes than there may be", func(t *testing.T) {
-		s := newSource(t, "events", plain).text("stack")
-		s.AddAnnotation(annStackFields, "stack")
+		s := newSource(t, "events", ofStack).text("stack")
 		row := map[string]any{"stack": "f; "}
 		for i := range 2 * maxSampleAttributes {
 			name := "field_" + string(rune('a'+i/26)) + string(rune('a'+i%26))
@@ -218,10 +215,9 @@ func TestAttributeTypes(t *testing.T) {
 		{"number missing", api.Kind_Float64, []byte{}, nil},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
-			s := newSource(t, "events", plain).text("stack")
+			s := newSource(t, "events", ofStack).text("stack")
 			_, err := s.AddField("x", tc.kind)
 			require.NoError(t, err)
-			s.AddAnnotation(annStackFields, "stack")
 			s.annotate("x", annSampleAttribute, "true")
 			p := compile(t, s, testOptions())
 			got := sample(t, p, s.row(map[string]any{"x": tc.value}))
@@ -304,12 +300,11 @@ func TestLinks(t *testing.T) {
 		{"of another length", api.Kind_Bytes, api.Kind_Bytes, trace[:15], span[:], profile.Link{}},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
-			s := newSource(t, "events", plain).text("stack")
+			s := newSource(t, "events", ofStack).text("stack")
 			for name, kind := range map[string]api.Kind{"trace": tc.traceKind, "span": tc.spanKind} {
 				_, err := s.AddField(name, kind)
 				require.NoError(t, err)
 			}
-			s.AddAnnotation(annStackFields, "stack")
 			s.annotate("trace", annTraceID, "true").annotate("span", annSpanID, "true")
 			p := compile(t, s, testOptions())
 			d := s.row(map[string]any{"stack": "f; ", "trace": tc.traceID, "span": tc.spanID})
@@ -321,12 +316,9 @@ func TestLinks(t *testing.T) {
 		})
 	}
 	t.Run("a trace without a field for the span", func(t *testing.T) {
-		s := newSource(t, "events", plain).text("stack", "trace")
-		s.AddAnnotation(annStackFields, "stack")
+		s := newSource(t, "events", ofStack).text("stack", "trace")
 		s.annotate("trace", annTraceID, "true")
-		o := testOptions()
-		var warned func() []string
-		o.Logger, warned = recorder()
+		o, warned := recorded()
 		sm := compile(t, s, o).Sample(s.row(map[string]any{"trace": "0102030405060708090a0b0c0d0e0f00"}))
 		require.Zero(t, sm.Link)
 		require.Len(t, warned(), 1)

@@ -51,12 +51,19 @@ func request(pid int64, second int) *colprofiles.ExportProfilesServiceRequest {
 	}
 }
 
-// A stack in several requests is written once, with the sum of its values.
-func TestSeveralRequests(t *testing.T) {
-	file, err := File(request(7, 1), request(8, 1), request(7, 0))
+// parsed returns the file of these requests, as pprof reads it.
+func parsed(t *testing.T, requests ...*colprofiles.ExportProfilesServiceRequest) *profile.Profile {
+	t.Helper()
+	file, err := File(requests...)
 	require.NoError(t, err)
 	p, err := profile.ParseData(file)
 	require.NoError(t, err)
+	return p
+}
+
+// A stack in several requests is written once, with the sum of its values.
+func TestSeveralRequests(t *testing.T) {
+	p := parsed(t, request(7, 1), request(8, 1), request(7, 0))
 	require.Equal(t, []*profile.ValueType{{Type: "samples", Unit: "count"}, {Type: "cpu", Unit: "nanoseconds"}}, p.SampleType)
 	require.Equal(t, "cpu", p.DefaultSampleType)
 	require.EqualValues(t, start, p.TimeNanos)
@@ -98,10 +105,7 @@ func TestInlined(t *testing.T) {
 	d.MappingTable = append(d.MappingTable, &otlpprofiles.Mapping{FilenameStrindex: 10})
 	d.StackTable[1].LocationIndices = []int32{1, 2, 1, 2, 3, 3}
 	d.StackTable[2].LocationIndices = []int32{1, 2, 6, 4, 5}
-	file, err := File(r)
-	require.NoError(t, err)
-	p, err := profile.ParseData(file)
-	require.NoError(t, err)
+	p := parsed(t, r)
 	lines := func(s *profile.Sample) (lines [][]int64) {
 		for _, l := range s.Location {
 			var of []int64
@@ -139,10 +143,7 @@ func TestDefaultSampleType(t *testing.T) {
 				r.ResourceProfiles[0].ScopeProfiles[0].Profiles[0].PeriodType = nil
 			}
 		}
-		file, err := File(requests...)
-		require.NoError(t, err)
-		p, err := profile.ParseData(file)
-		require.NoError(t, err)
+		p := parsed(t, requests...)
 		require.Equal(t, want, p.DefaultSampleType)
 	}
 }
@@ -158,10 +159,7 @@ func TestProgramIsTheFirstMapping(t *testing.T) {
 		return r
 	}
 	files := func(requests ...*colprofiles.ExportProfilesServiceRequest) (names []string) {
-		file, err := File(requests...)
-		require.NoError(t, err)
-		p, err := profile.ParseData(file)
-		require.NoError(t, err)
+		p := parsed(t, requests...)
 		require.NoError(t, p.CheckValid())
 		for _, m := range p.Mapping {
 			names = append(names, m.File)
@@ -231,10 +229,7 @@ func TestEveryField(t *testing.T) {
 		SampleType: &otlpprofiles.ValueType{TypeStrindex: 14, UnitStrindex: 13}, TimeUnixNano: start - 1e9, DurationNano: 2e9,
 		Samples: []*otlpprofiles.Sample{{StackIndex: 1, Values: []int64{8}}},
 	}, &otlpprofiles.Profile{SampleType: cpu.SampleType, PeriodType: cpu.SampleType, Period: 5, TimeUnixNano: start, DurationNano: 1e9, Samples: []*otlpprofiles.Sample{{StackIndex: 1, Values: []int64{100}}}})
-	file, err := File(r)
-	require.NoError(t, err)
-	p, err := profile.ParseData(file)
-	require.NoError(t, err)
+	p := parsed(t, r)
 	var lines []string
 	for line := range strings.Lines(p.String()) {
 		lines = append(lines, strings.Join(strings.Fields(line), " "))
@@ -257,10 +252,7 @@ func TestOwnCPUTime(t *testing.T) {
 	p := own.ResourceProfiles[0].ScopeProfiles[0].Profiles[0]
 	p.SampleType = &otlpprofiles.ValueType{TypeStrindex: 5, UnitStrindex: 6}
 	p.Samples[0].Values, p.Samples[1].Values = []int64{3100}, []int64{1900}
-	file, err := File(request(7, 0), own)
-	require.NoError(t, err)
-	got, err := profile.ParseData(file)
-	require.NoError(t, err)
+	got := parsed(t, request(7, 0), own)
 	require.Len(t, got.SampleType, 2)
 	require.Equal(t, []int64{3, 3100}, got.Sample[0].Value)
 	require.Equal(t, []int64{2, 1900}, got.Sample[1].Value)

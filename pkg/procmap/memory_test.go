@@ -8,23 +8,15 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/ig-otel-profiles/ig-otel-profiles/internal/igtest"
 	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/symbols/symtab"
 )
-
-// heap returns the used memory in bytes.
-func heap() int64 {
-	var m runtime.MemStats
-	runtime.GC()
-	runtime.GC() // also frees the content of pools
-	runtime.ReadMemStats(&m)
-	return int64(m.HeapAlloc)
-}
 
 // TestMemory simulates a machine that compiles. Processes start, are requested and exit. Many have their own program. The
 // memory must not increase steadily, and must agree with the estimate.
 func TestMemory(t *testing.T) {
 	r := bare()
-	before := heap()
+	before := igtest.Heap()
 	const processes, steps = 5 * maxLives, 4 // the first step fills the tables
 	var levels []int64
 	for i := range uint64(processes) {
@@ -53,7 +45,7 @@ func TestMemory(t *testing.T) {
 			r.sweep()
 		}
 		if (i+1)%(processes/steps) == 0 {
-			level := heap() - before
+			level := igtest.Heap() - before
 			levels = append(levels, level)
 			require.Less(t, level, int64(r.held()), "the estimate is on the high side")
 			require.Less(t, 2*level, 3*levels[0], "%v: it does not grow", levels)

@@ -3,7 +3,6 @@ package procmap
 import (
 	"fmt"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -33,14 +32,8 @@ func filesOf(t *testing.T, r *Resolver, pid uint32) (files []*File) {
 
 // Files must return each file once, including files that were just mapped, but not an executable's earlier content.
 func TestFilesOfProcess(t *testing.T) {
-	sleep, err := exec.LookPath("sleep")
-	require.NoError(t, err)
-	content, err := os.ReadFile(sleep)
-	require.NoError(t, err)
 	eachWay(t, func(t *testing.T, r *Resolver) {
-		path := filepath.Join(t.TempDir(), "nap")
-		require.NoError(t, os.WriteFile(path, content, 0o700))
-		cmd, p := start(t, path, "600")
+		path, cmd, p := nap(t)
 		areasOf(t, p.PID)
 		files := filesOf(t, r, p.PID)
 		var paths []string

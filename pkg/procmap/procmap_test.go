@@ -143,6 +143,15 @@ func start(t *testing.T, name string, args ...string) (*exec.Cmd, Process) {
 	return cmd, Process{PID: uint32(cmd.Process.Pid), ExeInode: st.Ino, Space: 7}
 }
 
+// nap starts a program that sleeps, from a file of its own.
+func nap(t *testing.T) (path string, cmd *exec.Cmd, p Process) {
+	t.Helper()
+	path = filepath.Join(t.TempDir(), "nap")
+	require.NoError(t, os.WriteFile(path, sleeper(t), 0o700))
+	cmd, p = start(t, path, "600")
+	return path, cmd, p
+}
+
 func areasOf(t *testing.T, pid uint32) []area {
 	t.Helper()
 	var areas []area
@@ -254,14 +263,9 @@ func TestDenied(t *testing.T) {
 // TestDeletedAndReplacedFiles checks that a deleted file can be read while a process has it mapped, and that another file at
 // its path is refused.
 func TestDeletedAndReplacedFiles(t *testing.T) {
-	sleep, err := exec.LookPath("sleep")
-	require.NoError(t, err)
-	content, err := os.ReadFile(sleep)
-	require.NoError(t, err)
+	content := sleeper(t)
 	eachWay(t, func(t *testing.T, r *Resolver) {
-		path := filepath.Join(t.TempDir(), "nap")
-		require.NoError(t, os.WriteFile(path, content, 0o700))
-		cmd, p := start(t, path, "600")
+		path, cmd, p := nap(t)
 		require.NoError(t, os.Remove(path))
 		require.NoError(t, os.WriteFile(path, append(content, 0), 0o700))
 		areas := areasOf(t, p.PID)

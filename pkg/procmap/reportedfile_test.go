@@ -3,8 +3,6 @@ package procmap
 import (
 	"fmt"
 	"os"
-	"os/exec"
-	"path/filepath"
 	"testing"
 	"time"
 
@@ -34,13 +32,7 @@ func findFile(t *testing.T, r *Resolver, told ReportedFile, mapped ...Mapping) *
 
 // TestFile checks that another program's report is enough to find a file, and that a wrong report is refused.
 func TestFile(t *testing.T) {
-	sleep, err := exec.LookPath("sleep")
-	require.NoError(t, err)
-	content, err := os.ReadFile(sleep)
-	require.NoError(t, err)
-	path := filepath.Join(t.TempDir(), "nap")
-	require.NoError(t, os.WriteFile(path, content, 0o700))
-	_, p := start(t, path, "600")
+	path, _, p := nap(t)
 	own := areasOf(t, p.PID)[0]
 	told := ReportedFile{Device: unix.Mkdev(own.key.dev.major, own.key.dev.minor), Inode: own.key.inode, Path: own.key.path, Version: [16]byte{1}}
 	exact := Mapping{PID: p.PID, Start: own.start, End: own.end}
@@ -65,7 +57,7 @@ func TestFile(t *testing.T) {
 		"inode":        {Device: told.Device, Inode: told.Inode + 1, Path: path},
 		"no device":    {Inode: told.Inode, Path: path},
 		"no path":      {Device: told.Device, Inode: told.Inode},
-		"another file": {Device: told.Device, Inode: told.Inode, Path: sleep},
+		"another file": {Device: told.Device, Inode: told.Inode, Path: "/bin/sleep"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			require.Nil(t, findFile(t, newResolver(t, Options{Unwatched: true}), wrong, Mapping{PID: uint32(os.Getpid())}))

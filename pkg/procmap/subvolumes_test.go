@@ -7,7 +7,6 @@ import (
 	"os/exec"
 	"path/filepath"
 	"testing"
-	"time"
 
 	"github.com/stretchr/testify/require"
 	"golang.org/x/sys/unix"
@@ -59,12 +58,9 @@ func TestSubvolumes(t *testing.T) {
 		cmd := exec.Command("unshare", append([]string{"--mount", "sh", "-c", `mount --bind "$0/$1" "$0" && exe=$0/app && shift && exec "$exe" "$@"`, volume, subvolume}, args...)...)
 		require.NoError(t, cmd.Start())
 		t.Cleanup(func() { _ = cmd.Process.Kill(); _ = cmd.Wait() })
-		require.Eventually(t, func() bool {
-			exe, err := os.Readlink(fmt.Sprintf("/proc/%d/exe", cmd.Process.Pid))
-			return err == nil && filepath.Base(exe) == "app"
-		}, 10*time.Second, time.Millisecond)
 		p.device = uint64(st.Dev) //nolint:unconvert // types differ by architecture
-		p.process = Process{PID: uint32(cmd.Process.Pid), ExeInode: st.Ino, Space: uint32(cmd.Process.Pid)}
+		p.process = running(t, uint32(cmd.Process.Pid), "app")
+		p.process.Space = p.process.PID
 		p.area = areasOf(t, p.process.PID)[0]
 		return p
 	}

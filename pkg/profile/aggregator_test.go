@@ -30,11 +30,6 @@ func config() profile.Config {
 	}
 }
 
-func newAggregator(t testing.TB, cfg profile.Config) *profile.Aggregator {
-	a := profile.New(cfg)
-	return a
-}
-
 func names(n ...string) []profile.Frame {
 	var f []profile.Frame
 	for _, s := range n {
@@ -113,7 +108,7 @@ func folded(reqs []*collectorpb.ExportProfilesServiceRequest) []string {
 }
 
 func TestMerge(t *testing.T) {
-	a := newAggregator(t, config())
+	a := profile.New(config())
 	s1, s2 := profile.Sample{Stack: names("leaf", "main")}, profile.Sample{Stack: names("main")}
 	require.Equal(t, profile.Added, put(t, a, 1, 10, s1, 0, 2))
 	require.Equal(t, profile.Added, put(t, a, 1, 10, s1, 0, 3))
@@ -146,7 +141,7 @@ func TestSeveralTypes(t *testing.T) {
 	cfg := config()
 	cfg.Types = []profile.ValueType{{Type: "alloc_space", Unit: "bytes"}, {Type: "alloc_objects", Unit: "count"}}
 	cfg.PeriodType = profile.ValueType{}
-	a := newAggregator(t, cfg)
+	a := profile.New(cfg)
 	put(t, a, 1, 1, profile.Sample{Stack: names("f")}, 0, 4096, 1)
 	put(t, a, 1, 2, profile.Sample{Stack: names("g")}, 0, 0, 2)
 	reqs := decode(t, a.Flush(start, end, profile.Limits{}))
@@ -157,7 +152,7 @@ func TestSeveralTypes(t *testing.T) {
 	}
 
 	cfg.Aggregation = profile.AggregateLast
-	a = newAggregator(t, cfg)
+	a = profile.New(cfg)
 	twice := profile.Attribute{Key: "k", Value: profile.Int(1)}
 	for _, n := range []int64{4096, 64} {
 		put(t, a, 1, 1, profile.Sample{Stack: names("f"), Attributes: []profile.Attribute{twice, twice}}, 0, n, n/32)
@@ -183,7 +178,7 @@ func TestAggregations(t *testing.T) {
 		t.Run(tc.name, func(t *testing.T) {
 			cfg := config()
 			cfg.Aggregation = tc.agg
-			a := newAggregator(t, cfg)
+			a := profile.New(cfg)
 			done := a.Snapshot()
 			put(t, a, 1, 1, profile.Sample{Stack: names("a")}, 0, 3)
 			put(t, a, 1, 2, profile.Sample{Stack: names("b")}, 0, 5)
@@ -201,7 +196,7 @@ func TestAggregations(t *testing.T) {
 	t.Run("empty snapshot", func(t *testing.T) {
 		cfg := config()
 		cfg.Aggregation = profile.AggregateSnapshot
-		a := newAggregator(t, cfg)
+		a := profile.New(cfg)
 		put(t, a, 1, 1, profile.Sample{Stack: names("a")}, 0, 3)
 		a.Snapshot()()
 		f := a.Flush(start, end, profile.Limits{})
@@ -211,7 +206,7 @@ func TestAggregations(t *testing.T) {
 	t.Run("a flush during a snapshot", func(t *testing.T) {
 		cfg := config()
 		cfg.Aggregation = profile.AggregateSnapshot
-		a := newAggregator(t, cfg)
+		a := profile.New(cfg)
 		done := a.Snapshot()
 		put(t, a, 1, 1, profile.Sample{Stack: names("a")}, 0, 3)
 		flushed := make(chan profile.Flushed)
@@ -224,7 +219,7 @@ func TestAggregations(t *testing.T) {
 }
 
 func TestZeroValuesVanish(t *testing.T) {
-	a := newAggregator(t, config())
+	a := profile.New(config())
 	put(t, a, 1, 1, profile.Sample{Stack: names("a")}, 0, 3)
 	put(t, a, 1, 1, profile.Sample{Stack: names("a")}, 0, -3)
 	f := a.Flush(start, end, profile.Limits{})
@@ -235,7 +230,7 @@ func TestZeroValuesVanish(t *testing.T) {
 func TestFrames(t *testing.T) {
 	cfg := config()
 	cfg.Demangle = func(s string) string { return strings.TrimPrefix(s, "_Z") }
-	a := newAggregator(t, cfg)
+	a := profile.New(cfg)
 	lib := profile.Mapping{File: "/lib/libc.so", GNUBuildID: "aa55"}
 	sym := lib
 	sym.Symbolized = true
@@ -283,7 +278,7 @@ func TestFrames(t *testing.T) {
 
 // TestAskAgain checks that a stack whose names are only known in the next window is a distinct stack there.
 func TestAskAgain(t *testing.T) {
-	a := newAggregator(t, config())
+	a := profile.New(config())
 	bare := profile.Sample{Stack: []profile.Frame{{Name: "f", Address: 0x7f01}}, Later: profile.AskAgain}
 	known := profile.Sample{Stack: []profile.Frame{{Name: "f", Address: 0x01, Mapping: profile.Mapping{File: "/f", HTLHash: strings.Repeat("0a", 16)}}}}
 	put(t, a, 1, 1, bare, 0, 1)
@@ -302,7 +297,7 @@ func TestAskAgain(t *testing.T) {
 func TestTextAttributes(t *testing.T) {
 	cfg := config()
 	cfg.TextAttributes = true
-	a := newAggregator(t, cfg)
+	a := profile.New(cfg)
 	for i, value := range []profile.Value{profile.Int(7), profile.String("7"), profile.Bool(true), profile.Double(0.5), profile.Bytes([]byte{1, 255}), profile.Texts("a")} {
 		put(t, a, 1, uint64(i), profile.Sample{Stack: names("f"), Attributes: []profile.Attribute{{Key: "k", Value: value}}}, 0, 1)
 	}
@@ -323,7 +318,7 @@ func TestDemangledNamesAreBounded(t *testing.T) {
 	cfg := config()
 	cfg.MaxBytes = 1 << 20
 	cfg.Demangle = func(s string) string { return s + strings.Repeat("<", 4000) }
-	a := newAggregator(t, cfg)
+	a := profile.New(cfg)
 	for i := range 500 {
 		put(t, a, 1, uint64(i), profile.Sample{Stack: names(fmt.Sprint("f", i))}, 0, 1)
 	}
@@ -342,7 +337,7 @@ func TestDemangledNamesAreBounded(t *testing.T) {
 }
 
 func TestDroppedAttributes(t *testing.T) {
-	a := newAggregator(t, config())
+	a := profile.New(config())
 	a.SetResource(1, profile.Resource{Attributes: []profile.Attribute{{Key: "k", Value: profile.Int(1)}}, Dropped: 3})
 	for key, dropped := range map[uint64]int{1: 2, 2: 0, 3: 4} {
 		require.Equal(t, profile.Added, a.Insert(1, key, profile.Sample{Stack: names(fmt.Sprint(key)), Dropped: dropped}, []int64{1}, 0))
@@ -368,14 +363,10 @@ func TestUnnamedFunctions(t *testing.T) {
 	for _, on := range []bool{true, false} {
 		cfg := config()
 		cfg.NameUnnamed = on
-		a := newAggregator(t, cfg)
+		a := profile.New(cfg)
 		put(t, a, 1, 1, profile.Sample{Stack: stack}, 0, 1)
 		require.Equal(t, before, stack, "the frames are the caller's")
-		m := a.Flush(start, end, profile.Limits{}).Messages[0]
-		require.Empty(t, otlpcheck.CheckBytes(m.Body))
-		req := &collectorpb.ExportProfilesServiceRequest{}
-		require.NoError(t, proto.Unmarshal(m.Body, req))
-		d := req.Dictionary
+		d := decode(t, a.Flush(start, end, profile.Limits{}))[0].Dictionary
 		var got []string
 		for _, l := range d.StackTable[1].LocationIndices {
 			name := ""
@@ -395,7 +386,7 @@ func TestUnnamedFunctions(t *testing.T) {
 }
 
 func TestFates(t *testing.T) {
-	a := newAggregator(t, config())
+	a := profile.New(config())
 	for key, fate := range map[uint64]profile.Fate{1: profile.Whole, 2: profile.Lost, 3: profile.Incomplete, 4: profile.Truncated, 5: profile.NoStack} {
 		put(t, a, 1, key, profile.Sample{Stack: names(fmt.Sprint(key)), Fate: fate}, 0, 1)
 	}
@@ -424,7 +415,7 @@ func TestControlCharacters(t *testing.T) {
 		}
 		return ""
 	}
-	a := newAggregator(t, cfg)
+	a := profile.New(cfg)
 	text := func(what string) profile.Attribute {
 		return profile.Attribute{Key: what + evil, Value: profile.String(what + evil)}
 	}
@@ -454,7 +445,7 @@ func TestControlCharacters(t *testing.T) {
 
 // TestResourceIsSetAgain checks that a resource that is set in each window only takes memory once.
 func TestResourceIsSetAgain(t *testing.T) {
-	a := newAggregator(t, config())
+	a := profile.New(config())
 	attribute := []profile.Attribute{{Key: "k", Value: profile.String("v")}}
 	var before int64
 	for n := range 5 {
@@ -471,7 +462,7 @@ func TestResourceIsSetAgain(t *testing.T) {
 // TestSumsStop checks that sums saturate at the largest and the smallest number.
 func TestSumsStop(t *testing.T) {
 	for _, most := range []int64{math.MaxInt64, math.MinInt64} {
-		a := newAggregator(t, config())
+		a := profile.New(config())
 		for range 2 {
 			put(t, a, 1, 1, profile.Sample{Stack: names("f")}, 0, most/2-most%2)
 			put(t, a, 1, 1, profile.Sample{Stack: names("f")}, 0, most/2)

@@ -4,16 +4,13 @@ import (
 	"fmt"
 	"testing"
 
-	"github.com/stretchr/testify/require"
-	"google.golang.org/protobuf/proto"
-
 	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/profile"
 )
 
 func BenchmarkEncode(b *testing.B) {
 	for _, n := range []int{100, 2000, 50_000} {
 		b.Run(fmt.Sprint(n), func(b *testing.B) {
-			a := newAggregator(b, config())
+			a := profile.New(config())
 			stacks := make([]profile.Sample, n)
 			for i := range stacks {
 				stacks[i].Stack = deep(i, 28)
@@ -35,22 +32,4 @@ func BenchmarkEncode(b *testing.B) {
 			b.ReportMetric(float64(b.Elapsed().Nanoseconds())/float64(b.N)/float64(n), "ns/sample")
 		})
 	}
-}
-
-// BenchmarkEncodeProto measures marshalling the generated structs without building them.
-func BenchmarkEncodeProto(b *testing.B) {
-	a := newAggregator(b, config())
-	const n = 2000
-	for i := range n {
-		put(b, a, 1, uint64(i), profile.Sample{Stack: deep(i, 28)}, 0, 1)
-	}
-	req := decode(b, a.Flush(start, end, profile.Limits{}))[0]
-	b.ReportAllocs()
-	var buf []byte
-	for b.Loop() {
-		var err error
-		buf, err = proto.MarshalOptions{}.MarshalAppend(buf[:0], req)
-		require.NoError(b, err)
-	}
-	b.ReportMetric(float64(b.Elapsed().Nanoseconds())/float64(b.N)/n, "ns/sample")
 }

@@ -29,7 +29,7 @@ func TestShapes(t *testing.T) {
 		t.Run(fmt.Sprint(tc.shape), func(t *testing.T) {
 			cfg := config()
 			cfg.Shape = tc.shape
-			a := newAggregator(t, cfg)
+			a := profile.New(cfg)
 			for range 2 { // the first window must not affect the second
 				put(t, a, 1, 1, profile.Sample{Stack: names("a")}, start+5, 2)
 				put(t, a, 1, 1, profile.Sample{Stack: names("a")}, start+9, 3)
@@ -44,7 +44,7 @@ func TestShapes(t *testing.T) {
 		cfg := config()
 		cfg.Shape = profile.ShapeEvents
 		cfg.Types = []profile.ValueType{{Type: "space", Unit: "bytes"}, {Type: "objects", Unit: "count"}}
-		a := newAggregator(t, cfg)
+		a := profile.New(cfg)
 		put(t, a, 1, 1, profile.Sample{Stack: names("a")}, start-5, 20, 2)
 		put(t, a, 1, 1, profile.Sample{Stack: names("a")}, end+5, 30, 3)
 		p := decode(t, a.Flush(start, end, profile.Limits{}))[0].ResourceProfiles[0].ScopeProfiles[0].Profiles
@@ -55,7 +55,7 @@ func TestShapes(t *testing.T) {
 	t.Run("more timestamps than a message takes", func(t *testing.T) {
 		cfg := config()
 		cfg.Shape = profile.ShapeTimestamps
-		a := newAggregator(t, cfg)
+		a := profile.New(cfg)
 		put(t, a, 1, 1, profile.Sample{Stack: names("a")}, start, 1<<40)
 		f := a.Flush(start, end, profile.Limits{MaxBytes: 64 << 10})
 		require.Positive(t, f.ClippedEvents)
@@ -68,7 +68,7 @@ func TestShapes(t *testing.T) {
 func TestDefaultTypeAndHashedMappings(t *testing.T) {
 	cfg := config()
 	cfg.DefaultFrameType, cfg.HashedMappings = profile.FrameNative, true
-	a := newAggregator(t, cfg)
+	a := profile.New(cfg)
 	put(t, a, 1, 1, profile.Sample{Stack: []profile.Frame{
 		{Name: "do_syscall", Type: profile.FrameKernel, Mapping: profile.Mapping{File: "[kernel.kallsyms]", GNUBuildID: "cc", Symbolized: true}},
 		{Address: 0x1234, Mapping: profile.Mapping{File: "/lib/libc.so", GNUBuildID: "aa55", HTLHash: strings.Repeat("0a", 16)}},
@@ -98,7 +98,7 @@ func TestDefaultTypeAndHashedMappings(t *testing.T) {
 func TestSplitOfSeveralTypes(t *testing.T) {
 	cfg := config()
 	cfg.Types = []profile.ValueType{{Type: "space", Unit: "bytes"}, {Type: "objects", Unit: "count"}}
-	a := newAggregator(t, cfg)
+	a := profile.New(cfg)
 	for i := range uint64(20) {
 		put(t, a, 1, i, profile.Sample{Stack: names(fmt.Sprint("f", i))}, 0, 100, 1)
 	}
@@ -129,7 +129,7 @@ func TestSplit(t *testing.T) {
 		{"no split", profile.Limits{}, 3, 1, 0},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
-			a := newAggregator(t, config())
+			a := profile.New(config())
 			const n = 2000
 			for i := range n {
 				stack := names(fmt.Sprintf("leaf-%d", i), "shared", fmt.Sprintf("caller-%d", i%7), "main")
@@ -168,7 +168,7 @@ func TestSplit(t *testing.T) {
 func TestEmit(t *testing.T) {
 	cfg := config()
 	cfg.Aggregation = profile.AggregateSnapshot
-	a := newAggregator(t, cfg)
+	a := profile.New(cfg)
 	for range 2 {
 		done := a.Snapshot()
 		for i := range 500 {
@@ -191,7 +191,7 @@ func TestEmit(t *testing.T) {
 
 // TestBigResourceAlone checks that a resource with many samples gets its own messages, which a queue can drop.
 func TestBigResourceAlone(t *testing.T) {
-	a := newAggregator(t, config())
+	a := profile.New(config())
 	for r := range 3 {
 		put(t, a, uint64(1+r), uint64(1e6+r), profile.Sample{Stack: names("small")}, 0, 1)
 	}
@@ -213,7 +213,7 @@ func TestState(t *testing.T) {
 	for _, state := range []bool{false, true} {
 		cfg := config()
 		cfg.State, cfg.Types = state, []profile.ValueType{{Type: "inuse_space", Unit: "bytes"}}
-		a := newAggregator(t, cfg)
+		a := profile.New(cfg)
 		put(t, a, 1, 1, profile.Sample{Stack: names("f")}, 0, 1)
 		for _, p := range decode(t, a.Flush(start, end, profile.Limits{}))[0].ResourceProfiles[0].ScopeProfiles[0].Profiles {
 			if state {
@@ -229,7 +229,7 @@ func TestState(t *testing.T) {
 func TestNameLabel(t *testing.T) {
 	cfg := config()
 	cfg.NameLabel = "memory"
-	a := newAggregator(t, cfg)
+	a := profile.New(cfg)
 	put(t, a, 1, 1, profile.Sample{Stack: names("f")}, 0, 1)
 	put(t, a, 1, 2, profile.Sample{Stack: names("f"), Attributes: []profile.Attribute{{Key: "a", Value: profile.String("b")}}}, 0, 1)
 	body := a.Flush(start, end, profile.Limits{}).Messages[0].Body
@@ -257,7 +257,7 @@ func TestNameLabel(t *testing.T) {
 func TestDoubleFunctions(t *testing.T) {
 	cfg := config()
 	cfg.DoubleFunctions = true
-	a := newAggregator(t, cfg)
+	a := profile.New(cfg)
 	put(t, a, 1, 1, profile.Sample{Stack: names("f", "g", "f")}, 0, 1)
 	put(t, a, 1, 2, profile.Sample{Stack: names("h", "g")}, 0, 2)
 	m := a.Flush(start, end, profile.Limits{}).Messages[0]
@@ -281,7 +281,7 @@ func TestDoubleFunctions(t *testing.T) {
 
 // TestLayoutPinned pins the layout of OTLP 1.10 and 1.11. Package export converts it to other layouts.
 func TestLayoutPinned(t *testing.T) {
-	a := newAggregator(t, config())
+	a := profile.New(config())
 	put(t, a, 1, 1, profile.Sample{
 		Stack: []profile.Frame{{Name: "f"}}, Attributes: []profile.Attribute{{Key: "k", Value: profile.Int(1)}},
 	}, 0, 7)

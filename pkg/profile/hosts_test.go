@@ -5,10 +5,7 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/require"
-	collectorpb "go.opentelemetry.io/proto/otlp/collector/profiles/v1development"
-	"google.golang.org/protobuf/proto"
 
-	"github.com/ig-otel-profiles/ig-otel-profiles/internal/otlpcheck"
 	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/profile"
 )
 
@@ -20,7 +17,7 @@ func TestHostServices(t *testing.T) {
 		if shape == profile.ShapeSum {
 			cfg.Aggregation = profile.AggregateLast // within one service; several services are added up nevertheless
 		}
-		a := newAggregator(t, cfg)
+		a := profile.New(cfg)
 		key := uint64(0)
 		add := func(service string, group uint64, value int64) {
 			text := func(s string) []profile.Attribute {
@@ -42,10 +39,7 @@ func TestHostServices(t *testing.T) {
 			services, owners := map[string]int64{}, map[string]bool{}
 			from := start + n*10_000_000_000
 			f := a.Flush(from, from+10_000_000_000, profile.Limits{})
-			for _, m := range f.Messages {
-				require.Empty(t, otlpcheck.CheckBytes(m.Body))
-				req := &collectorpb.ExportProfilesServiceRequest{}
-				require.NoError(t, proto.Unmarshal(m.Body, req))
+			for i, req := range decode(t, f) {
 				for _, rp := range req.ResourceProfiles {
 					name := rp.Resource.Attributes[0].Value.GetStringValue()
 					require.NotContains(t, services, name, "one resource each")
@@ -56,7 +50,7 @@ func TestHostServices(t *testing.T) {
 						}
 					}
 				}
-				owners[fmt.Sprint(m.Resource == profile.HostOwner)] = true
+				owners[fmt.Sprint(f.Messages[i].Resource == profile.HostOwner)] = true
 			}
 			require.Zero(t, f.Vanished)
 			return services, owners
@@ -114,7 +108,7 @@ func TestHostServices(t *testing.T) {
 func TestHostServicesKeepEvents(t *testing.T) {
 	cfg := config()
 	cfg.HostServices, cfg.Shape = 1, profile.ShapeEvents
-	a := newAggregator(t, cfg)
+	a := profile.New(cfg)
 	for group := range uint64(3) {
 		host := []profile.Attribute{{Key: "service.name", Value: profile.String("host")}}
 		own := []profile.Attribute{{Key: "service.name", Value: profile.String(fmt.Sprint("service-", group))}}

@@ -57,7 +57,7 @@ func later(k *known, stack ...string) profile.Sample {
 
 // TestLater checks that each row is written under the stack that is known when the window ends.
 func TestLater(t *testing.T) {
-	a := newAggregator(t, config())
+	a := profile.New(config())
 	one, two := &known{frames: names("work", "main"), all: true}, &known{frames: names("play", "main"), all: true}
 	put(t, a, 1, 1, later(one, "sys", "?", "?"), 0, 3)
 	put(t, a, 1, 2, later(two, "sys", "?", "?"), 0, 5)
@@ -76,7 +76,7 @@ func TestLater(t *testing.T) {
 func TestLaterLast(t *testing.T) {
 	cfg := config()
 	cfg.Aggregation = profile.AggregateLast
-	a := newAggregator(t, cfg)
+	a := profile.New(cfg)
 	put(t, a, 1, 1, later(&known{frames: names("work"), all: true}, "?"), 0, 5)
 	put(t, a, 1, 2, later(&known{frames: names("work"), all: true}, "?"), 0, 3)
 	f := a.Flush(start, end, profile.Limits{})
@@ -86,7 +86,7 @@ func TestLaterLast(t *testing.T) {
 
 // TestLaterFate checks that a stack's fate is known with its names.
 func TestLaterFate(t *testing.T) {
-	a := newAggregator(t, config())
+	a := profile.New(config())
 	put(t, a, 1, 1, later(&known{frames: names("work"), all: true, fate: profile.Incomplete}, "?"), 0, 3)
 	put(t, a, 1, 1, profile.Sample{}, 0, 3)
 	put(t, a, 1, 2, later(&known{frames: names("work"), all: true}, "?"), 0, 3)
@@ -99,7 +99,7 @@ func TestLaterFate(t *testing.T) {
 // TestLaterStillPending checks that a stack that is still incomplete when the window ends is written as far as known. Its key
 // is requested again.
 func TestLaterStillPending(t *testing.T) {
-	a := newAggregator(t, config())
+	a := profile.New(config())
 	k := &known{frames: names("file.so")}
 	put(t, a, 1, 1, later(k, "?"), 0, 3)
 	require.Equal(t, map[string]int64{"file.so": 3}, flushed(t, a))
@@ -115,7 +115,7 @@ func TestLaterShapes(t *testing.T) {
 	for _, shape := range []profile.Shape{profile.ShapeEvents, profile.ShapeTimestamps, profile.ShapeSingle} {
 		cfg := config()
 		cfg.Shape = shape
-		a := newAggregator(t, cfg)
+		a := profile.New(cfg)
 		k := &known{frames: names("work"), all: true}
 		put(t, a, 1, 1, later(k, "?"), start+10, 1)
 		put(t, a, 1, 1, profile.Sample{}, start+30, 1)
@@ -136,7 +136,7 @@ func TestLaterShapes(t *testing.T) {
 
 // TestLaterRoom checks that stacks that never become complete release their memory.
 func TestLaterRoom(t *testing.T) {
-	a := newAggregator(t, config())
+	a := profile.New(config())
 	k := &known{frames: names("x")}
 	var bytes int64
 	for window := range 50 {
@@ -160,7 +160,7 @@ func TestLaterRoom(t *testing.T) {
 
 // TestManyLater checks that names of many stacks are requested before the window ends.
 func TestManyLater(t *testing.T) {
-	a := newAggregator(t, config())
+	a := profile.New(config())
 	require.False(t, a.Ask(), "there are none")
 	var all []*known
 	want := map[string]int64{}
@@ -190,7 +190,7 @@ func TestManyLater(t *testing.T) {
 
 // TestLaterMeanwhile checks that rows that arrive while stacks are resolved are neither lost nor counted twice.
 func TestLaterMeanwhile(t *testing.T) {
-	a := newAggregator(t, config())
+	a := profile.New(config())
 	const rows, workers = 5000, 4
 	var wg sync.WaitGroup
 	for w := range uint64(workers) {
@@ -237,7 +237,7 @@ func TestLaterMeanwhile(t *testing.T) {
 func TestLaterWhileServicesAreFolded(t *testing.T) {
 	cfg := config()
 	cfg.HostServices = 1
-	a := newAggregator(t, cfg)
+	a := profile.New(cfg)
 	set := func() {
 		for group := range uint64(3) {
 			a.SetResource(group, profile.Resource{Host: true, Group: group + 1})

@@ -8,13 +8,14 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/ig-otel-profiles/ig-otel-profiles/internal/igtest"
 	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/profile"
 )
 
 func TestBounds(t *testing.T) {
 	cfg := config()
 	cfg.MaxBytes = 1 << 20
-	a := newAggregator(t, cfg)
+	a := profile.New(cfg)
 	statuses := map[profile.Status]int{}
 	taken, warned := int64(0), false
 	for i := range 20_000 {
@@ -42,7 +43,7 @@ func TestBounds(t *testing.T) {
 	require.Less(t, a.Usage(), cfg.MaxBytes/10, "the dictionary starts anew")
 
 	t.Run("one resource cannot take it all", func(t *testing.T) {
-		a := newAggregator(t, cfg)
+		a := profile.New(cfg)
 		for i := range 20_000 {
 			put(t, a, 1, uint64(i), profile.Sample{Stack: names(fmt.Sprint("flood-", i))}, 0, 1)
 		}
@@ -51,7 +52,7 @@ func TestBounds(t *testing.T) {
 	})
 	t.Run("events are bounded", func(t *testing.T) {
 		cfg.Shape = profile.ShapeEvents
-		a := newAggregator(t, cfg)
+		a := profile.New(cfg)
 		full := 0
 		for range 1_000_000 {
 			if put(t, a, 1, 1, profile.Sample{Stack: names("x")}, start, 1) == profile.Full {
@@ -66,7 +67,7 @@ func TestBounds(t *testing.T) {
 // TestNothingGrows simulates hours with new stacks and containers in every window. The dictionary must stay as small as after
 // the first minutes.
 func TestNothingGrows(t *testing.T) {
-	a := newAggregator(t, config())
+	a := profile.New(config())
 	key, worst := uint64(0), int64(0)
 	for w := range 400 {
 		for i := range 50 {
@@ -85,25 +86,19 @@ func TestNothingGrows(t *testing.T) {
 
 // TestUsageCoversTheHeap checks that the heap does not exceed the estimate, even with an encoder's own tables.
 func TestUsageCoversTheHeap(t *testing.T) {
-	heap := func() int64 {
-		var m runtime.MemStats
-		runtime.GC()
-		runtime.ReadMemStats(&m)
-		return int64(m.HeapAlloc)
-	}
-	before := heap()
-	a := newAggregator(t, config())
+	before := igtest.Heap()
+	a := profile.New(config())
 	const n = 20_000
 	for i := range n {
 		put(t, a, 1, uint64(i), profile.Sample{Stack: deep(i, 28)}, 0, 1)
 	}
-	added := heap() - before
+	added := igtest.Heap() - before
 	f := a.Flush(start, end, profile.Limits{})
 	messages := int64(0)
 	for _, m := range f.Messages {
 		messages += int64(cap(m.Body))
 	}
-	encoded := heap() - before - messages
+	encoded := igtest.Heap() - before - messages
 	usage := a.Usage()
 	t.Logf("%d stacks: %d bytes each by estimate, %d in the heap, %d after encoding", n, usage/n, added/n, encoded/n)
 	require.LessOrEqual(t, added, usage)
@@ -113,7 +108,7 @@ func TestUsageCoversTheHeap(t *testing.T) {
 }
 
 func TestConcurrent(t *testing.T) {
-	a := newAggregator(t, config())
+	a := profile.New(config())
 	var wg sync.WaitGroup
 	const goroutines, n = 4, 20_000
 	for g := range goroutines {
@@ -144,7 +139,7 @@ func TestConcurrent(t *testing.T) {
 }
 
 func TestSteadyStateDoesNotAllocate(t *testing.T) {
-	a := newAggregator(t, config())
+	a := profile.New(config())
 	for i := range 100 {
 		put(t, a, 1, uint64(i), profile.Sample{Stack: names(fmt.Sprint("f", i))}, 0, 1)
 	}
@@ -161,7 +156,7 @@ func TestSteadyStateDoesNotAllocate(t *testing.T) {
 func TestForgottenKeysGiveBackTheirRoom(t *testing.T) {
 	cfg := config()
 	cfg.MaxBytes = 1 << 20
-	a := newAggregator(t, cfg)
+	a := profile.New(cfg)
 	for w := range uint64(50) {
 		for key := range uint64(1000) {
 			st := put(t, a, 1, 1+key, profile.Sample{Stack: names("x"), Later: profile.AskAgain}, 0, 1)

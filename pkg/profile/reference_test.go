@@ -113,7 +113,7 @@ func TestReference(t *testing.T) {
 	for seed := range uint64(10) {
 		r := rand.New(rand.NewPCG(seed, 1))
 		pick := func(list ...string) string { return list[r.IntN(len(list))] }
-		a := newAggregator(t, config())
+		a := profile.New(config())
 		known := map[uint64]profile.Sample{}
 		resources := map[uint64]uint64{}
 		for w := range uint64(4) {

@@ -2,7 +2,6 @@ package stack
 
 import (
 	"bytes"
-	"errors"
 	"fmt"
 	"math/bits"
 	"os"
@@ -14,11 +13,11 @@ import (
 	"github.com/cilium/ebpf"
 	"github.com/cilium/ebpf/asm"
 	"github.com/cilium/ebpf/link"
-	"github.com/cilium/ebpf/rlimit"
 	"github.com/inspektor-gadget/inspektor-gadget/pkg/kallsyms"
 	"github.com/stretchr/testify/require"
 	"golang.org/x/sys/unix"
 
+	"github.com/ig-otel-profiles/ig-otel-profiles/internal/igtest"
 	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/profile"
 )
 
@@ -31,38 +30,16 @@ const (
 // fastStackCmp is BPF_F_FAST_STACK_CMP, with which Inspektor Gadget records stacks.
 const fastStackCmp = 1 << 9
 
-// needBPF skips a test and gives the reason if eBPF programs cannot be loaded.
-func needBPF(t testing.TB) {
-	t.Helper()
-	if os.Geteuid() != 0 {
-		t.Skip("eBPF programs need root")
-	}
-	if err := rlimit.RemoveMemlock(); err != nil {
-		t.Skipf("eBPF programs need locked memory: %s", err)
-	}
-}
-
-func newMap(t testing.TB, spec *ebpf.MapSpec) *ebpf.Map {
-	t.Helper()
-	m, err := ebpf.NewMap(spec)
-	if errors.Is(err, ebpf.ErrNotSupported) || errors.Is(err, os.ErrPermission) {
-		t.Skipf("no map of type %s here: %s", spec.Type, err)
-	}
-	require.NoError(t, err)
-	t.Cleanup(func() { require.NoError(t, m.Close()) })
-	return m
-}
-
 func newStackMap(t testing.TB, entries uint32) *ebpf.Map {
 	t.Helper()
-	return newMap(t, &ebpf.MapSpec{Name: "test_stacks", Type: ebpf.StackTrace, KeySize: 4, ValueSize: igStackDepth * 8, MaxEntries: entries})
+	return igtest.Map(t, &ebpf.MapSpec{Name: "test_stacks", Type: ebpf.StackTrace, KeySize: 4, ValueSize: igStackDepth * 8, MaxEntries: entries})
 }
 
 // recordStacks attaches a program to a raw tracepoint. The program stores the stack of each of this process's events in stacks.
 // recordStacks returns a map with the last error of bpf_get_stackid (or 0) at 0, and a function that detaches the program.
 func recordStacks(t testing.TB, tracepoint string, stacks *ebpf.Map, flags int32) (lastError *ebpf.Map, detach func()) {
 	t.Helper()
-	lastError = newMap(t, &ebpf.MapSpec{Name: "test_errors", Type: ebpf.Array, KeySize: 4, ValueSize: 8, MaxEntries: 1})
+	lastError = igtest.Map(t, &ebpf.MapSpec{Name: "test_errors", Type: ebpf.Array, KeySize: 4, ValueSize: 8, MaxEntries: 1})
 	prog, err := ebpf.NewProgram(&ebpf.ProgramSpec{
 		Name:    "test_stackid",
 		Type:    ebpf.RawTracepoint,
@@ -147,7 +124,7 @@ func runningKernel(t testing.TB) *KernelSymbols {
 // recordedStacks returns a map that holds kernel stacks of this process, and the kernel's symbols.
 func recordedStacks(t testing.TB) (*ebpf.Map, *kallsyms.KAllSyms) {
 	t.Helper()
-	needBPF(t)
+	igtest.NeedRoot(t)
 	all, err := kallsyms.NewKAllSyms()
 	require.NoError(t, err)
 	m := newStackMap(t, igStackEntries)
@@ -215,7 +192,7 @@ func TestKernelOnKernel(t *testing.T) {
 
 // TestKernelErrors makes the kernel return each error that Missing distinguishes.
 func TestKernelErrors(t *testing.T) {
-	needBPF(t)
+	igtest.NeedRoot(t)
 	record := func(entries uint32, flags int32, churn func()) map[int32]bool {
 		lastError, detach := recordStacks(t, "sys_enter", newStackMap(t, entries), flags)
 		defer detach()
@@ -258,7 +235,7 @@ func syscallAt(depth int) {
 
 // TestKernelSyscalls traces a system call. Its stack contains only the system call's entry.
 func TestKernelSyscalls(t *testing.T) {
-	needBPF(t)
+	igtest.NeedRoot(t)
 	all, err := kallsyms.NewKAllSyms()
 	require.NoError(t, err)
 	symbols := runningKernel(t)
@@ -280,10 +257,10 @@ func TestKernelSyscalls(t *testing.T) {
 
 // TestKernelReadsHashMaps checks stacks that gadgets store in their own hash maps.
 func TestKernelReadsHashMaps(t *testing.T) {
-	needBPF(t)
+	igtest.NeedRoot(t)
 	const id = 1<<31 - 1
 	for _, kind := range []ebpf.MapType{ebpf.Hash, ebpf.LRUHash} {
-		m := newMap(t, &ebpf.MapSpec{Type: kind, KeySize: 4, ValueSize: igStackDepth * 8, MaxEntries: 16})
+		m := igtest.Map(t, &ebpf.MapSpec{Type: kind, KeySize: 4, ValueSize: igStackDepth * 8, MaxEntries: 16})
 		stack := make([]uint64, igStackDepth)
 		stack[0], stack[1] = testStart+0x10, testStart+0x20
 		require.NoError(t, m.Put(uint32(id), stack))
@@ -299,8 +276,8 @@ func TestKernelReadsHashMaps(t *testing.T) {
 }
 
 func TestKernelIgnoresOtherMaps(t *testing.T) {
-	needBPF(t)
-	array := newMap(t, &ebpf.MapSpec{Type: ebpf.Array, KeySize: 4, ValueSize: 8, MaxEntries: 1})
+	igtest.NeedRoot(t)
+	array := igtest.Map(t, &ebpf.MapSpec{Type: ebpf.Array, KeySize: 4, ValueSize: 8, MaxEntries: 1})
 	for _, m := range []*ebpf.Map{nil, array} {
 		k := NewKernel(KernelOptions{Map: func() *ebpf.Map { return m }, Symbols: testSymbols()})
 		frames, outcome := k.Append(nil, list("a", "b"), 0, true)
@@ -311,7 +288,7 @@ func TestKernelIgnoresOtherMaps(t *testing.T) {
 
 // TestStackMapIDs checks the range of IDs, on which the Janitor's table depends.
 func TestStackMapIDs(t *testing.T) {
-	needBPF(t)
+	igtest.NeedRoot(t)
 	m := newStackMap(t, igStackEntries)
 	n := uint32(1) << bits.Len32(igStackEntries-1)
 	require.ErrorIs(t, m.Delete(n-1), ebpf.ErrKeyNotExist)

@@ -14,6 +14,7 @@ import (
 	"github.com/stretchr/testify/require"
 	"golang.org/x/sys/unix"
 
+	"github.com/ig-otel-profiles/ig-otel-profiles/internal/igtest"
 	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/profile"
 )
 
@@ -77,8 +78,8 @@ func TestKernelID(t *testing.T) {
 }
 
 func TestIDsWithoutAStack(t *testing.T) {
-	needBPF(t)
-	stacks := newMap(t, &ebpf.MapSpec{Type: ebpf.LRUHash, KeySize: 4, ValueSize: igStackDepth * 8, MaxEntries: 16})
+	igtest.NeedRoot(t)
+	stacks := igtest.Map(t, &ebpf.MapSpec{Type: ebpf.LRUHash, KeySize: 4, ValueSize: igStackDepth * 8, MaxEntries: 16})
 	require.NoError(t, stacks.Put(uint32(4), make([]uint64, igStackDepth)))
 	mapOf := func() *ebpf.Map { return stacks }
 	for _, tt := range []struct {
@@ -116,7 +117,7 @@ func caller() bool { return unix.Close(-1) != nil }
 
 // TestUserID checks stacks of this process that the kernel records.
 func TestUserID(t *testing.T) {
-	needBPF(t)
+	igtest.NeedRoot(t)
 	const userStack = 1 << 8 // BPF_F_USER_STACK
 	m := newStackMap(t, igStackEntries)
 	_, detach := recordStacks(t, "sys_enter", m, fastStackCmp|userStack)
@@ -156,10 +157,10 @@ func TestUserID(t *testing.T) {
 }
 
 func TestUserIDWithBuildIDs(t *testing.T) {
-	needBPF(t)
+	igtest.NeedRoot(t)
 	const id = 1<<31 - 1
-	stacks := newMap(t, &ebpf.MapSpec{Type: ebpf.LRUHash, KeySize: 4, ValueSize: igStackDepth * 8, MaxEntries: 16})
-	buildIDs := newMap(t, &ebpf.MapSpec{Type: ebpf.LRUHash, KeySize: 4, ValueSize: igStackDepth * 32, MaxEntries: 16})
+	stacks := igtest.Map(t, &ebpf.MapSpec{Type: ebpf.LRUHash, KeySize: 4, ValueSize: igStackDepth * 8, MaxEntries: 16})
+	buildIDs := igtest.Map(t, &ebpf.MapSpec{Type: ebpf.LRUHash, KeySize: 4, ValueSize: igStackDepth * 32, MaxEntries: 16})
 	addrs := make([]uint64, igStackDepth)
 	copy(addrs, []uint64{0x401000, 0x7f0000001000, 0x7f0000002000, 0x20})
 	require.NoError(t, stacks.Put(uint32(id), addrs))

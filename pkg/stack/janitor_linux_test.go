@@ -8,11 +8,13 @@ import (
 
 	"github.com/cilium/ebpf"
 	"github.com/stretchr/testify/require"
+
+	"github.com/ig-otel-profiles/ig-otel-profiles/internal/igtest"
 )
 
 // TestJanitor checks that stacks that rows refer to are kept, and that others are deleted.
 func TestJanitor(t *testing.T) {
-	needBPF(t)
+	igtest.NeedRoot(t)
 	stacks := newStackMap(t, igStackEntries)
 	record := func(depths int) { // in a goroutine, which has the same callers each time, so that stacks get their IDs again
 		_, detach := recordStacks(t, "sys_enter", stacks, 1<<8|fastStackCmp)
@@ -65,7 +67,7 @@ func TestJanitor(t *testing.T) {
 
 // TestJanitorMakesRoom checks that a full map accepts new stacks again.
 func TestJanitorMakesRoom(t *testing.T) {
-	needBPF(t)
+	igtest.NeedRoot(t)
 	const entries = 8
 	stacks := newStackMap(t, entries)
 	j := NewJanitor(stacks, time.Second)
@@ -93,7 +95,7 @@ func TestJanitorMakesRoom(t *testing.T) {
 
 // TestJanitorAfterSilence checks that the first rows after an hour without rows find their stacks.
 func TestJanitorAfterSilence(t *testing.T) {
-	needBPF(t)
+	igtest.NeedRoot(t)
 	stacks := newStackMap(t, 64)
 	_, detach := recordStacks(t, "sys_enter", stacks, 1<<8|fastStackCmp)
 	syscallAt(0)
@@ -112,7 +114,7 @@ func TestJanitorAfterSilence(t *testing.T) {
 
 // TestJanitorWalksInSteps has more entries than one Sweep checks.
 func TestJanitorWalksInSteps(t *testing.T) {
-	needBPF(t)
+	igtest.NeedRoot(t)
 	stacks := newStackMap(t, igStackEntries)
 	_, detach := recordStacks(t, "sys_enter", stacks, 1<<8|fastStackCmp)
 	for a := range 60 {
@@ -155,7 +157,7 @@ func deepSyscall(a, b int) {
 }
 
 func TestJanitorIgnoresOtherIDs(t *testing.T) {
-	needBPF(t)
+	igtest.NeedRoot(t)
 	j := NewJanitor(newStackMap(t, 5), time.Minute)
 	require.Len(t, j.seen, 8, "the kernel takes IDs up to the next power of two")
 	for _, id := range []int32{-17, -1, 0, 7, 8, 1 << 30} {
@@ -170,7 +172,7 @@ func TestJanitorIgnoresOtherIDs(t *testing.T) {
 }
 
 func TestJanitorOnClosedMap(t *testing.T) {
-	needBPF(t)
+	igtest.NeedRoot(t)
 	m, err := ebpf.NewMap(&ebpf.MapSpec{Type: ebpf.StackTrace, KeySize: 4, ValueSize: igStackDepth * 8, MaxEntries: 16})
 	require.NoError(t, err)
 	j := NewJanitor(m, time.Minute)

@@ -10,6 +10,7 @@ import (
 	"github.com/cilium/ebpf/asm"
 	"github.com/stretchr/testify/require"
 
+	"github.com/ig-otel-profiles/ig-otel-profiles/internal/igtest"
 	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/profile"
 )
 
@@ -30,9 +31,7 @@ func loadProgram(t *testing.T, name string) (p *ebpf.Program, addr uint64) {
 
 // TestProgramsComeAndGo checks that a program gets its own name even if another program's symbol is cached.
 func TestProgramsComeAndGo(t *testing.T) {
-	if os.Geteuid() != 0 {
-		t.Skip("eBPF programs are for root alone")
-	}
+	igtest.NeedRoot(t)
 	symbols := runningKernel(t)
 	k := NewKernel(KernelOptions{Symbols: symbols, RawAddresses: true, KeepTracing: true})
 	frame := func(addr uint64, said string) string {

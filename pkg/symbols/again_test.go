@@ -84,17 +84,6 @@ func TestStoreAgainIsPending(t *testing.T) {
 	require.Equal(t, symtab.Named, state)
 }
 
-// An error in a file's content must be final.
-func TestStoreContentIsFinal(t *testing.T) {
-	s := newStore(t, Options{Limits: elftest.Small})
-	r := onDisk(t, []byte("#!/bin/sh\nexec something\n"))
-	require.Equal(t, symtab.NotELF, stateAfter(t, s, r))
-	pass(s, r.ID, time.Hour)
-	_, state := s.Lookup(r.ID, 0x1000)
-	require.Equal(t, symtab.NotELF, state)
-	require.Equal(t, symtab.NotELF, s.Request(r))
-}
-
 // A file that was not read in time must not count as too large, because the machine can be faster later.
 func TestStoreTooSlow(t *testing.T) {
 	s := newStore(t, Options{Limits: elftest.Small, Timeout: time.Nanosecond})

@@ -1,10 +1,8 @@
 package symbols
 
 import (
-	"bytes"
 	"fmt"
 	"os"
-	"path/filepath"
 	"strings"
 	"testing"
 	"time"
@@ -15,26 +13,27 @@ import (
 	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/symbols/symtab"
 )
 
+// perfMap writes a perf map and returns a Request for it.
+func perfMap(t *testing.T, text string) Request {
+	t.Helper()
+	r := onDisk(t, []byte(text))
+	r.ID = symtab.FileID{Dev: r.ID.Dev, Inode: r.ID.Inode, Process: 1}
+	return r
+}
+
 // On a request, a Store must read the new part of a perf map. Before the request, new addresses are Outside.
 func TestStorePerfMap(t *testing.T) {
 	s := NewStore(Options{Reader: parse.Here{}})
 	defer s.Close()
-	path := filepath.Join(t.TempDir(), "perf-1.map")
-	require.NoError(t, os.WriteFile(path, []byte("1000 10 first\n"), 0o600))
-	f, err := os.Open(path)
-	require.NoError(t, err)
-	defer f.Close()
-	whole, err := symtab.Identify(f)
-	require.NoError(t, err)
-	id := symtab.FileID{Dev: whole.Dev, Inode: whole.Inode, Process: 42}
-	r := Request{ID: id, Open: func() (*os.File, error) { return os.Open(path) }}
+	r := perfMap(t, "1000 10 first\n")
+	id := r.ID
 	s.Request(r)
 	require.True(t, s.Wait(t.Context(), id))
 	got, state := s.Lookup(id, 0x1008)
 	require.Equal(t, symtab.Named, state)
 	require.Equal(t, symtab.Symbol{Name: "first", Source: symtab.SourcePerfMap}, got)
 	require.Equal(t, symtab.Named, s.Request(r), "not again at once")
-	appending, err := os.OpenFile(path, os.O_APPEND|os.O_WRONLY, 0)
+	appending, err := os.OpenFile(r.Path, os.O_APPEND|os.O_WRONLY, 0)
 	require.NoError(t, err)
 	defer appending.Close()
 	_, err = appending.WriteString("2000 10 second\n")
@@ -81,46 +80,32 @@ func TestPerfMapCost(t *testing.T) {
 	require.Less(t, e.urgency(), program.urgency())
 	// The Store records the cost.
 	s := newStore(t, Options{})
-	path := filepath.Join(t.TempDir(), "perf-1.map")
-	var text bytes.Buffer
+	var text strings.Builder
 	for i := range 100_000 {
 		fmt.Fprintf(&text, "%x 10 function%d\n", 0x10000+0x10*i, i)
 	}
-	require.NoError(t, os.WriteFile(path, text.Bytes(), 0o600))
-	f, err := os.Open(path)
-	require.NoError(t, err)
-	defer f.Close()
-	id, err := symtab.Identify(f)
-	require.NoError(t, err)
-	id = symtab.FileID{Dev: id.Dev, Inode: id.Inode, Process: 1}
-	s.Request(Request{ID: id, Open: func() (*os.File, error) { return os.Open(path) }})
-	require.True(t, s.Wait(t.Context(), id))
+	r := perfMap(t, text.String())
+	s.Request(r)
+	require.True(t, s.Wait(t.Context(), r.ID))
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	require.Positive(t, s.entries[id].cost)
+	require.Positive(t, s.entries[r.ID].cost)
 }
 
 // A perf map must not count as read before all its parts were read.
 func TestStorePerfMapInParts(t *testing.T) {
 	text := strings.Repeat("1000 10 function\n", 1000)
-	path := filepath.Join(t.TempDir(), "perf-1.map")
-	require.NoError(t, os.WriteFile(path, []byte(text), 0o600))
-	f, err := os.Open(path)
-	require.NoError(t, err)
-	defer f.Close()
-	id, err := symtab.Identify(f)
-	require.NoError(t, err)
-	id = symtab.FileID{Dev: id.Dev, Inode: id.Inode, Process: 1}
+	r := perfMap(t, text)
 	s := newStore(t, Options{Limits: symtab.Limits{Symbols: 100, Names: 1000, Read: int64(len(text)) * 2 / 3, Memory: 1 << 20}})
 	before := time.Now()
 	for _, want := range []bool{false, true} {
-		s.Request(Request{ID: id, Open: func() (*os.File, error) { return os.Open(path) }})
-		require.True(t, s.Wait(t.Context(), id))
-		_, state := s.Lookup(id, 0x1000)
+		s.Request(r)
+		require.True(t, s.Wait(t.Context(), r.ID))
+		_, state := s.Lookup(r.ID, 0x1000)
 		require.Equal(t, symtab.Named, state)
-		require.Equal(t, want, s.ReadSince(id, before))
+		require.Equal(t, want, s.ReadSince(r.ID, before))
 		s.mu.Lock()
-		s.entries[id].read = time.Time{} // long ago
+		s.entries[r.ID].read = time.Time{} // long ago
 		s.mu.Unlock()
 	}
 }

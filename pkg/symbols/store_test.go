@@ -3,7 +3,6 @@ package symbols
 import (
 	"context"
 	"debug/elf"
-	"encoding/binary"
 	"errors"
 	"fmt"
 	"net/http"
@@ -12,7 +11,6 @@ import (
 	"path/filepath"
 	"runtime"
 	"strings"
-	"sync/atomic"
 	"testing"
 	"time"
 
@@ -111,6 +109,10 @@ func TestStoreReasons(t *testing.T) {
 				require.ErrorContains(t, s.LastError(), c.request.Path)
 			}
 			require.Equal(t, c.want, stateAfter(t, s, c.request), "the second time")
+			if c.want != symtab.Gone {
+				pass(s, c.request.ID, time.Hour)
+				require.Equal(t, c.want, stateAfter(t, s, c.request), "an error in the content is final")
+			}
 			require.Equal(t, 1, opened)
 		})
 	}
@@ -215,22 +217,6 @@ func TestStoreClose(t *testing.T) {
 	s.Close()
 	require.True(t, s.Wait(t.Context(), symtab.FileID{Inode: 1}, symtab.FileID{Inode: 2}))
 	require.Equal(t, symtab.Busy, s.Request(Request{ID: symtab.FileID{Inode: 3}}))
-}
-
-// A file must be read only once for any number of processes.
-func TestStoreShortLived(t *testing.T) {
-	s := newStore(t, Options{Limits: elftest.Small})
-	r := onDisk(t, elftest.Example().Bytes())
-	var opened atomic.Int32
-	open := r.Open
-	r.Open = func() (*os.File, error) { opened.Add(1); return open() }
-	for range 5000 {
-		s.Request(r)
-	}
-	require.True(t, s.Wait(t.Context(), r.ID))
-	require.EqualValues(t, 1, opened.Load())
-	files, _ := held(s)
-	require.Equal(t, 1, files)
 }
 
 // A file must not be forgotten while its debug file is fetched.
@@ -364,6 +350,19 @@ func TestStoreGoFunctions(t *testing.T) {
 		require.Equal(t, symtab.Named, state)
 	}
 	require.Equal(t, 1, opened)
+
+	// One request is enough for all functions that were looked up.
+	r.Address = 0
+	for i := range 2000 {
+		s.Lookup(r.ID, all.Golang.Text+uint64(all.Golang.Start[i]))
+	}
+	require.Equal(t, symtab.Pending, s.Request(r))
+	require.True(t, s.Wait(t.Context(), r.ID))
+	for i := range 2000 {
+		_, state = ask(i)
+		require.Equal(t, symtab.Named, state)
+	}
+	require.Equal(t, 2, opened)
 }
 
 // A failed read must also count, so callers do not wait for the next read.
@@ -378,10 +377,7 @@ func TestStoreReadSince(t *testing.T) {
 
 // If lines do not fit, a file must lose its lines but not its names.
 func TestStoreLinesTooLarge(t *testing.T) {
-	info, abbrev, line := elftest.DwarfExample(4)
-	content := elftest.WithDebug(info, abbrev, line).Bytes()
-	binary.LittleEndian.PutUint64(content[64+16:], 0)
-	r, whole := onDisk(t, content), newStore(t, Options{Limits: elftest.Small, Lines: true})
+	r, whole := onDisk(t, withLines()), newStore(t, Options{Limits: elftest.Small, Lines: true})
 	require.Equal(t, symtab.Named, stateAfter(t, whole, r))
 	with := whole.entries[r.ID].table
 	require.NotNil(t, with.Lines)

@@ -27,6 +27,8 @@ import (
 	"github.com/stretchr/testify/require"
 	"google.golang.org/grpc/peer"
 	"oras.land/oras-go/v2"
+
+	"github.com/ig-otel-profiles/ig-otel-profiles/internal/igtest"
 )
 
 func TestEntries(t *testing.T) {
@@ -366,9 +368,7 @@ func TestThisMachine(t *testing.T) {
 
 // TestTry checks that a program that never runs is an error. It uses raw tracepoints, which all kernels have.
 func TestTry(t *testing.T) {
-	if os.Geteuid() != 0 {
-		t.Skip("loading programs needs root")
-	}
+	igtest.NeedRoot(t)
 	for name, want := range map[string]error{"sched_switch": nil, "kexec_never": os.ErrNotExist, "mark_victim": errNeverRan} {
 		err := try(ebpf.RawTracepoint, func(p *ebpf.Program) (link.Link, error) {
 			return link.AttachRawTracepoint(link.RawTracepointOptions{Name: name, Program: p})

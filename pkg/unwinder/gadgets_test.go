@@ -15,6 +15,7 @@ import (
 	"github.com/stretchr/testify/require"
 	"golang.org/x/sys/unix"
 
+	"github.com/ig-otel-profiles/ig-otel-profiles/internal/igtest"
 	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/unwinder/wire"
 )
 
@@ -70,13 +71,6 @@ func entryProgram(typ ebpf.ProgramType) (*ebpf.Program, error) {
 	return ebpf.NewProgram(&ebpf.ProgramSpec{Type: typ, License: "GPL", Instructions: asm.Instructions{asm.Mov.Imm(asm.R0, 0), asm.Return()}})
 }
 
-func needEBPF(t *testing.T) {
-	t.Helper()
-	if os.Geteuid() != 0 {
-		t.Skip("making eBPF maps takes root")
-	}
-}
-
 func forGadgets(role int) Settings {
 	return Settings{Labels: ask(role).Labels, Chains: wire.ChainRawTracepoint.String(), Languages: all}
 }
@@ -84,10 +78,7 @@ func forGadgets(role int) Settings {
 // array makes a gadget's array for one entry.
 func array(t *testing.T) *ebpf.Map {
 	t.Helper()
-	m, err := ebpf.NewMap(&ebpf.MapSpec{Type: ebpf.ProgramArray, KeySize: 4, ValueSize: 4, MaxEntries: 1})
-	require.NoError(t, err)
-	t.Cleanup(func() { m.Close() })
-	return m
+	return igtest.Map(t, &ebpf.MapSpec{Type: ebpf.ProgramArray, KeySize: 4, ValueSize: 4, MaxEntries: 1})
 }
 
 // inArray returns the ID of the program that a gadget would call, or 0.
@@ -98,7 +89,7 @@ func inArray(m *ebpf.Map) (id uint32) {
 
 // TestKilledIsNotCalled checks that gadgets stop calling an unwinder when it is killed, although it may take long to exit.
 func TestKilledIsNotCalled(t *testing.T) {
-	needEBPF(t)
+	igtest.NeedRoot(t)
 	for name, unanswered := range map[string]time.Duration{"files do not answer": 2 * time.Second, "damaged stream": time.Hour} {
 		t.Run(name, func(t *testing.T) {
 			entry := array(t) // the broker uses it until s.Close returns
@@ -127,7 +118,7 @@ func TestKilledIsNotCalled(t *testing.T) {
 // TestEntriesAreServed checks that gadgets call the entry of the running unwinder, and later the entry of the next unwinder.
 // Each gadget gets its own events.
 func TestEntriesAreServed(t *testing.T) {
-	needEBPF(t)
+	igtest.NeedRoot(t)
 	b, _ := newTestBroker()
 	s := subscribe(t, b, forGadgets(playEntries))
 	require.Equal(t, uint32(1), s.Run())
@@ -166,7 +157,7 @@ func TestEntriesAreServed(t *testing.T) {
 // TestLaterEntries checks that later gadgets do not end the unwinder. It loads the other chains that they need. Inspektor
 // Gadget's own gadgets share a number.
 func TestLaterEntries(t *testing.T) {
-	needEBPF(t)
+	igtest.NeedRoot(t)
 	b, l := newTestBroker()
 	settings := forGadgets(playEntries)
 	settings.Chains = "perf"
@@ -214,7 +205,7 @@ func TestLaterEntries(t *testing.T) {
 // running returns a broker with a gadget as its subscriber.
 func running(t *testing.T, role int) (*Broker, Settings, *Subscription) {
 	t.Helper()
-	needEBPF(t)
+	igtest.NeedRoot(t)
 	b, _ := newTestBroker()
 	b.chainTime = 30 * time.Second
 	settings := forGadgets(role)
@@ -268,7 +259,7 @@ func TestEntriesOfTheNext(t *testing.T) {
 
 // TestEntriesOfAnotherType checks that a hostile unwinder can send anything, or nothing, in place of its entries.
 func TestEntriesOfAnotherType(t *testing.T) {
-	needEBPF(t)
+	igtest.NeedRoot(t)
 	for role, want := range map[int]string{playForeign: "the entry for kprobe programs", playUnasked: "the unwinder sent programs that were not requested", playGood: ""} {
 		b, l := newTestBroker()
 		b.chainTime = time.Second

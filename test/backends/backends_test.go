@@ -20,9 +20,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/ig-otel-profiles/ig-otel-profiles/internal/collectortest"
-	"github.com/ig-otel-profiles/ig-otel-profiles/internal/igrun"
 	"github.com/ig-otel-profiles/ig-otel-profiles/internal/igtest"
-	"github.com/ig-otel-profiles/ig-otel-profiles/internal/receiver"
 )
 
 // frequency is the highest sampling rate that barely slows the program down.
@@ -50,38 +48,26 @@ func moduleVersion(folder, module string) string {
 }
 
 // burn runs a program with known shares for this CPU time while a gadget sends its samples to the exporters. It returns the CPU
-// time that the program has used.
-func burn(t *testing.T, program, config, exporters string, atLeast time.Duration, flags ...string) time.Duration {
+// time that the program has used, and a time that contains all samples.
+func burn(t *testing.T, program, config, exporters string, atLeast time.Duration, flags ...string) (used time.Duration, in span) {
 	t.Helper()
-	cmd := gadgetCommand(t, "profile_cpu", config, exporters, append(flags, fmt.Sprintf("--frequency=%d", frequency), "--comm="+filepath.Base(program))...)
-	said := &igtest.Buffer{}
-	cmd.Stdout, cmd.Stderr = said, said
-	require.NoError(t, cmd.Start())
-	t.Cleanup(func() {
-		if t.Failed() {
-			t.Logf("ig said:\n%s", said)
-		}
-	})
-	require.Eventually(t, func() bool { return strings.Contains(said.String(), "exporting data source") }, 3*time.Minute, 100*time.Millisecond)
+	begin := time.Now().Add(-time.Second)
+	ig := startGadget(t, "profile_cpu", config, exporters, append(flags, fmt.Sprintf("--frequency=%d", frequency), "--comm="+filepath.Base(program))...)
+	ig.Says("exporting data source")
 	time.Sleep(5 * time.Second) // ig loads the eBPF programs after it logs this line
 
-	p := exec.Command(program)
-	p.SysProcAttr = &syscall.SysProcAttr{Setsid: true, Pdeathsig: syscall.SIGKILL}
-	stdin, err := p.StdinPipe()
-	require.NoError(t, err)
-	require.NoError(t, p.Start())
-	require.Eventually(t, func() bool { return igtest.ScheduledTime(t, p.Process.Pid) >= atLeast }, 5*time.Minute, 10*time.Millisecond)
+	p := igtest.StartProgram(t, exec.Command(program))
+	t.Cleanup(p.Kill)
+	require.Eventually(t, func() bool { return igtest.ScheduledTime(t, p.PID) >= atLeast }, 5*time.Minute, 10*time.Millisecond)
 	// The program is stopped, but exists until its last samples are sent. So its files can be read.
 	require.NoError(t, p.Process.Signal(syscall.SIGSTOP))
 	time.Sleep(4 * time.Second)
-	used := igtest.ScheduledTime(t, p.Process.Pid)
-	require.NoError(t, cmd.Process.Signal(syscall.SIGINT))
-	require.NoError(t, cmd.Wait(), "%s", said)
+	used = igtest.ScheduledTime(t, p.PID)
+	ig.Stop()
 	require.NoError(t, p.Process.Signal(syscall.SIGCONT))
-	require.NoError(t, stdin.Close())
-	require.NoError(t, p.Wait())
-	require.Contains(t, said.String(), " 0 dropped", "%s", said)
-	return used
+	p.Stop()
+	require.Contains(t, ig.Log.String(), " 0 dropped")
+	return used, span{begin, time.Now().Add(2 * time.Second)}
 }
 
 // sample profiles the whole machine with the gadget for some seconds, and returns ig's log.
@@ -91,12 +77,18 @@ func sample(t *testing.T, config string) string {
 	return said
 }
 
+// startGadget starts an ig command that gadgetCommand returns.
+func startGadget(t *testing.T, gadget, config, exporters string, flags ...string) *igtest.Run {
+	t.Helper()
+	return igtest.StartCommand(t, gadgetCommand(t, gadget, config, exporters, flags...))
+}
+
 // gadgetCommand returns an ig command that runs a gadget with exporters of a configuration.
 func gadgetCommand(t *testing.T, gadget, config, exporters string, flags ...string) *exec.Cmd {
 	t.Helper()
-	args := append([]string{"--config", writeFile(t, "config.yaml", config), "run", igtest.Import(t, gadget)}, igrun.GadgetFlags()...)
-	args = append(args, "--otel-profiles-exporter="+exporters, "--otel-profiles-interval=2s", "--output=none")
-	return igrun.Command(t.Context(), igtest.Built(t, igtest.Bin, "ig"), append(args, flags...)...)
+	return igtest.Command(t, igtest.Import(t, gadget), append([]string{
+		"--config=" + writeFile(t, "config.yaml", config), "--otel-profiles-exporter=" + exporters, "--otel-profiles-interval=2s", "--output=none",
+	}, flags...)...)
 }
 
 // sampled runs a gadget to its end. It returns ig's log, and a time that contains all samples.
@@ -178,10 +170,7 @@ func TestBackends(t *testing.T) {
 			way{"Pyroscope " + second.version() + " with 2.x's storage, too", second, selector("service_name", service), ofService, notOfService, []string{"k8s.pod.name", "service.name"}},
 			way{"Pyroscope, behind the Collector", behind, "{}", pods, none, []string{"k8s.pod.name"}})
 	} else {
-		other, err := receiver.Start(receiver.Options{})
-		require.NoError(t, err)
-		t.Cleanup(func() { require.NoError(t, other.Close()) })
-		behindAddr = other.Addr()
+		behindAddr = igtest.Receiver(t).Addr()
 	}
 	c := collectortest.NewWithConfig(t, collectortest.Documented(t, "backends-collector"), "PYROSCOPE="+behindAddr, "PARCA="+parcaBehind.addr(), "BACKEND_INSECURE=true")
 	c.Start()
@@ -191,13 +180,12 @@ func TestBackends(t *testing.T) {
 		way{"Parca " + parcaDirect.version(), parcaDirect, "{}", pods, none, nil},
 		way{"Parca, behind the Collector", parcaBehind, "{}", pods, none, nil})
 
-	begin := time.Now().Add(-time.Second)
 	program := filepath.Join(t.TempDir(), "burn-go")
 	igtest.Output(t, "go", "build", "-buildvcs=false", "-o", program, "../e2e/burn")
-	used := burn(t, program, config, strings.Join(exporters, ","), burnTime)
+	used, all := burn(t, program, config, strings.Join(exporters, ","), burnTime)
 	c.Stop() // it has sent everything
-	all := span{begin, time.Now().Add(2 * time.Second)}
-	middle := begin.Add(all.until.Sub(begin) / 2)
+	all.until = time.Now().Add(2 * time.Second)
+	middle := all.from.Add(all.until.Sub(all.from) / 2)
 
 	results := map[string]map[string]string{}
 	for _, w := range ways {

@@ -7,7 +7,6 @@ import (
 	"os/exec"
 	"slices"
 	"strings"
-	"syscall"
 	"testing"
 	"time"
 
@@ -25,13 +24,7 @@ import (
 func TestGadgets(t *testing.T) {
 	igtest.NeedRoot(t)
 	// Short-lived processes have page faults and waits.
-	busy := exec.Command("sh", "-c", "while :; do /bin/true; done")
-	busy.SysProcAttr = &syscall.SysProcAttr{Setsid: true, Pdeathsig: syscall.SIGKILL}
-	require.NoError(t, busy.Start())
-	t.Cleanup(func() {
-		require.NoError(t, busy.Process.Kill())
-		_ = busy.Wait() // killed
-	})
+	t.Cleanup(igtest.StartProgram(t, exec.Command("sh", "-c", "while :; do /bin/true; done")).Kill)
 	start := map[string]func(*testing.T) server{"parca": func(t *testing.T) server { return startParca(t) }}
 	if asked("pyroscope") {
 		start["pyroscope"] = func(t *testing.T) server { return startPyroscope(t) }

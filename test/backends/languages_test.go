@@ -6,14 +6,12 @@ import (
 	"fmt"
 	"os/exec"
 	"strings"
-	"syscall"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/require"
 
 	"github.com/ig-otel-profiles/ig-otel-profiles/internal/igtest"
-	"github.com/ig-otel-profiles/ig-otel-profiles/internal/receiver"
 )
 
 // TestLanguages samples the whole machine while the demo's programs in several languages run. It sends the same rows to Pyroscope
@@ -33,24 +31,13 @@ func TestLanguages(t *testing.T) {
 		"python3": {"python3", sources + "busy.py"}, "node": {"node", sources + "busy.js"},
 	}
 	second := startPyroscope2(t)
-	counting, err := receiver.Start(receiver.Options{})
-	require.NoError(t, err)
-	t.Cleanup(func() { require.NoError(t, counting.Close()) })
+	counting := igtest.Receiver(t)
 	config := "operator:\n  otel-profiles:\n    exporters:\n" +
 		exporter(t, "pyroscope", "pyroscope", "pyroscope", second.addr()) + patient +
 		exporter(t, "pyroscope", "pyroscope", "counting", counting.Addr())
 
 	for _, args := range programs {
-		p := exec.Command(args[0], args[1:]...)
-		p.SysProcAttr = &syscall.SysProcAttr{Setsid: true, Pdeathsig: syscall.SIGKILL}
-		stdin, err := p.StdinPipe()
-		require.NoError(t, err)
-		require.NoError(t, p.Start(), args)
-		t.Cleanup(func() {
-			_ = stdin.Close()
-			_ = p.Process.Kill()
-			_ = p.Wait() // killed
-		})
+		t.Cleanup(igtest.StartProgram(t, exec.Command(args[0], args[1:]...)).Kill)
 	}
 	said, all := sampled(t, "profile_cpu", config, "pyroscope,counting", fmt.Sprintf("--frequency=%d", frequency), "--timeout=12")
 	require.Contains(t, said, " 0 dropped")

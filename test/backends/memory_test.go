@@ -3,7 +3,6 @@
 package backends
 
 import (
-	"bufio"
 	"encoding/base64"
 	"encoding/json"
 	"fmt"
@@ -14,7 +13,6 @@ import (
 	"slices"
 	"strconv"
 	"strings"
-	"syscall"
 	"testing"
 	"time"
 
@@ -26,9 +24,6 @@ import (
 	"github.com/ig-otel-profiles/ig-otel-profiles/internal/igtest"
 	"github.com/ig-otel-profiles/ig-otel-profiles/internal/receiver"
 )
-
-// allocated holds the bytes and calls that a function of test/memory/testdata/allocate.c has counted.
-type allocated struct{ bytes, calls int64 }
 
 // told is a server with a receiver in front of it. The receiver stores the requests.
 type told struct {
@@ -78,46 +73,17 @@ type watch struct {
 }
 
 // run starts the gadget before the program works. It stops the gadget when the program has printed its counts and all servers have
-// enough data. It returns these counts. The program waits for a line, prints, and waits for its input to end.
-func (w watch) run(t *testing.T, config string, servers map[string]told, program []string, says int) []string {
+// enough data. It returns these counts, and a time that contains all samples. The program waits for a line, prints, and waits for its input
+// to end.
+func (w watch) run(t *testing.T, config string, servers map[string]told, program []string, says int) (text string, in span) {
 	t.Helper()
-	p := exec.CommandContext(t.Context(), program[0], program[1:]...)
-	p.SysProcAttr = &syscall.SysProcAttr{Setsid: true, Pdeathsig: syscall.SIGKILL}
-	in, err := p.StdinPipe()
-	require.NoError(t, err)
-	out, err := p.StdoutPipe()
-	require.NoError(t, err)
-	require.NoError(t, p.Start())
-	defer func() {
-		_ = p.Process.Kill()
-		_ = p.Wait() // the program was killed or has exited
-	}()
-
-	cmd := gadgetCommand(t, w.gadget, config, strings.Join(slices.Sorted(maps.Keys(servers)), ","), append([]string{"--pid=" + strconv.Itoa(p.Process.Pid)}, w.flags...)...)
-	said := &igtest.Buffer{}
-	cmd.Stdout, cmd.Stderr = said, said
-	require.NoError(t, cmd.Start())
-	ended := make(chan error, 1)
-	go func() { ended <- cmd.Wait() }()
-	t.Cleanup(func() {
-		if t.Failed() {
-			t.Logf("ig said:\n%s", said)
-		}
-	})
-	for !strings.Contains(said.String(), w.ready) {
-		select {
-		case err := <-ended:
-			require.FailNow(t, "ig has ended", "%v", err)
-		case <-time.After(100 * time.Millisecond):
-		}
-	}
-	_, err = in.Write([]byte("\n"))
-	require.NoError(t, err)
-	var text []string
-	for scan := bufio.NewScanner(out); len(text) < says && scan.Scan(); {
-		text = append(text, scan.Text())
-	}
-	require.Len(t, text, says)
+	begin := time.Now().Add(-time.Second)
+	p := igtest.StartProgram(t, exec.Command(program[0], program[1:]...))
+	defer p.Kill()
+	ig := startGadget(t, w.gadget, config, strings.Join(slices.Sorted(maps.Keys(servers)), ","), append([]string{"--pid=" + strconv.Itoa(p.PID)}, w.flags...)...)
+	ig.Says(w.ready)
+	p.Next()
+	text = p.Lines(says)
 	require.Eventually(t, func() bool {
 		for _, s := range servers {
 			if !w.enough(s) {
@@ -125,27 +91,11 @@ func (w watch) run(t *testing.T, config string, servers map[string]told, program
 			}
 		}
 		return true
-	}, time.Minute, 100*time.Millisecond, "%s", said)
-	require.NoError(t, cmd.Process.Signal(syscall.SIGINT))
-	require.NoError(t, <-ended, "%s", said)
-	require.Contains(t, said.String(), " 0 dropped", "%s", said)
-	require.NotContains(t, said.String(), "refused", "%s", said)
-	return text
-}
-
-// counted reads the program's counts.
-func counted(t *testing.T, text []string) map[string]allocated {
-	t.Helper()
-	all := map[string]allocated{}
-	for _, line := range text {
-		var name string
-		var a allocated
-		if n, _ := fmt.Sscanf(line, "%s %d %d", &name, &a.bytes, &a.calls); n == 3 {
-			all[name] = a
-		}
-	}
-	require.Len(t, all, 3, "%q", text)
-	return all
+	}, time.Minute, 100*time.Millisecond)
+	ig.Stop()
+	require.Contains(t, ig.Log.String(), " 0 dropped")
+	require.NotContains(t, ig.Log.String(), "refused")
+	return text, span{begin, time.Now().Add(2 * time.Second)}
 }
 
 // typesOf returns a server's profile types once there are n of them.
@@ -158,22 +108,15 @@ func (s told) typesOf(t *testing.T, all span, n int) []string {
 }
 
 // sent adds up the values of a sample type that a server received.
-func (s told) sent(sampleType string) (sum int64) {
-	for _, one := range s.between.Samples() {
-		if one.Type == sampleType {
-			sum += one.Total()
-		}
-	}
-	return sum
+func (s told) sent(sampleType string) int64 {
+	return igtest.Total(igtest.Typed(s.between.Samples(), sampleType))
 }
 
 // states returns the sums of the profiles that a server received for a sample type, by time, and the sorted times.
 func (s told) states(sampleType string) (sums map[time.Time]int64, times []time.Time) {
 	sums = map[time.Time]int64{}
-	for _, one := range s.between.Samples() {
-		if one.Type == sampleType {
-			sums[one.Start] += one.Total()
-		}
+	for _, one := range igtest.Typed(s.between.Samples(), sampleType) {
+		sums[one.Start] += one.Total()
 	}
 	return sums, slices.SortedFunc(maps.Keys(sums), time.Time.Compare)
 }
@@ -228,13 +171,11 @@ func TestMemory(t *testing.T) {
 	igtest.NeedRoot(t)
 	const step = 65536
 	servers, config := tell(t)
-	begin := time.Now().Add(-time.Second)
-	text := watch{
+	text, all := watch{
 		gadget: "profile_alloc", ready: "the first probes are attached", flags: []string{"--max-cost=1000", fmt.Sprintf("--sample-bytes=%d", step)},
 		enough: func(s told) bool { return s.sent("alloc_space") > 0 },
 	}.run(t, config, servers, []string{igtest.Compile(t, "../memory/testdata/allocate.c", "gcc", "-O2", "-fomit-frame-pointer"), "8", "100"}, 4)
-	truth := counted(t, text)
-	all := span{begin, time.Now().Add(2 * time.Second)}
+	truth := igtest.ReadTruth(t, strings.TrimPrefix(text, "ready\n"))
 	known := map[string][]string{
 		"parca":     {"memory:alloc_objects:count:space:bytes:delta", "memory:alloc_space:bytes:space:bytes:delta"},
 		"pyroscope": {"memory:alloc_objects:count:space:bytes", "memory:alloc_space:bytes:space:bytes"},
@@ -247,8 +188,8 @@ func TestMemory(t *testing.T) {
 			selector := selector("service_name", "allocate")
 			objects, bytes := s.check(t, types[0], selector, all), s.check(t, types[1], selector, all)
 			for function, a := range truth {
-				requireNear(t, "bytes of "+function, a.bytes, through(bytes, function), float64(a.bytes), step)
-				requireNear(t, "calls in "+function, a.calls, through(objects, function), float64(a.bytes)/1.3, step)
+				requireNear(t, "bytes of "+function, a.Sum, through(bytes, function), float64(a.Sum), step)
+				requireNear(t, "calls in "+function, a.Calls, through(objects, function), float64(a.Sum)/1.3, step)
 			}
 		})
 	}
@@ -260,8 +201,7 @@ func TestMemoryInUse(t *testing.T) {
 	igtest.NeedRoot(t)
 	const step = 16384
 	servers, config := tell(t)
-	begin := time.Now().Add(-time.Second)
-	text := watch{
+	text, all := watch{
 		gadget: "profile_alloc", ready: "the first probes are attached", flags: []string{"--live", "--max-cost=1000", fmt.Sprintf("--sample-bytes=%d", step)},
 		// The test waits until the memory in use no longer changes.
 		enough: func(s told) bool {
@@ -270,8 +210,7 @@ func TestMemoryInUse(t *testing.T) {
 			return n > 3 && states[times[n-1]] == states[times[n-2]]
 		},
 	}.run(t, config, servers, []string{igtest.Compile(t, "../memory/testdata/allocate.c", "gcc", "-O2", "-fomit-frame-pointer"), "8", "100"}, 4)
-	leaked := counted(t, text)["leak_some"]
-	all := span{begin, time.Now().Add(2 * time.Second)}
+	leaked := igtest.ReadTruth(t, strings.TrimPrefix(text, "ready\n"))["leak_some"]
 	types := []string{"memory:inuse_objects:count:space:bytes", "memory:inuse_space:bytes:space:bytes"}
 	for name, s := range servers {
 		t.Run(name, func(t *testing.T) {
@@ -295,7 +234,7 @@ func TestMemoryInUse(t *testing.T) {
 				single(t *testing.T, selector string, at time.Time) []stack
 			}).single(t, selector, last)
 			require.Equal(t, states[last], total(stacks), "one state")
-			requireNear(t, "bytes in use of leak_some", leaked.bytes, through(stacks, "leak_some"), float64(leaked.bytes), step)
+			requireNear(t, "bytes in use of leak_some", leaked.Sum, through(stacks, "leak_some"), float64(leaked.Sum), step)
 			require.Zero(t, through(stacks, "allocate_large")+through(stacks, "allocate_middle"), "freed memory is not in use")
 			if p, ok := s.server.(*pyroscope); ok {
 				mean := float64(summed) / float64(len(states))
@@ -312,12 +251,10 @@ func TestMemoryInUse(t *testing.T) {
 func TestLocks(t *testing.T) {
 	igtest.NeedRoot(t)
 	servers, config := tell(t)
-	begin := time.Now().Add(-time.Second)
-	watch{
+	_, all := watch{
 		gadget: "profile_lock", ready: "exporting data source",
 		enough: func(s told) bool { return s.sent("delay") > 0 },
 	}.run(t, config, servers, []string{igtest.Compile(t, "../locks/testdata/locks.c", "gcc", "-O2", "-fomit-frame-pointer"), "6"}, 1)
-	all := span{begin, time.Now().Add(2 * time.Second)}
 	known := map[string][]string{
 		"parca":     {"mutex:contentions:count:contentions:count:delta", "mutex:delay:nanoseconds:contentions:count:delta"},
 		"pyroscope": {"mutex:contentions:count:contentions:count", "mutex:delay:nanoseconds:contentions:count"},

@@ -4,7 +4,6 @@ package backends
 
 import (
 	"flag"
-	"os"
 	"regexp"
 	"strings"
 	"testing"
@@ -12,6 +11,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/ig-otel-profiles/ig-otel-profiles/internal/collectortest"
+	"github.com/ig-otel-profiles/ig-otel-profiles/internal/igtest"
 )
 
 const page = "../../docs/develop/testing/backends.md"
@@ -38,10 +38,5 @@ func writeTable(t *testing.T, name, table string) {
 	if !*pageFlag || t.Failed() {
 		return
 	}
-	text, err := os.ReadFile(page)
-	require.NoError(t, err)
-	marked := regexp.MustCompile(`(?s)(<!-- begin ` + name + ` table -->\n).*?(<!-- end ` + name + ` table -->)`)
-	require.True(t, marked.Match(text), "the page has no markers for the table %s", name)
-	text = marked.ReplaceAll(text, []byte("${1}\n"+strings.ReplaceAll(table, "$", "$$")+"\n${2}"))
-	require.NoError(t, os.WriteFile(page, text, 0o644))
+	igtest.WriteBetween(t, page, "<!-- begin "+name+" table -->\n", "<!-- end "+name+" table -->", "\n"+table+"\n")
 }

@@ -6,7 +6,6 @@ import (
 	"os/exec"
 	"path/filepath"
 	"slices"
-	"syscall"
 	"testing"
 	"time"
 
@@ -23,15 +22,7 @@ func TestSpans(t *testing.T) {
 	const trace, checkout, search = "0102030405060708090a0b0c0d0e0f10", "a1a2a3a4a5a6a7a8", "b1b2b3b4b5b6b7b8"
 	program := filepath.Join(t.TempDir(), "spans")
 	igtest.Output(t, "go", "build", "-o", program, "./spans")
-	service := exec.Command(program, trace, checkout, search)
-	service.SysProcAttr = &syscall.SysProcAttr{Setsid: true, Pdeathsig: syscall.SIGKILL}
-	stdin, err := service.StdinPipe()
-	require.NoError(t, err)
-	require.NoError(t, service.Start())
-	t.Cleanup(func() {
-		require.NoError(t, stdin.Close())
-		require.NoError(t, service.Wait())
-	})
+	igtest.StartProgram(t, exec.Command(program, trace, checkout, search))
 
 	for name, p := range map[string]*pyroscope{"as it is": startPyroscope(t), "with the storage of 2.x": startPyroscope2(t)} {
 		t.Run(name, func(t *testing.T) {

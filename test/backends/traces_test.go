@@ -3,13 +3,11 @@
 package backends
 
 import (
-	"bufio"
 	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"strings"
-	"syscall"
 	"testing"
 	"time"
 
@@ -25,28 +23,21 @@ func TestServiceOfTraces(t *testing.T) {
 	igtest.NeedRoot(t)
 	program := filepath.Join(t.TempDir(), "traced")
 	igtest.Output(t, "go", "build", "-o", program, "./traced")
-	service := exec.Command(program)
-	service.Env = append(os.Environ(), "OTEL_SERVICE_NAME=webshop-checkout", "OTEL_RESOURCE_ATTRIBUTES=service.namespace=webshop,service.version=1.2,deployment.environment.name=prod")
-	service.SysProcAttr = &syscall.SysProcAttr{Setsid: true, Pdeathsig: syscall.SIGKILL}
-	stdin, err := service.StdinPipe()
-	require.NoError(t, err)
-	stdout, err := service.StdoutPipe()
-	require.NoError(t, err)
-	require.NoError(t, service.Start())
+	cmd := exec.Command(program)
+	cmd.Env = append(os.Environ(), "OTEL_SERVICE_NAME=webshop-checkout", "OTEL_RESOURCE_ATTRIBUTES=service.namespace=webshop,service.version=1.2,deployment.environment.name=prod")
+	service := igtest.StartProgram(t, cmd)
 
 	p := startPyroscope(t)
 	between := passOn(t, p.addr())
 	config := "operator:\n  otel-profiles:\n    exporters:\n" + exporter(t, p.name(), p.name(), "server", between.Addr()) + patient
 	said, in := sampled(t, "profile_cpu", config, "server", "--timeout=20", "--comm=traced", "--spans", "--unwind=whole", "--frequency=99")
 
-	require.NoError(t, stdin.Close())
 	bySpan := map[string]string{} // the service of each span
-	for lines := bufio.NewScanner(stdout); lines.Scan(); {
-		fields := strings.Fields(lines.Text())
+	for line := range strings.Lines(service.Stop()) {
+		fields := strings.Fields(line)
 		require.Len(t, fields, 3)
 		bySpan[fields[2]] = fields[0]
 	}
-	require.NoError(t, service.Wait())
 
 	sent, linked := map[string]int64{}, ""
 	for _, s := range between.Samples() {

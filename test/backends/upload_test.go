@@ -34,9 +34,7 @@ func TestUpload(t *testing.T) {
 	igtest.Output(t, "objcopy", "--only-keep-debug", whole, debug)
 	igtest.Output(t, "strip", "-s", "-o", program, whole)
 	id := (&debuginfod{byID: map[string]string{}}).add(t, program)
-	begin := time.Now().Add(-time.Second)
-	burn(t, program, "operator:\n  otel-profiles:\n    exporters:\n"+exporter(t, "parca", "parca", "parca", p.addr()), "parca", burnTime)
-	all := span{begin, time.Now().Add(2 * time.Second)}
+	_, all := burn(t, program, "operator:\n  otel-profiles:\n    exporters:\n"+exporter(t, "parca", "parca", "parca", p.addr()), "parca", burnTime)
 	named := func() (right, user int64) {
 		for _, s := range p.query(t, selector("service_name", "uploaded"), all) {
 			user += s.value

@@ -11,7 +11,6 @@ import (
 	"hash/maphash"
 	"io"
 	"math/rand/v2"
-	"net"
 	"os"
 	"runtime"
 	"strings"
@@ -20,7 +19,6 @@ import (
 	"testing"
 	"time"
 
-	igconfig "github.com/inspektor-gadget/inspektor-gadget/pkg/config"
 	"github.com/inspektor-gadget/inspektor-gadget/pkg/datasource"
 	gadgetcontext "github.com/inspektor-gadget/inspektor-gadget/pkg/gadget-context"
 	"github.com/inspektor-gadget/inspektor-gadget/pkg/gadget-service/api"
@@ -28,14 +26,12 @@ import (
 	igprofiles "github.com/inspektor-gadget/inspektor-gadget/pkg/operators/otel-profiles"
 	"github.com/inspektor-gadget/inspektor-gadget/pkg/operators/simple"
 	"github.com/sirupsen/logrus"
-	"github.com/spf13/viper"
 	"github.com/stretchr/testify/require"
 	"google.golang.org/grpc"
-	"google.golang.org/grpc/encoding"
-	_ "google.golang.org/grpc/encoding/gzip"
-	"google.golang.org/grpc/mem"
 	"google.golang.org/grpc/stats"
 
+	"github.com/ig-otel-profiles/ig-otel-profiles/internal/gadgettest"
+	"github.com/ig-otel-profiles/ig-otel-profiles/internal/recvtest"
 	otelprofiles "github.com/ig-otel-profiles/ig-otel-profiles/operators/otel-profiles"
 )
 
@@ -252,22 +248,11 @@ func (s *source) emit(ticks int) (time.Duration, error) {
 
 // counter is a gRPC receiver that answers everything with an empty message.
 type counter struct {
-	srv        *grpc.Server
 	addr       string
 	mu         sync.Mutex
 	length     int64 // uncompressed
 	wireLength int64
 }
-
-type rawCodec struct{}
-
-func (rawCodec) Name() string { return "proto" }
-
-func (rawCodec) Marshal(any) (mem.BufferSlice, error) { return nil, nil }
-
-func (rawCodec) Unmarshal(mem.BufferSlice, any) error { return nil }
-
-var _ encoding.CodecV2 = rawCodec{}
 
 func (c *counter) TagRPC(ctx context.Context, _ *stats.RPCTagInfo) context.Context { return ctx }
 
@@ -285,19 +270,8 @@ func (c *counter) HandleRPC(_ context.Context, s stats.RPCStats) {
 }
 
 func startCounter(t testing.TB) *counter {
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	require.NoError(t, err)
-	c := &counter{addr: l.Addr().String()}
-	c.srv = grpc.NewServer(grpc.StatsHandler(c), grpc.ForceServerCodecV2(rawCodec{}), grpc.MaxRecvMsgSize(64<<20),
-		grpc.UnknownServiceHandler(func(_ any, s grpc.ServerStream) error {
-			var m struct{}
-			if err := s.RecvMsg(&m); err != nil {
-				return err
-			}
-			return s.SendMsg(&m)
-		}))
-	go func() { _ = c.srv.Serve(l) }()
-	t.Cleanup(c.srv.Stop)
+	c := &counter{}
+	c.addr = recvtest.StartRaw(t, grpc.StatsHandler(c))
 	return c
 }
 
@@ -330,14 +304,12 @@ func cpuTime() time.Duration {
 // run exports the rows of one batch window with op. It uses one exporter, and one more for each element of more.
 func run(t testing.TB, op operators.DataOperator, sh shape, compression string, more ...string) result {
 	c := startCounter(t)
-	igconfig.Config = viper.New()
-	igconfig.Config.SetConfigType("yaml")
 	names, exporters := "", ""
 	for i, settings := range append([]string{""}, more...) {
 		names += fmt.Sprintf(",x%d", i)
 		exporters += fmt.Sprintf("x%d: {exporter: otlp-grpc, endpoint: %q, insecure: true, compression: %s%s}, ", i, c.addr, compression, settings)
 	}
-	require.NoError(t, igconfig.Config.ReadConfig(strings.NewReader("operator: {otel-profiles: {exporters: {"+exporters+"}}}")))
+	gadgettest.Config(t, "operator: {otel-profiles: {exporters: {"+exporters+"}}}")
 	require.NoError(t, op.Init(nil))
 
 	var res result

@@ -13,9 +13,7 @@ import (
 	"testing"
 	"time"
 
-	igconfig "github.com/inspektor-gadget/inspektor-gadget/pkg/config"
 	"github.com/inspektor-gadget/inspektor-gadget/pkg/datasource"
-	"github.com/spf13/viper"
 	"github.com/stretchr/testify/require"
 
 	"github.com/ig-otel-profiles/ig-otel-profiles/internal/collectortest"
@@ -52,9 +50,7 @@ func received(t *testing.T, c *collectortest.Collector) (sum int64, profiles, re
 }
 
 func operator(t *testing.T, yaml string) *otelprofiles.Operator {
-	igconfig.Config = viper.New()
-	igconfig.Config.SetConfigType("yaml")
-	require.NoError(t, igconfig.Config.ReadConfig(strings.NewReader(yaml)))
+	gadgettest.Config(t, yaml)
 	op := otelprofiles.New()
 	require.NoError(t, op.Init(nil))
 	t.Cleanup(func() {

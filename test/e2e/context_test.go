@@ -43,13 +43,13 @@ func testContext(t *testing.T, unwind string) {
 	inC, inGo := compileC(t, "testdata/context.c"), compileGo(t, "./published", "published")
 	evil := filepath.Join(filepath.Dir(inC), "hostile") // a separate service of the host, with its own limit
 	require.NoError(t, os.Link(inC, evil))
-	s := begin(t, nil, igtest.Import(t, "profile_cpu"), "--frequency=99", "--unwind="+unwind)
+	s := begin(t, igtest.Import(t, "profile_cpu"), "--frequency=99", "--unwind="+unwind)
 	cart, checkout := start(t, inC, "cart"), start(t, inGo, "checkout")
-	hostile := map[string]*process{}
+	hostile := map[string]*igtest.Program{}
 	for _, mode := range []string{"lengths", "huge", "absent", "version", "changing", "text", "file", "names"} {
 		hostile[mode] = start(t, evil, "evil", mode)
 	}
-	all := append([]*process{cart, checkout}, func() (list []*process) {
+	all := append([]*igtest.Program{cart, checkout}, func() (list []*igtest.Program) {
 		for _, p := range hostile {
 			list = append(list, p)
 		}
@@ -66,25 +66,25 @@ func testContext(t *testing.T, unwind string) {
 		require.Less(t, time.Since(start), time.Minute, "found: %v", found)
 		out, _ := exec.Command("sh", "-c", string(command[1])).Output() // some processes exit in the meantime
 		for _, p := range all {
-			if strings.Contains(string(out), fmt.Sprintf("/proc/%d/maps", p.pid)) {
-				found[p.pid] = true
+			if strings.Contains(string(out), fmt.Sprintf("/proc/%d/maps", p.PID)) {
+				found[p.PID] = true
 			}
 		}
 	}
 
-	says := func(p *process, service string) func([]receiver.Sample) bool {
-		return func(samples []receiver.Sample) bool { return slices.Contains(servicesOf(of(samples, p.pid)), service) }
+	says := func(p *igtest.Program, service string) func([]receiver.Sample) bool {
+		return func(samples []receiver.Sample) bool { return slices.Contains(servicesOf(of(samples, p.PID)), service) }
 	}
 	s.until("the service of the program in C", says(cart, "cart"))
 	s.until("the service of the program in Go", says(checkout, "checkout"))
-	cart.next(t)
+	cart.Next()
 	s.until("the changed service", says(cart, "cartv"))
 	s.until("samples of all programs", func(samples []receiver.Sample) bool {
-		return !slices.ContainsFunc(all, func(p *process) bool { return len(of(samples, p.pid)) == 0 })
+		return !slices.ContainsFunc(all, func(p *igtest.Program) bool { return len(of(samples, p.PID)) == 0 })
 	})
 	s.until("a hostile name", says(hostile["text"], "evil\uFFFD[31m\uFFFD!"))
 	for _, p := range all {
-		p.stop(t)
+		p.Stop()
 	}
 	r := s.stop("samples")
 
@@ -96,7 +96,7 @@ func testContext(t *testing.T, unwind string) {
 		require.Empty(t, smp.Resource["container.id"])
 	}
 	named, total := int64(0), int64(0)
-	for _, smp := range of(r.samples, checkout.pid) {
+	for _, smp := range of(r.samples, checkout.PID) {
 		total += smp.Total()
 		if smp.Service == "checkout" {
 			named += smp.Total()
@@ -107,9 +107,9 @@ func testContext(t *testing.T, unwind string) {
 		}
 	}
 	t.Logf("%d of %d samples of the program in Go have its service", named, total)
-	require.Subset(t, append(before, "cart", "cartv"), servicesOf(ofProgram(r.samples, cart.pid)))
+	require.Subset(t, append(before, "cart", "cartv"), servicesOf(ofProgram(r.samples, cart.PID)))
 	for mode, p := range hostile {
-		services := servicesOf(ofProgram(r.samples, p.pid))
+		services := servicesOf(ofProgram(r.samples, p.PID))
 		t.Logf("%s: %q", mode, services)
 		switch mode {
 		case "changing":
@@ -159,16 +159,16 @@ func TestExampleOfTraces(t *testing.T) {
 	}
 
 	program := compileGo(t, "../backends/traced", "traced")
-	s := begin(t, nil, igtest.Import(t, "profile_cpu"), "--frequency=99")
+	s := begin(t, igtest.Import(t, "profile_cpu"), "--frequency=99")
 	t.Setenv(variables[1], variables[2]) // for the program. ig has started without these variables, which would set its own names
 	t.Setenv(variables[3], variables[4])
 	p := start(t, program)
 	s.until("the service of the traces", func(samples []receiver.Sample) bool {
-		return slices.Contains(servicesOf(of(samples, p.pid)), variables[2])
+		return slices.Contains(servicesOf(of(samples, p.PID)), variables[2])
 	})
-	p.stop(t)
+	p.Stop()
 	compared := 0
-	for _, smp := range of(s.stop("samples").samples, p.pid) {
+	for _, smp := range of(s.stop("samples").samples, p.PID) {
 		if smp.Service != variables[2] { // from before its context was read
 			continue
 		}

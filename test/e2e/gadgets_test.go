@@ -56,27 +56,27 @@ func TestCPU(t *testing.T) {
 	paths := []string{compileGo(t, "./burn", "burn-go"), compileC(t, "testdata/burn.c")}
 	hertz, sees := []int64{99, 99, 49}, [][]int{{0, 1}, {0, 1}, {1}}
 	sessions := []*session{
-		begin(t, nil, ours, "--frequency=99"), begin(t, nil, ours, "--frequency=99", asIDs),
-		begin(t, nil, upstream, "--collect-ustack", "--comm="+burners[1].thread),
+		begin(t, ours, "--frequency=99"), begin(t, ours, "--frequency=99", asIDs),
+		begin(t, upstream, "--collect-ustack", "--comm="+burners[1].thread),
 	}
 	seesAll(t, paths[0], burners[0].work, sessions[:2]...)
 	seesAll(t, paths[1], burners[1].work, sessions...)
-	var running []*process
+	var running []*igtest.Program
 	for _, path := range paths {
 		running = append(running, start(t, path))
 	}
-	sessions[0].wait("the programs' CPU time", func() bool {
-		return !slices.ContainsFunc(running, func(p *process) bool { return igtest.CPUTime(t, p.pid) < enoughCPU })
+	sessions[0].Wait("the programs' CPU time", func() bool {
+		return !slices.ContainsFunc(running, func(p *igtest.Program) bool { return igtest.CPUTime(t, p.PID) < enoughCPU })
 	})
 	var cpu []time.Duration
 	for _, p := range running {
-		taken, _ := p.stop(t)
-		cpu = append(cpu, taken)
+		p.Stop()
+		cpu = append(cpu, p.CPU())
 	}
 	for i, s := range sessions {
 		r := s.stop("samples")
 		for _, j := range sees[i] {
-			r.requireShares(t, burners[j], running[j].pid, 1_000_000_000/hertz[i], cpu[j])
+			r.requireShares(t, burners[j], running[j].PID, 1_000_000_000/hertz[i], cpu[j])
 		}
 	}
 }
@@ -89,19 +89,19 @@ func TestExec(t *testing.T) {
 	launcher, program := compileGo(t, "./launch", "launch-go"), compileGo(t, "./burn", burners[0].thread)
 	image := igtest.Import(t, "profile_cpu")
 	p := start(t, launcher, program)
-	flags := []string{"--frequency=99", "--pid=" + strconv.Itoa(p.pid)}
-	sessions := []*session{begin(t, nil, image, flags...), begin(t, nil, image, append(flags, "--unwind=frame-pointers")...)}
+	flags := []string{"--frequency=99", "--pid=" + strconv.Itoa(p.PID)}
+	sessions := []*session{begin(t, image, flags...), begin(t, image, append(flags, "--unwind=frame-pointers")...)}
 	of := func(samples []receiver.Sample, thread string) []receiver.Sample {
 		return slices.DeleteFunc(slices.Clone(samples), func(s receiver.Sample) bool { return s.Attributes["thread.name"] != thread })
 	}
 	for _, s := range sessions {
 		s.until("a sample of the first program", func(samples []receiver.Sample) bool { return len(igtest.Through(samples, "main.prepare")) > 0 })
 	}
-	p.next(t)
+	p.Next()
 	for _, s := range sessions {
 		s.until("samples of the second program", func(samples []receiver.Sample) bool { return igtest.Total(of(samples, burners[0].thread)) > 200 })
 	}
-	p.stop(t)
+	p.Stop()
 	for _, s := range sessions {
 		samples := of(s.stop("samples").samples, burners[0].thread)
 		all, named := igtest.Total(samples), igtest.Total(igtest.Through(samples, burners[0].work))
@@ -175,7 +175,7 @@ func TestStackChurn(t *testing.T) {
 	churn := compileC(t, "testdata/churn.c")
 	image := igtest.Import(t, "profile_cpu")
 	flags := []string{
-		"--pid=" + strconv.Itoa(start(t, churn).pid), fmt.Sprintf("--frequency=%d", frequency), "--unwind=frame-pointers", "--map-fetch-interval=200ms",
+		"--pid=" + strconv.Itoa(start(t, churn).PID), fmt.Sprintf("--frequency=%d", frequency), "--unwind=frame-pointers", "--map-fetch-interval=200ms",
 		fmt.Sprintf("--stack-entries=%d", entries), fmt.Sprintf("--kernel-stack-entries=%d", entries),
 	}
 	stacks := func(samples []receiver.Sample) int {
@@ -189,14 +189,14 @@ func TestStackChurn(t *testing.T) {
 		}
 		return len(found)
 	}
-	sessions := []*session{begin(t, nil, image, flags...), begin(t, nil, image, append(flags, asIDs)...)}
-	few := begin(t, nil, image, append(flags, "--rows=16")...)
+	sessions := []*session{begin(t, image, flags...), begin(t, image, append(flags, asIDs)...)}
+	few := begin(t, image, append(flags, "--rows=16")...)
 	for _, s := range sessions {
 		s.until("stacks", func(samples []receiver.Sample) bool { return stacks(samples) > entries*5/4 })
 	}
 	for _, s := range sessions {
 		r := s.stop("samples")
-		require.Zero(t, r.summary.noStack)
+		require.Zero(t, r.accounts.NoStack)
 		t.Logf("%d different stacks through a map of %d", stacks(r.samples), entries)
 	}
 	few.until("samples without a row", func(samples []receiver.Sample) bool {
@@ -209,15 +209,15 @@ func TestStackChurn(t *testing.T) {
 
 // begun starts a program that warms up until it gets a line, and gadgets that watch only this program. It returns once each gadget
 // has shown the warm-up. The gadgets then see the work from its beginning, with function names.
-func begun(t *testing.T, program, warmUp, image string, flags []string, rounds int) (*process, []*session) {
+func begun(t *testing.T, program, warmUp, image string, flags []string, rounds int) (*igtest.Program, []*session) {
 	t.Helper()
 	p := start(t, program, strconv.Itoa(rounds))
-	flags = append(flags, "--pid="+strconv.Itoa(p.pid))
-	sessions := []*session{begin(t, nil, image, flags...), begin(t, nil, image, append(flags, asIDs)...)}
+	flags = append(flags, "--pid="+strconv.Itoa(p.PID))
+	sessions := []*session{begin(t, image, flags...), begin(t, image, append(flags, asIDs)...)}
 	for _, s := range sessions {
 		s.until("a sample of "+warmUp, func(samples []receiver.Sample) bool { return len(igtest.Through(samples, warmUp)) > 0 })
 	}
-	p.next(t)
+	p.Next()
 	return p, sessions
 }
 
@@ -229,8 +229,8 @@ func TestOffCPU(t *testing.T) {
 	for _, flag := range []string{"--unwind=frame-pointers", "--sched-exit=false"} {
 		t.Run(flag, func(t *testing.T) {
 			t.Parallel()
-			p, sessions := begun(t, waits, "wait_first", image, []string{flag, "--max-duration=10000000"}, 100)
-			_, printed := p.stop(t)
+			p, sessions := begun(t, waits, "wait_first", image, []string{flag, "--max-duration=10000000"}, 40)
+			printed := p.Stop()
 			var long, short int64
 			_, err := fmt.Sscan(printed, &long, &short)
 			require.NoError(t, err)
@@ -258,7 +258,7 @@ func TestOffCPURowsFull(t *testing.T) {
 	for range threads {
 		start(t, waits, "0", name)
 	}
-	s := begin(t, nil, image, "--comm="+name, "--rows="+strconv.Itoa(threads), "--unwind=frame-pointers", "--map-fetch-interval=200ms")
+	s := begin(t, image, "--comm="+name, "--rows="+strconv.Itoa(threads), "--unwind=frame-pointers", "--map-fetch-interval=200ms")
 	s.until("waits without a row", func(samples []receiver.Sample) bool {
 		return igtest.Total(samples) > 6*threads*time.Second.Nanoseconds() && len(rowsFull(samples)) > 0
 	})
@@ -307,7 +307,7 @@ func TestPageFaults(t *testing.T) {
 	t.Parallel()
 	const rounds = 100
 	p, sessions := begun(t, compileC(t, "../gadgets/testdata/faults.c"), "touch_first", igtest.Import(t, "profile_pagefault"), []string{"--unwind=frame-pointers"}, rounds)
-	p.stop(t)
+	p.Stop()
 	for _, s := range sessions {
 		samples := s.stop("faults").samples
 		touched, filled, executed := int64(0), int64(0), int64(0)
@@ -342,8 +342,8 @@ func TestDrawnPageFaults(t *testing.T) {
 	t.Parallel()
 	const rounds = 2000
 	p, sessions := begun(t, compileC(t, "../gadgets/testdata/faults.c"), "touch_first", igtest.Import(t, "profile_pagefault"), []string{"--unwind=whole"}, rounds)
-	p.stop(t)
-	usage, ok := p.cmd.ProcessState.SysUsage().(*syscall.Rusage)
+	p.Stop()
+	usage, ok := p.ProcessState.SysUsage().(*syscall.Rusage)
 	require.True(t, ok)
 	for _, s := range sessions {
 		found := igtest.Total(s.stop("faults").samples)
@@ -361,8 +361,8 @@ func TestDrawnWaits(t *testing.T) {
 	p, sessions := begun(t, compileC(t, "testdata/naps.c"), "nap_first", igtest.Import(t, "profile_offcpu"), []string{
 		"--unwind=whole", "--annotate=offcpu:profiles.value-field=switches,offcpu:profiles.type=switches,offcpu:profiles.unit=count",
 	}, naps)
-	p.stop(t)
-	usage, ok := p.cmd.ProcessState.SysUsage().(*syscall.Rusage)
+	p.Stop()
+	usage, ok := p.ProcessState.SysUsage().(*syscall.Rusage)
 	require.True(t, ok)
 	for _, s := range sessions {
 		found := igtest.Total(s.stop("switches").samples)
@@ -372,47 +372,30 @@ func TestDrawnWaits(t *testing.T) {
 	}
 }
 
-// truth is the count that a function itself reports.
-type truth struct{ sum, calls int64 }
-
-// readTruth reads a line that consists of a name, which can contain spaces, and two numbers.
-func readTruth(t *testing.T, line string) (function string, n truth) {
-	t.Helper()
-	fields := strings.Fields(line)
-	require.Greater(t, len(fields), 2, line)
-	_, err := fmt.Sscan(strings.Join(fields[len(fields)-2:], " "), &n.sum, &n.calls)
-	require.NoError(t, err, line)
-	return strings.Join(fields[:len(fields)-2], " "), n
-}
-
 // TestAlloc compares bytes, calls and memory in use with a program's own counts. Most allocations of the first function are
 // always sampled. Allocations of the other functions are sampled at random.
 func TestAlloc(t *testing.T) {
 	igtest.NeedRoot(t)
 	t.Parallel()
 	p := start(t, compileAsShipped(t, "../memory/testdata/allocate.c"), "0", "1000", "5000")
-	require.Equal(t, "ready\n", p.line(t))
+	require.Equal(t, "ready\n", p.Lines(1))
 	image := igtest.Import(t, "profile_alloc")
-	flags := []string{"--pid=" + strconv.Itoa(p.pid), "--max-cost=1000", "--sample-bytes=4096"}
-	sessions := []*session{begin(t, nil, image, flags...), begin(t, nil, image, append(flags, asIDs)...), begin(t, nil, image, append(flags, "--live")...)}
+	flags := []string{"--pid=" + strconv.Itoa(p.PID), "--max-cost=1000", "--sample-bytes=4096"}
+	sessions := []*session{begin(t, image, flags...), begin(t, image, append(flags, asIDs)...), begin(t, image, append(flags, "--live")...)}
 	for _, s := range sessions {
-		s.wait("the first probes", func() bool { return strings.Contains(s.log.String(), "the first probes are attached") })
+		s.Says("the first probes are attached")
 	}
-	p.next(t)
-	own := map[string]truth{}
-	for range 3 {
-		function, n := readTruth(t, p.line(t))
-		own[function] = n
-	}
+	p.Next()
+	own := igtest.ReadTruth(t, p.Lines(3))
 	for _, s := range sessions[:2] {
 		r := s.stop("calls", "bytes")
 		bytes, calls := igtest.Typed(r.samples, "alloc_space"), igtest.Typed(r.samples, "alloc_objects")
 		for function, n := range own {
 			found, times := igtest.Total(igtest.Through(bytes, function)), igtest.Total(igtest.Through(calls, function))
-			t.Logf("%s: %d bytes in %d allocations; its own %d in %d", function, found, times, n.sum, n.calls)
-			within := allowedError(t, r, n.sum)
-			require.InEpsilon(t, n.sum, found, within, function)
-			require.InEpsilon(t, n.calls, times, 2*within, function)
+			t.Logf("%s: %d bytes in %d allocations; its own %d in %d", function, found, times, n.Sum, n.Calls)
+			within := allowedError(t, r, n.Sum)
+			require.InEpsilon(t, n.Sum, found, within, function)
+			require.InEpsilon(t, n.Calls, times, 2*within, function)
 			var whole []receiver.Sample
 			for _, s := range igtest.Through(bytes, function) {
 				require.Equal(t, "bytes", s.PeriodUnit)
@@ -428,35 +411,21 @@ func TestAlloc(t *testing.T) {
 			// A stack is truncated when the unwinder is too busy.
 			require.Greater(t, 100*igtest.Total(whole), 95*found, "%s: whole stacks", function)
 		}
-		inner, _ := requireCaptures(t, r)
-		require.Positive(t, inner, "realloc calls malloc")
+		require.Positive(t, readCaptured(t, r).Inner, "realloc calls malloc")
 	}
-	// Memory in use is sent repeatedly. All other memory is freed, except an allocation from around the start of the run.
-	inUse := func(samples []receiver.Sample, function string) (bytes, objects int64) {
-		var newest time.Time
-		for _, s := range samples {
-			if s.End.After(newest) {
-				newest = s.End
-			}
-		}
-		state := slices.DeleteFunc(slices.Clone(samples), func(s receiver.Sample) bool { return !s.End.Equal(newest) })
-		return igtest.Total(igtest.Through(igtest.Typed(state, "inuse_space"), function)), igtest.Total(igtest.Through(igtest.Typed(state, "inuse_objects"), function))
-	}
-	leaked := own["leak_some"]
-	live := sessions[2]
+	leaked, live := own["leak_some"], sessions[2]
 	live.until("the memory in use", func(samples []receiver.Sample) bool {
-		bytes, _ := inUse(samples, "leak_some")
-		return bytes > leaked.sum/2
+		return igtest.InUse(samples, "inuse_space", "leak_some") > leaked.Sum/2
 	})
 	r := live.stop() // a state replaces the previous one
-	bytes, objects := inUse(r.samples, "leak_some")
-	t.Logf("in use: %d bytes in %d objects; leaked %d in %d", bytes, objects, leaked.sum, leaked.calls)
-	within := allowedError(t, r, leaked.sum)
-	require.InEpsilon(t, leaked.sum, bytes, within)
-	require.InEpsilon(t, leaked.calls, objects, 2*within)
-	for _, function := range []string{"allocate_large", "allocate_middle", "hand_over"} { // another thread frees the allocations of the last one
-		freed, _ := inUse(r.samples, function)
-		require.Less(t, freed, int64(20000), function)
+	bytes, objects := igtest.InUse(r.samples, "inuse_space", "leak_some"), igtest.InUse(r.samples, "inuse_objects", "leak_some")
+	t.Logf("in use: %d bytes in %d objects; leaked %d in %d", bytes, objects, leaked.Sum, leaked.Calls)
+	within := allowedError(t, r, leaked.Sum)
+	require.InEpsilon(t, leaked.Sum, bytes, within)
+	require.InEpsilon(t, leaked.Calls, objects, 2*within)
+	// All other memory is freed, except an allocation from around the start of the run. Another thread frees the last function's.
+	for _, function := range []string{"allocate_large", "allocate_middle", "hand_over"} {
+		require.Less(t, igtest.InUse(r.samples, "inuse_space", function), int64(20000), function)
 	}
 }
 
@@ -471,19 +440,14 @@ func TestLock(t *testing.T) {
 	const seconds = 16
 	p := start(t, compileAsShipped(t, "../locks/testdata/locks.c"), strconv.Itoa(seconds))
 	image := igtest.Import(t, "profile_lock")
-	flags := []string{"--pid=" + strconv.Itoa(p.pid), "--sample-time=" + strconv.Itoa(sampleTime)}
-	sessions := []*session{begin(t, nil, image, flags...), begin(t, nil, image, append(flags, asIDs, "--lock-address")...)}
+	flags := []string{"--pid=" + strconv.Itoa(p.PID), "--sample-time=" + strconv.Itoa(sampleTime)}
+	sessions := []*session{begin(t, image, flags...), begin(t, image, append(flags, asIDs, "--lock-address")...)}
 	for _, s := range sessions {
 		s.until("a wait of the warm-up", func(samples []receiver.Sample) bool { return len(igtest.Through(samples, "take_warmup")) > 0 })
 	}
-	p.next(t)
-	_, printed := p.stop(t)
-	requireForgotten(t, p.pid)
-	own := map[string]truth{}
-	for line := range strings.Lines(printed) {
-		function, n := readTruth(t, line)
-		own[function] = n
-	}
+	p.Next()
+	own := igtest.ReadTruth(t, p.Stop())
+	requireForgotten(t, p.PID)
 	shares := regexp.MustCompile(`(unwound|whose stack did not arrive) \((\d+\.\d) % of the nanoseconds\)`)
 	for i, s := range sessions {
 		r := s.stop("contentions", "delay_raw")
@@ -518,7 +482,7 @@ func TestLock(t *testing.T) {
 			{"take_pi_mutex", "pi", "", "user_pi_mutex", 0.15},
 		} {
 			found := igtest.Through(delays, l.function)
-			t.Logf("%s: %.3f s; its own %.3f s in %d calls", l.function, float64(igtest.Total(found))/1e9, float64(own[l.function].sum)/1e9, own[l.function].calls)
+			t.Logf("%s: %.3f s; its own %.3f s in %d calls", l.function, float64(igtest.Total(found))/1e9, float64(own[l.function].Sum)/1e9, own[l.function].Calls)
 			// On a busy machine, some stacks are collected with frame pointers. The program has none, so these stacks end below
 			// its functions. A wait without a lock's function has an unknown kind and no row. l.within allows for that.
 			missed := igtest.Total(slices.DeleteFunc(slices.Clone(delays), func(s receiver.Sample) bool {
@@ -526,8 +490,8 @@ func TestLock(t *testing.T) {
 			}))
 			t.Logf("%s: %.3f s in stacks by frame pointers", l.thread, float64(missed)/1e9)
 			// The lost waits can be mostly of one kind. The share is of all waits, also those of idle threads.
-			within := (max(l.within, allowedError(t, r, own[l.function].sum)) + 3*lost) * float64(own[l.function].sum)
-			require.InDelta(t, own[l.function].sum, igtest.Total(found)+missed/2, within+float64(missed)/2, l.function)
+			within := (max(l.within, allowedError(t, r, own[l.function].Sum)) + 3*lost) * float64(own[l.function].Sum)
+			require.InDelta(t, own[l.function].Sum, igtest.Total(found)+missed/2, within+float64(missed)/2, l.function)
 			require.Less(t, 2*missed, igtest.Total(found), l.function)
 			require.Positive(t, igtest.Total(igtest.Through(contentions, l.function)))
 			var cut, other int64 // other: kernel spinlocks taken on the way
@@ -570,7 +534,7 @@ func TestLock(t *testing.T) {
 			kind := s.Attributes["lock.kind"]
 			require.True(t, strings.HasPrefix(kind, "kernel_") || kind == "user_mutex" && igtest.Depth(s, "sem_wait") < 0, "an idle thread: %s: %v", kind, s.Stack)
 		}
-		_, others := requireCaptures(t, r)
+		others := readCaptured(t, r).Other
 		require.Positive(t, others)
 		require.Less(t, others, int64(seconds*500), "once known, the pool's thousand waits a second are not sampled")
 	}
@@ -614,20 +578,11 @@ func allowedError(t *testing.T, r *run, sum int64) float64 {
 	return 5 * math.Sqrt(step/float64(sum))
 }
 
-// requireCaptures checks the closing line of the operator captures. Each sampled stack must be in a row or have a reason. It
-// returns the numbers of inner calls and of other kinds.
-func requireCaptures(t *testing.T, r *run) (inner, others int64) {
+// readCaptured reads the closing line of the operator captures. Most events are not sampled, and nearly all samples have a stack.
+func readCaptured(t *testing.T, r *run) igtest.Captured {
 	t.Helper()
-	_, line, found := strings.Cut(r.log, "captures: ")
-	require.True(t, found, "the operator's summary is missing")
-	var events, drawn, added, bad, lost int64
-	_, err := fmt.Sscanf(line, "%d events, %d sampled: %d added to rows, %d inner calls, %d of other kinds, %d not decoded, %d lost",
-		&events, &drawn, &added, &inner, &others, &bad, &lost)
-	require.NoError(t, err, "%.200s", line)
-	t.Logf("captures: %d events, %d sampled: %d added, %d inner calls, %d of other kinds, %d not decoded, %d lost", events, drawn, added, inner, others, bad, lost)
-	require.Greater(t, events, drawn)
-	require.Equal(t, drawn, added+inner+others+bad+lost)
-	require.Zero(t, bad)
-	require.Less(t, 100*lost, drawn)
-	return inner, others
+	c := igtest.ReadCaptured(t, r.log)
+	require.Greater(t, c.Events, c.Sampled)
+	require.Less(t, 100*c.Lost, c.Sampled)
+	return c
 }

@@ -8,7 +8,6 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/ig-otel-profiles/ig-otel-profiles/internal/igrun"
 	"github.com/ig-otel-profiles/ig-otel-profiles/internal/igtest"
 	"github.com/ig-otel-profiles/ig-otel-profiles/internal/receiver"
 	"github.com/ig-otel-profiles/ig-otel-profiles/test/loads"
@@ -29,7 +28,7 @@ func TestLanguages(t *testing.T) {
 		t.Cleanup(func() { process.Stop() })
 		running = append(running, process)
 	}
-	s := begin(t, igrun.Prefix(), igtest.Import(t, "profile_cpu"), "--unwind=whole", "--frequency=199")
+	s := begin(t, igtest.Import(t, "profile_cpu"), "--unwind=whole", "--frequency=199")
 	s.until("whole stacks of each program", func(samples []receiver.Sample) bool {
 		for _, p := range running {
 			if shares := sharesOf(p.Load, sinceNamed(p.Load, of(samples, p.PID))); igtest.Total(shares[""]) < enoughStacks {

@@ -232,11 +232,10 @@ func runGadget(t *testing.T, g gadget) (*run, error) {
 	if err != nil {
 		return nil, err
 	}
-	var prefix []string
+	o := options{image: image, seconds: 3, flags: g.flags, until: g.until}
 	if g.workload != nil {
-		prefix = g.workload(t)
+		o.prefix = g.workload(t)
 	}
-	o := options{image: image, seconds: 3, flags: g.flags, prefix: prefix, until: g.until}
 	r, err := export(t, o)
 	if err != nil && noBuildIDs.MatchString(err.Error()) {
 		t.Logf("without build IDs, which need a newer kernel: %v", err)
@@ -268,7 +267,7 @@ func (g gadget) require(t *testing.T, r *run) {
 		for _, row := range r.rows {
 			n := int64(1)
 			if c.value != nil {
-				n = number(t, row, c.value...)
+				n = igtest.Number(t, row, c.value...)
 			}
 			printed[c.want] += n
 		}
@@ -308,8 +307,7 @@ func fakeCUDA(t *testing.T) []string {
 	cache := filepath.Join(t.TempDir(), "ld.so.cache")
 	igtest.Output(t, "/sbin/ldconfig", "-C", cache, dir)
 	start(t, filepath.Join(dir, "cuda"))
-	script := `mount --bind "$0" /etc/ld.so.cache && mount --bind /proc/$$ /proc/1 && exec "$@"`
-	return []string{"unshare", "--mount", "sh", "-c", script, cache}
+	return []string{"unshare", "--mount", "sh", "-c", `mount --bind "$0" /etc/ld.so.cache && exec "$@"`, cache}
 }
 
 // TestPrebuild builds this folder's programs and gadgets into E2E_PREBUILD, for a machine without a compiler. There, E2E_PREBUILT
@@ -324,7 +322,7 @@ func TestPrebuild(t *testing.T) {
 	for _, source := range sources {
 		switch name := strings.TrimSuffix(filepath.Base(source), ".c"); name {
 		case "cuda", "libcuda": // below
-		case "draws", "libworks", "works": // for tests that do not run there
+		case "libworks", "works": // for tests that do not run there
 		case waitsFor:
 			compileInto(t, dir, name, withoutFramePointers...)
 		default:

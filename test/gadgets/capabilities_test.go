@@ -13,7 +13,6 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/ig-otel-profiles/ig-otel-profiles/internal/igrun"
 	"github.com/ig-otel-profiles/ig-otel-profiles/internal/igtest"
 	"github.com/ig-otel-profiles/ig-otel-profiles/internal/receiver"
 )
@@ -37,11 +36,11 @@ func TestCapabilities(t *testing.T) {
 		require.NoError(t, os.Chmod(path, 0o700))
 	}
 	for _, program := range programs {
-		launch(t, &syscall.SysProcAttr{Setsid: true, Credential: &syscall.Credential{Uid: nobody, Gid: nobody}}, program)
+		startWith(t, &syscall.SysProcAttr{Setsid: true, Credential: &syscall.Credential{Uid: nobody, Gid: nobody}}, program)
 	}
 	// Mounting takes CAP_SYS_ADMIN, but a host has these mounted already.
-	prefix := append(igrun.Prefix(), "unshare", "--mount", "sh", "-c", `for fs in bpf:/sys/fs/bpf debugfs:/sys/kernel/debug tracefs:/sys/kernel/tracing
-		do mount -t ${fs%:*} ${fs%:*} ${fs#*:}; done; exec "$@"`, "sh", "setpriv")
+	prefix := []string{"unshare", "--mount", "sh", "-c", `for fs in bpf:/sys/fs/bpf debugfs:/sys/kernel/debug tracefs:/sys/kernel/tracing
+		do mount -t ${fs%:*} ${fs%:*} ${fs#*:}; done; exec "$@"`, "sh", "setpriv"}
 	cpu, alloc, lock, offcpu := igtest.Import(t, "profile_cpu"), igtest.Import(t, "profile_alloc"), igtest.Import(t, "profile_lock"), igtest.Import(t, "profile_offcpu")
 
 	here := func(s receiver.Sample) bool { return igtest.Depth(s, "work_here") >= 0 }
@@ -111,7 +110,7 @@ func TestCapabilities(t *testing.T) {
 			blind := tt.refused == "" && tt.has == nil
 			o := options{
 				image: tt.image, seconds: 2, quiet: true, flags: flags,
-				prefix: slices.Concat(prefix, []string{"--bounding-set=" + bounds}),
+				prefix: append(slices.Clone(prefix), "--bounding-set="+bounds),
 				until: func(samples []receiver.Sample) bool {
 					ours := of(samples, comm)
 					return len(ours) > 10 && !slices.ContainsFunc(tt.has, func(f func(receiver.Sample) bool) bool { return !slices.ContainsFunc(ours, f) })

@@ -48,7 +48,7 @@ func TestUnitOfShortProcesses(t *testing.T) {
 	for _, g := range []string{"profile_cpu", "profile_offcpu", "profile_pagefault"} {
 		t.Run(g, func(t *testing.T) {
 			t.Parallel()
-			brief := launch(t, &unix.SysProcAttr{Setsid: true}, compile(t, "brief"), filepath.Join(unit, "cgroup.procs"))
+			brief := start(t, compile(t, "brief"), filepath.Join(unit, "cgroup.procs"))
 			flags := append([]string{"--comm=brief-child"}, framePointers...)
 			full := g == "profile_cpu"
 			if full {
@@ -61,7 +61,7 @@ func TestUnitOfShortProcesses(t *testing.T) {
 			require.NoError(t, err)
 			r.requireSound(t)
 			require.NotContains(t, string(r.printed), "cgroup_id", "internal fields are not exported")
-			longest := strings.TrimSpace(brief.stop(t))
+			longest := strings.TrimSpace(brief.Stop())
 			gone, there := 0, 0
 			for _, s := range r.of("brief-child") {
 				require.Equal(t, strings.TrimSuffix(filepath.Base(unit), ".service"), s.Service)

@@ -10,7 +10,6 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/require"
-	"golang.org/x/sys/unix"
 
 	"github.com/ig-otel-profiles/ig-otel-profiles/internal/igtest"
 	"github.com/ig-otel-profiles/ig-otel-profiles/internal/receiver"
@@ -25,13 +24,13 @@ func TestChildren(t *testing.T) {
 		t.Run(g, func(t *testing.T) {
 			t.Parallel()
 			g, several, _ := strings.Cut(g, " of ")
-			parent := launch(t, &unix.SysProcAttr{Setsid: true}, compile(t, "brief"), "", child)
-			pids := []string{"--pid=" + strconv.Itoa(parent.cmd.Process.Pid)}
+			parent := start(t, compile(t, "brief"), "", child)
+			pids := []string{"--pid=" + strconv.Itoa(parent.PID)}
 			if several != "" {
 				idle := exec.CommandContext(t.Context(), "sleep", "1000")
 				require.NoError(t, idle.Start())
 				t.Cleanup(func() { _ = idle.Wait() })
-				pids = []string{"--pid=" + strconv.Itoa(idle.Process.Pid), "--also-pids=1000000000," + strconv.Itoa(parent.cmd.Process.Pid)}
+				pids = []string{"--pid=" + strconv.Itoa(idle.Process.Pid), "--also-pids=1000000000," + strconv.Itoa(parent.PID)}
 			}
 			r, err := export(t, options{image: igtest.Import(t, g), seconds: 3,
 				flags: slices.Concat([]string{"--include-children"}, pids, framePointers),

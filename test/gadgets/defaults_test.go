@@ -51,25 +51,33 @@ func TestDefaults(t *testing.T) {
 }
 
 // objectsOf returns the eBPF programs of an image.
-func objectsOf(t *testing.T, archive string) []*ebpf.CollectionSpec {
+func objectsOf(t *testing.T, archive string) (objects []*ebpf.CollectionSpec) {
 	t.Helper()
-	file, err := os.Open(archive)
-	require.NoError(t, err)
-	defer file.Close()
-	var objects []*ebpf.CollectionSpec
-	for r := tar.NewReader(file); ; {
-		_, err := r.Next()
-		if errors.Is(err, io.EOF) {
-			return objects
-		}
-		require.NoError(t, err)
-		blob, err := io.ReadAll(r)
-		require.NoError(t, err)
+	for _, blob := range blobs(t, archive) {
 		if bytes.HasPrefix(blob, []byte("\x7fELF")) {
 			spec, err := ebpf.LoadCollectionSpecFromReader(bytes.NewReader(blob))
 			require.NoError(t, err)
 			objects = append(objects, spec)
 		}
+	}
+	return objects
+}
+
+// blobs returns the files of an image's archive, by their digests.
+func blobs(t *testing.T, archive string) map[string][]byte {
+	t.Helper()
+	f, err := os.Open(archive)
+	require.NoError(t, err)
+	defer f.Close()
+	files := map[string][]byte{}
+	for r := tar.NewReader(f); ; {
+		head, err := r.Next()
+		if errors.Is(err, io.EOF) {
+			return files
+		}
+		require.NoError(t, err)
+		files["sha256:"+filepath.Base(head.Name)], err = io.ReadAll(r)
+		require.NoError(t, err)
 	}
 }
 

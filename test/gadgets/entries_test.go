@@ -53,7 +53,7 @@ func testEntries(t *testing.T, gadget string, flags []string, e entries, cpus in
 	r, err := export(t, options{image: igtest.Import(t, gadget), seconds: 6, quiet: true, urgent: true,
 		flags: append([]string{fmt.Sprintf("--stack-entries=%d", e.user*cpus), fmt.Sprintf("--kernel-stack-entries=%d", e.kernel*cpus)}, flags...)})
 	require.NoError(t, err)
-	all, without := r.accounts.read, r.accounts.noStack
+	all, without := r.accounts.Read, r.accounts.NoStack
 	if gadget == "profile_offcpu" { // there is always a kernel stack
 		m := missingOf(r, "churn")
 		all, without = m.waits, m.waitsWithout

@@ -22,7 +22,7 @@ var pageFaults = receiver.Type{Type: "page_faults", Unit: "count", PeriodType: "
 // faultsOf runs the gadget on the program faults.
 func faultsOf(t *testing.T, image, name string, enough func([]receiver.Sample) bool, flags ...string) *run {
 	t.Helper()
-	pid := start(t, compile(t, "faults")).cmd.Process.Pid
+	pid := start(t, compile(t, "faults")).PID
 	r, err := export(t, options{image: image, seconds: 3, flags: slices.Concat([]string{"--pid=" + strconv.Itoa(pid)}, framePointers, flags),
 		// On a busy machine, an interval can end before the program's file has been read.
 		until: func(samples []receiver.Sample) bool {
@@ -97,7 +97,7 @@ func TestPageFaultEvents(t *testing.T) {
 			require.EqualValues(t, len(r.rows), requirePageFaults(t, samples))
 			printed := map[int64]int{}
 			for _, row := range r.rows {
-				printed[number(t, row, "timestamp_raw")]++
+				printed[igtest.Number(t, row, "timestamp_raw")]++
 			}
 			for _, s := range samples {
 				require.Empty(t, s.Values, "each counts one")
@@ -125,7 +125,7 @@ func TestPageFaultFlood(t *testing.T) {
 		flags: append([]string{"--comm=flood"}, framePointers...)})
 	require.NoError(t, err)
 	var touched, ns int64
-	_, err = fmt.Sscan(flood.stop(t), &touched, &ns)
+	_, err = fmt.Sscan(flood.Stop(), &touched, &ns)
 	require.NoError(t, err)
 
 	lost := int64(0)
@@ -135,11 +135,11 @@ func TestPageFaultFlood(t *testing.T) {
 		lost += n
 	}
 	all := igtest.Total(igtest.Through(r.of("flood"), "main"))
-	t.Logf("the program faults %.0f times a second; %d faults in %d rows, %d faults lost", 1e9*float64(touched)/float64(ns), all, r.accounts.read, lost)
+	t.Logf("the program faults %.0f times a second; %d faults in %d rows, %d faults lost", 1e9*float64(touched)/float64(ns), all, r.accounts.Read, lost)
 	require.Positive(t, all)
 	require.Zero(t, lost)
 	// one row per function and second
-	require.LessOrEqual(t, r.accounts.read, int64(100*7))
+	require.LessOrEqual(t, r.accounts.Read, int64(100*7))
 }
 
 // TestPageFaultsOfMany gives nearly every fault a row of its own, with more rows in a second than there is room for. Every row must
@@ -162,17 +162,17 @@ func TestPageFaultsOfMany(t *testing.T) {
 				flags: slices.Concat([]string{"--comm=spawn"}, framePointers, tc.flags)})
 			require.NoError(t, err)
 			var born, ns int64
-			_, err = fmt.Sscan(spawn.stop(t), &born, &ns)
+			_, err = fmt.Sscan(spawn.Stop(), &born, &ns)
 			require.NoError(t, err)
 			housed, homeless := igtest.Total(r.of("spawn")), igtest.Total(r.of("[rows full]"))
 			t.Logf("%.0f processes a second; %d faults in %d rows, %d of them without stack, and %d faults without a row",
-				1e9*float64(born)/float64(ns), housed, r.accounts.read, r.accounts.noStack, homeless)
+				1e9*float64(born)/float64(ns), housed, r.accounts.Read, r.accounts.NoStack, homeless)
 			require.Positive(t, housed)
 			if tc.full {
 				require.Positive(t, homeless)
 			}
 			// Each second has one row without a stack, for faults without a row.
-			require.LessOrEqual(t, r.accounts.noStack, 7+r.accounts.read/1000)
+			require.LessOrEqual(t, r.accounts.NoStack, 7+r.accounts.Read/1000)
 		})
 	}
 }

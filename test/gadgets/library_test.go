@@ -3,7 +3,6 @@
 package gadgets
 
 import (
-	"context"
 	"errors"
 	"os/exec"
 	"strings"
@@ -12,7 +11,6 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/ig-otel-profiles/ig-otel-profiles/internal/igrun"
 	"github.com/ig-otel-profiles/ig-otel-profiles/internal/igtest"
 )
 
@@ -24,7 +22,6 @@ func TestLibraryInTerminal(t *testing.T) {
 	dir := t.TempDir()
 	library := compileInto(t, dir, "libworks.so", "-shared", "-fPIC", "-Wl,-soname,libworks.so")
 	start(t, compileInto(t, dir, "works", library, "-Wl,-rpath,$ORIGIN"))
-	ig := igtest.Built(t, igtest.Bin, "ig")
 	for gadget, function := range map[string]string{"profile_cpu": "lib_spin", "trace_open": "lib_open"} {
 		t.Run(gadget, func(t *testing.T) {
 			t.Parallel()
@@ -37,7 +34,7 @@ func TestLibraryInTerminal(t *testing.T) {
 			want := function + "; lib_work; main; "
 			var printed []byte
 			require.Eventually(t, func() bool { // until it had time to sample and to read the files
-				printed = runPlain(t, ig, image)
+				printed = runPlain(t, image)
 				return strings.Contains(string(printed), want)
 			}, 3*time.Minute, time.Millisecond, "nothing of %s is printed", want)
 			t.Logf("%d times %s", strings.Count(string(printed), want), want)
@@ -46,13 +43,9 @@ func TestLibraryInTerminal(t *testing.T) {
 }
 
 // runPlain runs a gadget for some seconds as a user does, and returns its output.
-func runPlain(t *testing.T, ig, image string) []byte {
+func runPlain(t *testing.T, image string) []byte {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
-	defer cancel()
-	args := append([]string{"run", image}, igrun.GadgetFlags()...)
-	cmd := igrun.Command(ctx, ig, append(args, "--collect-ustack", "--timeout=8", "--output=json")...)
-	out, err := cmd.Output()
+	out, err := igtest.Command(t, image, "--collect-ustack", "--timeout=8", "--output=json").Output()
 	var exit *exec.ExitError
 	if errors.As(err, &exit) {
 		t.Fatalf("%v: %s", err, exit.Stderr)

@@ -69,7 +69,7 @@ func TestOffCPUUnderLoad(t *testing.T) {
 				return n
 			}
 			r, err := export(t, options{image: image, quiet: true, urgent: true,
-				flags: slices.Concat([]string{"--annotate=" + timeAndSwitches, "--stack-entries=" + strconv.Itoa(stacks), "--pid=" + strconv.Itoa(load.cmd.Process.Pid)}, way.flags),
+				flags: slices.Concat([]string{"--annotate=" + timeAndSwitches, "--stack-entries=" + strconv.Itoa(stacks), "--pid=" + strconv.Itoa(load.PID)}, way.flags),
 				until: func(samples []receiver.Sample) bool {
 					return waits(samples, "churn") > 4*stacks && waits(samples, "patient") >= patients
 				}})

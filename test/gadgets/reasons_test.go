@@ -56,7 +56,7 @@ func TestWhyThreadsWait(t *testing.T) {
 	require.Regexp(t, "unwind: stacks are whole, collected at (the tracepoint sched_exit_tp|a kprobe on finish_task_switch)", string(r.log))
 
 	spent, sum := map[string]float64{}, 0.0
-	for line := range strings.Lines(w.stop(t)) {
+	for line := range strings.Lines(w.Stop()) {
 		var name string
 		var ns float64
 		_, err := fmt.Sscan(line, &name, &ns)

@@ -3,19 +3,16 @@
 package gadgets
 
 import (
-	"bufio"
 	"bytes"
 	"cmp"
 	"context"
-	"encoding/json"
+	"errors"
 	"fmt"
-	"io"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"regexp"
 	"slices"
-	"strconv"
 	"strings"
 	"sync"
 	"syscall"
@@ -79,83 +76,33 @@ func compileInto(t *testing.T, dir, name string, flags ...string) string {
 	return program
 }
 
-// workload is a program that runs until its standard input ends.
-type workload struct {
-	cmd    *exec.Cmd
-	stdin  io.Closer
-	stdout bytes.Buffer
+// start starts a program, which ends with the test at the latest.
+func start(t *testing.T, program string, args ...string) *igtest.Program {
+	t.Helper()
+	return igtest.StartProgram(t, exec.Command(program, args...))
 }
 
-// start starts a program, which ends with the test at the latest.
-func start(t *testing.T, program string) *workload { return startAs(t, 0, program) }
-
-// startAs starts a program as the user with the given ID. Its group has the number below.
-func startAs(t *testing.T, uid uint32, program string) *workload {
+// startAs starts a program as a user other than root. Its group has the number below.
+func startAs(t *testing.T, uid uint32, program string) *igtest.Program {
 	t.Helper()
-	// The scheduler first divides CPU time between sessions. In a session of its own, the program runs, and is sampled, on a
-	// busy machine.
-	attr := &syscall.SysProcAttr{Setsid: true}
-	if uid != 0 {
-		// By default, only the owner can use a test's folders.
-		for dir := filepath.Dir(program); dir != os.TempDir() && dir != "/"; dir = filepath.Dir(dir) {
-			require.NoError(t, os.Chmod(dir, 0o755))
-		}
-		attr.Credential = &syscall.Credential{Uid: uid, Gid: uid - 1}
+	// By default, only the owner can use a test's folders.
+	for dir := filepath.Dir(program); dir != os.TempDir() && dir != "/"; dir = filepath.Dir(dir) {
+		require.NoError(t, os.Chmod(dir, 0o755))
 	}
-	return launch(t, attr, program)
+	return startWith(t, &syscall.SysProcAttr{Setsid: true, Credential: &syscall.Credential{Uid: uid, Gid: uid - 1}}, program)
 }
 
 // startLoad starts a program in this session, where an urgent ig has priority.
-func startLoad(t *testing.T, program string, args ...string) *workload {
+func startLoad(t *testing.T, program string, args ...string) *igtest.Program {
 	t.Helper()
-	return launch(t, nil, program, args...)
+	return startWith(t, &syscall.SysProcAttr{}, program, args...)
 }
 
-func launch(t *testing.T, attr *syscall.SysProcAttr, program string, args ...string) *workload {
+func startWith(t *testing.T, attr *syscall.SysProcAttr, program string, args ...string) *igtest.Program {
 	t.Helper()
-	w := &workload{cmd: exec.Command(program, args...)}
-	w.cmd.SysProcAttr = attr
-	w.cmd.Stdout, w.cmd.Stderr = &w.stdout, os.Stderr
-	stdin, err := w.cmd.StdinPipe()
-	require.NoError(t, err)
-	w.stdin = stdin
-	require.NoError(t, w.cmd.Start())
-	t.Cleanup(func() { w.stop(t) })
-	return w
-}
-
-// stop ends the program and returns its output. Callers can call it several times.
-func (w *workload) stop(t *testing.T) string {
-	t.Helper()
-	if w.cmd.ProcessState == nil {
-		require.NoError(t, w.stdin.Close())
-		require.NoError(t, w.cmd.Wait())
-	}
-	return w.stdout.String()
-}
-
-// accounts is the operator's closing line for a data source.
-type accounts struct {
-	read, exported, notExported, noStack, delivered, held, partial, dropped int64
-}
-
-var accountsLine = regexp.MustCompile(
-	`data source \\?"[^"\\]+\\?": (\d+) rows read, (\d+) exported, (\d+) not exported[^,]*, (\d+) without stack; ` +
-		`exporter .*: (\d+) delivered, (\d+) held, (\d+) in partly accepted requests, (\d+) dropped`)
-
-func parseAccounts(log []byte) (accounts, error) {
-	found := accountsLine.FindSubmatch(log)
-	if found == nil {
-		return accounts{}, fmt.Errorf("the operator's summary is missing")
-	}
-	var n [8]int64
-	for i := range n {
-		var err error
-		if n[i], err = strconv.ParseInt(string(found[i+1]), 10, 64); err != nil {
-			return accounts{}, err
-		}
-	}
-	return accounts{n[0], n[1], n[2], n[3], n[4], n[5], n[6], n[7]}, nil
+	cmd := exec.Command(program, args...)
+	cmd.SysProcAttr = attr
+	return igtest.StartProgram(t, cmd)
 }
 
 // run is one run of a gadget into a receiver.
@@ -165,7 +112,7 @@ type run struct {
 	// printed is the gadget's output.
 	printed  []byte
 	rows     []map[string]any
-	accounts accounts
+	accounts igtest.Accounts
 	stats    receiver.Stats
 	samples  []receiver.Sample
 	findings []error
@@ -188,7 +135,7 @@ type options struct {
 	// can be sampled late, and its functions can get their names late.
 	until func([]receiver.Sample) bool
 	said  string
-	// prefix, unless nil, goes before ig's command. env extends this process's environment.
+	// prefix goes before ig's command. env extends this process's environment.
 	prefix, env []string
 }
 
@@ -199,61 +146,34 @@ func (o options) outputMode() string {
 	return cmp.Or(o.output, "json")
 }
 
-// patience limits a run's waits.
-const patience = 4 * time.Minute
-
 // export runs a gadget for a while, and returns its output and the receiver's data. The error is ig's.
 func export(t *testing.T, o options) (*run, error) {
 	t.Helper()
-	rcv, err := receiver.Start(receiver.Options{})
-	require.NoError(t, err)
-	t.Cleanup(func() { require.NoError(t, rcv.Close()) })
-
-	args := append([]string{"run", o.image}, igrun.GadgetFlags()...)
-	args = append(args, "--timeout", strconv.Itoa(int(patience.Seconds())), "--otel-profiles-exporter=otlp",
-		"--otel-profiles-endpoint=http://"+rcv.Addr(), "--otel-profiles-interval=2s", "--output="+o.outputMode())
-	args = append(args, o.flags...)
-	ctx, cancel := context.WithTimeout(t.Context(), patience+time.Minute)
+	rcv := igtest.Receiver(t)
+	command := slices.Concat(o.prefix, []string{igtest.Built(t, igtest.Bin, "ig"), "run", o.image}, igrun.GadgetFlags(), igtest.ExportTo(rcv),
+		[]string{fmt.Sprintf("--timeout=%.0f", igtest.Patience.Seconds()), "--output=" + o.outputMode()}, o.flags)
+	ctx, cancel := context.WithTimeout(t.Context(), igtest.Patience+time.Minute)
 	defer cancel()
-	cmd := igrun.Command(ctx, igtest.Built(t, igtest.Bin, "ig"), args...)
-	if o.prefix != nil {
-		argv := append(append([]string{}, o.prefix...), igtest.Built(t, igtest.Bin, "ig"))
-		wrapped := exec.CommandContext(ctx, argv[0], append(argv[1:], args...)...)
-		wrapped.Cancel, wrapped.WaitDelay = func() error { return wrapped.Process.Signal(os.Interrupt) }, cmd.WaitDelay
-		cmd = wrapped
-	}
+	cmd := igrun.Command(ctx, command[0], command[1:]...)
 	cmd.Env = append(os.Environ(), o.env...)
 	var stdout bytes.Buffer
-	stderr := &igtest.Buffer{}
-	cmd.Stdout, cmd.Stderr = &stdout, stderr
-
+	cmd.Stdout = &stdout
 	r := &run{start: time.Now(), flags: o.flags}
-	if err = cmd.Start(); err == nil {
-		if o.urgent {
-			require.NoError(t, syscall.Setpriority(syscall.PRIO_PROCESS, cmd.Process.Pid, -15))
-		}
-		ended := make(chan struct{})
-		var stopper sync.WaitGroup
-		stopper.Go(func() { stopOnce(cmd.Process, o, rcv, stderr, ended) })
-		err = cmd.Wait()
-		close(ended)
-		stopper.Wait()
+	ig := igtest.StartCommand(t, cmd)
+	if o.urgent {
+		require.NoError(t, syscall.Setpriority(syscall.PRIO_PROCESS, ig.PID, -15))
 	}
-	r.end, r.log = time.Now(), withoutNoise(stderr.Bytes())
-	t.Cleanup(func() {
-		if t.Failed() {
-			t.Logf("ig said:\n%s", withoutDebug(r.log))
-		}
-	})
-	if err != nil {
-		return r, fmt.Errorf("%s", lastError(r.log, err))
+	stopOnce(ig, o, rcv)
+	<-ig.Ended
+	r.end, r.log = time.Now(), igtest.WithoutNoise(ig.Log.Bytes())
+	if ig.Err != nil {
+		return r, errors.New(lastError(r.log, ig.Err))
 	}
 	r.printed = stdout.Bytes()
 	if o.outputMode() == "json" {
-		r.rows = parseRows(t, bytes.NewReader(r.printed))
+		r.rows = igtest.ParseRows(t, r.printed)
 	}
-	r.accounts, err = parseAccounts(r.log)
-	require.NoError(t, err, "%s", r.log)
+	r.accounts = igtest.ReadAccounts(t, string(r.log))
 	r.stats, r.samples, r.findings = rcv.Stats(), rcv.Samples(), rcv.Findings()
 	for _, req := range rcv.Requests() {
 		r.findings = append(r.findings, otlpcheck.CheckKernelAddresses(req)...)
@@ -262,18 +182,18 @@ func export(t *testing.T, o options) (*run, error) {
 }
 
 // stopOnce stops ig once the samples and the log are as o wants.
-func stopOnce(process *os.Process, o options, rcv *receiver.Receiver, log *igtest.Buffer, ended <-chan struct{}) {
+func stopOnce(ig *igtest.Run, o options, rcv *receiver.Receiver) {
 	var began time.Time
 	seen := int64(-1)
 	poll := time.NewTicker(500 * time.Millisecond)
 	defer poll.Stop()
 	for {
 		select {
-		case <-ended:
+		case <-ig.Ended:
 			return
 		case <-poll.C:
 		}
-		said := log.String()
+		said := ig.Log.String()
 		switch {
 		case !strings.Contains(said, "exporting data source"):
 		case began.IsZero():
@@ -281,7 +201,7 @@ func stopOnce(process *os.Process, o options, rcv *receiver.Receiver, log *igtes
 		case time.Since(began) < time.Duration(o.seconds)*time.Second:
 		case o.said != "" && !regexp.MustCompile(o.said).MatchString(said):
 		case o.until == nil:
-			_ = process.Signal(os.Interrupt) // it may have ended
+			ig.Interrupt()
 			return
 		default: // resolving samples takes CPU time
 			if n := rcv.Stats().Requests; n != seen {
@@ -294,15 +214,6 @@ func stopOnce(process *os.Process, o options, rcv *receiver.Receiver, log *igtes
 	}
 }
 
-// withoutNoise omits Inspektor Gadget's lines about rows without a stack and about programs that have exited.
-func withoutNoise(log []byte) []byte {
-	return regexp.MustCompile(`(?m)^.*(is lost: lookup|msg="symbolizer: |signature verification).*\n`).ReplaceAll(log, nil)
-}
-
-func withoutDebug(log []byte) []byte {
-	return regexp.MustCompile(`(?m)^.*level=debug.*\n`).ReplaceAll(log, nil)
-}
-
 // lastError returns the error with which ig exited.
 func lastError(log []byte, err error) string {
 	for line := range strings.Lines(string(log)) {
@@ -311,46 +222,6 @@ func lastError(log []byte, err error) string {
 		}
 	}
 	return err.Error()
-}
-
-// parseRows reads a row, or an array of rows, per line.
-func parseRows(t *testing.T, r io.Reader) []map[string]any {
-	t.Helper()
-	var rows []map[string]any
-	lines := bufio.NewScanner(r)
-	lines.Buffer(nil, 256<<20)
-	for lines.Scan() {
-		line := bytes.TrimSpace(lines.Bytes())
-		if len(line) == 0 {
-			continue
-		}
-		if line[0] != '[' {
-			line = append(append([]byte{'['}, line...), ']')
-		}
-		var some []map[string]any
-		decoder := json.NewDecoder(bytes.NewReader(line))
-		decoder.UseNumber()
-		require.NoError(t, decoder.Decode(&some), "line %.500s", line)
-		rows = append(rows, some...)
-	}
-	require.NoError(t, lines.Err())
-	return rows
-}
-
-// number reads a field of a row.
-func number(t *testing.T, row map[string]any, path ...string) int64 {
-	t.Helper()
-	var v any = row
-	for _, name := range path {
-		fields, ok := v.(map[string]any)
-		require.True(t, ok, "%v in %v", path, row)
-		v = fields[name]
-	}
-	n, ok := v.(json.Number)
-	require.True(t, ok, "%v in %v", path, row)
-	i, err := n.Int64()
-	require.NoError(t, err)
-	return i
 }
 
 // requireSound checks the requests of any gadget: no rule of the protocol is broken, and every row is accounted for.
@@ -362,12 +233,12 @@ func (r *run) requireSound(t *testing.T) {
 		}
 	}
 	a := r.accounts
-	require.EqualValues(t, len(r.rows), a.read, "rows printed and read")
-	require.Equal(t, a.read, a.exported+a.notExported)
-	require.Equal(t, a.exported, a.delivered+a.held+a.partial+a.dropped)
-	require.Zero(t, a.held)
-	require.Zero(t, a.partial)
-	require.Zero(t, a.dropped)
+	require.EqualValues(t, len(r.rows), a.Read, "rows printed and read")
+	require.Equal(t, a.Read, a.Exported+a.NotExported)
+	require.Equal(t, a.Exported, a.Delivered+a.Held+a.Partial+a.Dropped)
+	require.Zero(t, a.Held)
+	require.Zero(t, a.Partial)
+	require.Zero(t, a.Dropped)
 	require.Zero(t, r.stats.Dropped, "requests that were not kept")
 	for _, s := range r.samples {
 		r.requireSoundSample(t, s)

@@ -23,10 +23,10 @@ func TestThread(t *testing.T) {
 	c := start(t, compile(t, "contends"))
 	thread := ""
 	require.Eventually(t, func() bool {
-		tasks, err := os.ReadDir(fmt.Sprintf("/proc/%d/task", c.cmd.Process.Pid))
+		tasks, err := os.ReadDir(fmt.Sprintf("/proc/%d/task", c.PID))
 		require.NoError(t, err)
 		for _, task := range tasks {
-			if task.Name() != fmt.Sprint(c.cmd.Process.Pid) {
+			if task.Name() != fmt.Sprint(c.PID) {
 				thread = task.Name()
 			}
 		}

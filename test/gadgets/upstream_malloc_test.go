@@ -3,13 +3,11 @@
 package gadgets
 
 import (
-	"archive/tar"
 	"bytes"
 	"debug/elf"
 	"encoding/binary"
 	"encoding/json"
 	"errors"
-	"io"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -251,23 +249,11 @@ func offsetOf(t *testing.T, s *btf.Struct, path ...string) uint32 {
 // programsOf returns the eBPF programs for this machine in an image's archive.
 func programsOf(t *testing.T, archive string) *ebpf.CollectionSpec {
 	t.Helper()
-	f, err := os.Open(archive)
-	require.NoError(t, err)
-	defer f.Close()
 	type descriptor struct {
 		MediaType, Digest string
 		Platform          struct{ Architecture string }
 	}
-	files := map[string][]byte{}
-	for r := tar.NewReader(f); ; {
-		head, err := r.Next()
-		if errors.Is(err, io.EOF) {
-			break
-		}
-		require.NoError(t, err)
-		files["sha256:"+filepath.Base(head.Name)], err = io.ReadAll(r)
-		require.NoError(t, err)
-	}
+	files := blobs(t, archive)
 	for _, content := range files {
 		var index struct{ Manifests []descriptor }
 		_ = json.Unmarshal(content, &index)

@@ -3,7 +3,6 @@
 package gadgets
 
 import (
-	"context"
 	"fmt"
 	"math"
 	"os"
@@ -14,7 +13,6 @@ import (
 	"strings"
 	"syscall"
 	"testing"
-	"time"
 	"unsafe"
 
 	"github.com/cilium/ebpf"
@@ -23,7 +21,6 @@ import (
 	"github.com/stretchr/testify/require"
 	"golang.org/x/sys/unix"
 
-	"github.com/ig-otel-profiles/ig-otel-profiles/internal/igrun"
 	"github.com/ig-otel-profiles/ig-otel-profiles/internal/igtest"
 	"github.com/ig-otel-profiles/ig-otel-profiles/internal/receiver"
 )
@@ -64,7 +61,7 @@ func (w worker) start(t *testing.T, dir string, group *os.File) {
 	if group != nil {
 		attr.UseCgroupFD, attr.CgroupFD = true, int(group.Fd())
 	}
-	launch(t, attr, program, args...)
+	startWith(t, attr, program, args...)
 }
 
 // logGetppid makes the kernel log the system call getppid of the programs that this goroutine starts from now on.
@@ -190,7 +187,7 @@ func TestInspektorGadgets(t *testing.T) {
 				r, err := runOnWorkers(t, g, "COLLECT_STACKS=off")
 				require.NoError(t, err)
 				r.row(t, &table, "trace_open, with `collect_stacks: off`")
-				require.Equal(t, r.accounts.read, r.accounts.noStack)
+				require.Equal(t, r.accounts.Read, r.accounts.NoStack)
 				require.Contains(t, string(r.log), "rows so far have no stack: the gadget collects no stacks without --collect-ustack")
 			}
 		})
@@ -209,7 +206,7 @@ func TestInspektorGadgets(t *testing.T) {
 func (r *run) row(t *testing.T, table *strings.Builder, name string) (all []findings) {
 	t.Helper()
 	require.Empty(t, r.findings)
-	fmt.Fprintf(table, "| %s | %d, %d |", name, r.accounts.read, r.accounts.noStack)
+	fmt.Fprintf(table, "| %s | %d, %d |", name, r.accounts.Read, r.accounts.NoStack)
 	for _, w := range workers {
 		f := found(r.of(w.comm))
 		t.Logf("%s: %v", w.language, f)
@@ -252,15 +249,15 @@ func runOnWorkers(t *testing.T, g gadget, settings ...string) (*run, error) {
 	if err != nil {
 		return nil, err
 	}
-	o := options{image: image, seconds: 8, quiet: true, prefix: append(igrun.Prefix(), "env")}
+	o := options{image: image, seconds: 8, quiet: true}
 	for _, s := range append(settings, "INCOMPLETE_STACKS=marked") {
-		o.prefix = append(o.prefix, "INSPEKTOR_GADGET_OPERATOR_OTEL_PROFILES_EXPORTERS_OTLP_"+s)
+		o.env = append(o.env, "INSPEKTOR_GADGET_OPERATOR_OTEL_PROFILES_EXPORTERS_OTLP_"+s)
 	}
 	if slices.Contains(g.flags, "--verbose") {
 		o.flags = []string{"--verbose"} // only the verbose log names user probes that were not attached
 	}
 	r, err := export(t, o)
-	if failed := failedUserProbe.FindString(string(r.log)); err == nil && r.accounts.read == 0 && failed != "" {
+	if failed := failedUserProbe.FindString(string(r.log)); err == nil && r.accounts.Read == 0 && failed != "" {
 		return r, fmt.Errorf("%s", failed)
 	}
 	return r, err
@@ -271,10 +268,7 @@ func answerWithout(t *testing.T, name string) string {
 	t.Helper()
 	image, err := igtest.BuildUpstream(t, name)
 	require.NoError(t, err)
-	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
-	defer cancel()
-	args := slices.Concat([]string{"run", image}, igrun.GadgetFlags(), []string{"--timeout=2", "--otel-profiles-exporter=otlp", "--output=none"})
-	out, err := igrun.Command(ctx, igtest.Built(t, igtest.Bin, "ig"), args...).CombinedOutput()
+	out, err := igtest.Command(t, image, "--timeout=2", "--otel-profiles-exporter=otlp", "--output=none").CombinedOutput()
 	require.NoError(t, err, "%s", out)
 	said := regexp.MustCompile(`otel-profiles: nothing is exported to .*: gadget .* has no data source with a stack`).Find(out)
 	require.NotEmpty(t, said, "%s", out)
@@ -300,18 +294,12 @@ func writeUpstreamPage(t *testing.T, table, missing string) {
 	if page == "" || t.Failed() {
 		return
 	}
-	text, err := os.ReadFile(page)
-	require.NoError(t, err)
 	begin, end, version := "<!-- begin table -->\n", "<!-- end table -->", ""
 	if inVM() {
 		begin, end = "<!-- begin kprobes table -->\n", "<!-- end kprobes table -->"
 	} else {
 		version = ", with Inspektor Gadget " + igtest.Output(t, "go", "list", "-m", "-f", "{{.Version}}", "github.com/inspektor-gadget/inspektor-gadget")
 	}
-	before, rest, ok := strings.Cut(string(text), begin)
-	require.True(t, ok, begin)
-	_, after, ok := strings.Cut(rest, end)
-	require.True(t, ok, end)
 	var header strings.Builder
 	fmt.Fprintf(&header, "\nThese results are from Linux %s%s:\n\n| gadget | rows of all programs, without a stack |", igtest.Output(t, "uname", "-r"), version)
 	for _, w := range workers {
@@ -321,5 +309,5 @@ func writeUpstreamPage(t *testing.T, table, missing string) {
 	if missing != "" {
 		missing = "\nThese gadgets were not run on this kernel:\n\n" + missing
 	}
-	require.NoError(t, os.WriteFile(page, []byte(before+begin+header.String()+table+missing+"\n"+end+after), 0o644))
+	igtest.WriteBetween(t, page, begin, end, header.String()+table+missing+"\n")
 }

@@ -27,7 +27,7 @@ export PATH=$PATH:/usr/sbin:/sbin
 
 . "$top/test/vm/qemu.sh"
 
-packages qemu-system-x86 busybox-static e2fsprogs clang gcc llvm libbpf-dev linux-libc-dev libc6-dev python3
+"$top/.ci/packages" qemu-system-x86 busybox-static e2fsprogs clang gcc llvm libbpf-dev linux-libc-dev libc6-dev python3
 (cd "$top" && .ci/headers)
 kernel "$KERNEL" "$SUITE"
 

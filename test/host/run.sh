@@ -124,16 +124,16 @@ passed() { # CONSOLE
 	fi
 }
 
-stage packages packages mmdebstrap rpm gcc libc6-dev
+stage packages "$top/.ci/packages" mmdebstrap rpm gcc libc6-dev
 stage "rpm and deb" compare
 stage programs programs
 stage debian debian
 if [[ $STEPS == *container* ]]; then
-	stage packages packages systemd-container
+	stage packages "$top/.ci/packages" systemd-container
 	stage container container
 fi
 if [[ $STEPS == *machine* ]]; then
-	stage packages packages qemu-system-x86 e2fsprogs
+	stage packages "$top/.ci/packages" qemu-system-x86 e2fsprogs
 	stage kernel kernel "$VM/kernel"
 	stage "root file system" disk
 	stage "virtual machine" boot

@@ -3,7 +3,6 @@
 package hub
 
 import (
-	"regexp"
 	"strings"
 	"testing"
 
@@ -17,17 +16,6 @@ import (
 	"github.com/ig-otel-profiles/ig-otel-profiles/internal/recvtest"
 )
 
-// to returns the documented settings of our exporter for a backend, with another address.
-func to(t *testing.T, backend, endpoint string) string {
-	t.Helper()
-	line := regexp.MustCompile(`(?m)^( +endpoint): .*$`)
-	text := collectortest.Documented(t, backend)
-	require.Len(t, line.FindAllString(text, -1), 1)
-	// The run asks for this name.
-	text = regexp.MustCompile(`(?m)^      `+backend+`:$`).ReplaceAllString(text, "      collector:")
-	return line.ReplaceAllString(text, "$1: "+endpoint)
-}
-
 // accepted checks, by the rules of a backend's source, that it takes and shows the requests.
 func accepted(t *testing.T, backend string, requests []*collectorpb.ExportProfilesServiceRequest) {
 	t.Helper()
@@ -39,17 +27,15 @@ func accepted(t *testing.T, backend string, requests []*collectorpb.ExportProfil
 	}
 	require.Equal(t, map[string]int64{
 		"cart main.hash": 30, "cart main.sort": 12, "search main.find": 20, "coredns dns.serve": 7, "host kubelet.sync": 5,
-	}, values(resolve(requests)))
+	}, values(requests))
 }
 
 // TestBackends sends to a receiver that checks requests like the backend.
 func TestBackends(t *testing.T) {
 	for _, backend := range []string{backends.Pyroscope, backends.Parca, backends.Devfiler} {
 		t.Run(backend, func(t *testing.T) {
-			r, err := receiver.Start(receiver.Options{})
-			require.NoError(t, err)
-			t.Cleanup(func() { require.NoError(t, r.Close()) })
-			send(t, to(t, backend, "http://"+r.Addr()), rows())
+			r := start(t)
+			send(t, to(t, collectortest.Documented(t, backend), r.Addr()), rows())
 			accepted(t, backend, r.Requests())
 			shown(t, backend, r.Requests())
 		})
@@ -71,10 +57,7 @@ func TestPyroscopeGateway(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			backend := recvtest.StartGRPC(t, recvtest.GRPCConfig{})
-			c := collectortest.NewWithConfig(t, of.config, "BACKEND="+backend.Addr, "BACKEND_INSECURE=true", of.variable)
-			c.Start()
-			send(t, to(t, backends.Pyroscope, "http://"+c.GRPC), rows())
-			c.Stop()
+			through(t, 1, of.config, collectortest.Documented(t, backends.Pyroscope), backend.Addr, of.variable)
 
 			var messages []*collectorpb.ExportProfilesServiceRequest
 			for _, r := range backend.Requests() {
@@ -112,10 +95,7 @@ func TestBackendsBehindCollector(t *testing.T) {
 	for _, backend := range []string{backends.Pyroscope, backends.Devfiler, backends.Elastic} {
 		t.Run(backend, func(t *testing.T) {
 			r := start(t)
-			c := collectortest.NewWithConfig(t, collectortest.Documented(t, "relay"), "BACKEND="+r.Addr(), "BACKEND_INSECURE=true")
-			c.Start()
-			send(t, to(t, backend, "http://"+c.GRPC), rows())
-			c.Stop()
+			through(t, 1, collectortest.Documented(t, "relay"), collectortest.Documented(t, backend), r.Addr())
 			accepted(t, backend, r.Requests())
 		})
 	}

@@ -43,12 +43,7 @@ func TestDoubledFunctions(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			backend := start(t)
-			c := collectortest.NewWithConfig(t, tc.config, "BACKEND="+backend.Addr(), "BACKEND_INSECURE=true")
-			c.Start()
-			for range 2 {
-				send(t, exporter(t, "hub-exporter", "http://"+c.GRPC)+"        function_table: double\n", rows())
-			}
-			c.Stop()
+			through(t, 2, tc.config, collectortest.Documented(t, "hub-exporter")+"        function_table: double\n", backend.Addr())
 			same, other := neighbours(backend.Requests())
 			if tc.stay {
 				require.Positive(t, same)

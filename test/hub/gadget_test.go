@@ -5,11 +5,9 @@ package hub
 import (
 	"context"
 	"fmt"
-	"strings"
 	"testing"
 	"time"
 
-	igconfig "github.com/inspektor-gadget/inspektor-gadget/pkg/config"
 	"github.com/inspektor-gadget/inspektor-gadget/pkg/datasource"
 	"github.com/inspektor-gadget/inspektor-gadget/pkg/datasource/compat"
 	gadgetcontext "github.com/inspektor-gadget/inspektor-gadget/pkg/gadget-context"
@@ -17,7 +15,6 @@ import (
 	"github.com/inspektor-gadget/inspektor-gadget/pkg/operators"
 	ebpftypes "github.com/inspektor-gadget/inspektor-gadget/pkg/operators/ebpf/types"
 	"github.com/inspektor-gadget/inspektor-gadget/pkg/operators/simple"
-	"github.com/spf13/viper"
 	"github.com/stretchr/testify/require"
 
 	"github.com/ig-otel-profiles/ig-otel-profiles/internal/gadgettest"
@@ -56,9 +53,7 @@ func rows() []row {
 // send makes our operator read the rows from a gadget without eBPF, and export them.
 func send(t *testing.T, exporter string, rows []row) {
 	t.Helper()
-	igconfig.Config = viper.New()
-	igconfig.Config.SetConfigType("yaml")
-	require.NoError(t, igconfig.Config.ReadConfig(strings.NewReader(exporter)))
+	gadgettest.Config(t, exporter)
 	op := otelprofiles.New()
 	require.NoError(t, op.Init(nil))
 	defer func() {

@@ -16,6 +16,7 @@ import (
 
 	"github.com/ig-otel-profiles/ig-otel-profiles/internal/backends"
 	"github.com/ig-otel-profiles/ig-otel-profiles/internal/collectortest"
+	"github.com/ig-otel-profiles/ig-otel-profiles/internal/receiver"
 	"github.com/ig-otel-profiles/ig-otel-profiles/internal/recvtest"
 )
 
@@ -88,22 +89,18 @@ func TestKubernetes(t *testing.T) {
 		},
 		[]object{{"kind": "PartialObjectMetadata", "apiVersion": "meta.k8s.io/v1", "metadata": object{"name": "shop", "labels": object{"cost-center": "4711"}}}},
 	)
-	c := collectortest.NewWithConfig(t, collectortest.Documented(t, "hub-kubernetes"),
-		"BACKEND="+backend.URL, "K8S_AUTH_TYPE=kubeConfig", "KUBECONFIG="+kubeconfig)
-	c.Start()
-	send(t, exporter(t, "hub-exporter", "http://"+c.GRPC), rows())
-	c.Stop()
+	through(t, 1, collectortest.Documented(t, "hub-kubernetes"), collectortest.Documented(t, "hub-exporter"), backend.URL,
+		"K8S_AUTH_TYPE=kubeConfig", "KUBECONFIG="+kubeconfig)
 
 	var messages []*collectorpb.ExportProfilesServiceRequest
 	for _, r := range backend.Requests() {
 		messages = append(messages, r.Profiles)
 	}
 	check(t, messages, collectors)
-	samples := resolve(messages)
 	require.Equal(t, map[string]int64{
 		"cart main.hash": 30, "cart main.sort": 12, "search main.find": 20, "coredns dns.serve": 7, "host kubelet.sync": 5,
-	}, values(samples), "nothing is lost, whether its pod is known or not")
-	for _, s := range samples {
+	}, values(messages), "nothing is lost, whether its pod is known or not")
+	for _, s := range receiver.ResolveAll(messages) {
 		r := s.Resource
 		switch s.Service {
 		case "cart":
@@ -130,16 +127,13 @@ func TestPyroscopeKubernetes(t *testing.T) {
 		[]object{podObject("shop", "cart-7d4b9c-x2x4z", "uid-cart", "10.0.0.1", object{"team": "checkout"}, nil)},
 		[]object{{"kind": "PartialObjectMetadata", "apiVersion": "meta.k8s.io/v1", "metadata": object{"name": "shop"}}},
 	)
-	c := collectortest.NewWithConfig(t, collectortest.Documented(t, "pyroscope-kubernetes"),
-		"BACKEND="+backend.Addr(), "BACKEND_INSECURE=true", "K8S_AUTH_TYPE=kubeConfig", "KUBECONFIG="+kubeconfig)
-	c.Start()
-	send(t, exporter(t, "pyroscope-kubernetes-exporter", "http://"+c.GRPC), rows())
-	c.Stop()
+	through(t, 1, collectortest.Documented(t, "pyroscope-kubernetes"), collectortest.Documented(t, "pyroscope-kubernetes-exporter"),
+		backend.Addr(), "K8S_AUTH_TYPE=kubeConfig", "KUBECONFIG="+kubeconfig)
 
 	accepted(t, backends.Pyroscope, backend.Requests())
 	shown(t, backends.Pyroscope, backend.Requests())
 	found := false
-	for _, s := range resolve(backend.Requests()) {
+	for _, s := range receiver.ResolveAll(backend.Requests()) {
 		require.NotContains(t, s.Attributes, "thread.name")
 		if s.Service != "cart" {
 			continue

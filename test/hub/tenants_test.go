@@ -31,27 +31,16 @@ func TestTenants(t *testing.T) {
 	c.Start()
 	ofShop := []row{{pod("shop", "cart", "app=cart"), "main.hash", 30}}
 	ofSearch := []row{{pod("search", "index", "app=index"), "main.secretOfSearch", 20}}
-	send(t, exporter(t, "hub-exporter", "http://"+c.GRPC), ofShop)
-	send(t, exporter(t, "hub-exporter", "http://"+door), ofSearch)
-	send(t, exporter(t, "hub-exporter", "http://"+c.GRPC), ofSearch)
+	exporter := collectortest.Documented(t, "hub-exporter")
+	send(t, to(t, exporter, c.GRPC), ofShop)
+	send(t, to(t, exporter, door), ofSearch)
+	send(t, to(t, exporter, c.GRPC), ofSearch)
 	c.Stop()
 
 	check(t, shop.Requests(), collectors)
 	check(t, search.Requests(), collectors)
-	require.Equal(t, map[string]int64{"cart main.hash": 30}, values(resolve(shop.Requests())))
-	require.Equal(t, map[string]int64{"index main.secretOfSearch": 20}, values(resolve(search.Requests())))
+	require.Equal(t, map[string]int64{"cart main.hash": 30}, values(shop.Requests()))
+	require.Equal(t, map[string]int64{"index main.secretOfSearch": 20}, values(search.Requests()))
 	require.False(t, slices.Contains(texts(shop.Requests()), "main.secretOfSearch"), "a name of the other tenant")
 	require.False(t, slices.Contains(texts(search.Requests()), "main.hash"), "a name of the other tenant")
-}
-
-// TestFiltersLeaveNames shows why tenants need requests of their own: the Collector's filter drops profiles, but leaves their
-// functions' names in the dictionary. When this test fails, remove the page's warning.
-func TestFiltersLeaveNames(t *testing.T) {
-	backend := start(t)
-	c := collectortest.NewWithConfig(t, collectortest.Documented(t, "hub"), "BACKEND="+backend.Addr(), "BACKEND_INSECURE=true")
-	c.Start()
-	send(t, exporter(t, "hub-exporter", "http://"+c.GRPC), rows())
-	c.Stop()
-	require.NotContains(t, values(resolve(backend.Requests())), "coredns dns.serve")
-	require.Contains(t, texts(backend.Requests()), "dns.serve")
 }

@@ -1,6 +1,6 @@
 #!/bin/bash
 # build.sh fills $LAB for cluster.sh and the end-to-end test: Debian packages, Kubernetes, kubectl-gadget and cosign from their
-# Go modules, and the images. It keeps existing results. make builds IG, COLLECTOR, GADGET, ALLOC and LOCK.
+# Go modules, and the images. It keeps existing results. make builds IG, COLLECTOR, GADGET and ALLOC.
 set -euo pipefail
 here=$(cd "$(dirname "$0")" && pwd)
 top=$(cd "$here/../.." && pwd)
@@ -17,14 +17,6 @@ IG=$(realpath -e "${IG:?path of ig}")
 COLLECTOR=$(realpath -e "${COLLECTOR:?path of the Collector}")
 GADGET=$(realpath -e "${GADGET:?path of an exported gadget image}")
 ALLOC=$(realpath -e "${ALLOC:?path of the exported image of profile_alloc}")
-LOCK=$(realpath -e "${LOCK:?path of the exported image of profile_lock}")
-# This prevents that a package starts its service on this machine.
-policy=/usr/sbin/policy-rc.d
-if [ ! -e $policy ] && [ "$(id -u)" = 0 ]; then
-	printf '#!/bin/sh\nexit 101\n' >$policy
-	chmod +x $policy
-	trap 'rm -f $policy' EXIT
-fi
 "$top/.ci/packages" containerd runc etcd-server containernetworking-plugins busybox-static iptables conntrack openssl \
 	util-linux iproute2 ca-certificates gcc libc6-dev
 
@@ -95,4 +87,3 @@ fi
 cp "$IG" "$bin/ig"
 cp "$GADGET" "$LAB/gadget.tar"
 cp "$ALLOC" "$LAB/alloc.tar"
-cp "$LOCK" "$LAB/lock.tar"

@@ -8,7 +8,6 @@
 #	COLLECTOR  the Collector of test/collector                  build/bin/collector, built where missing
 #	GADGET     the profile_cpu image, exported                  build/gadgets/profile_cpu.tar
 #	ALLOC      the profile_alloc image, exported                build/gadgets/profile_alloc.tar
-#	LOCK       the profile_lock image, exported                 build/gadgets/profile_lock.tar
 #	RUN        steps of the test beside deploy, as for go       all
 #	           test -run
 #	SOAK       how long to soak, such as 1h, in place of all    no
@@ -17,9 +16,10 @@
 set -euo pipefail
 here=$(cd "$(dirname "$0")" && pwd)
 top=$(cd "$here/../.." && pwd)
+. "$top/test/vm/stages.sh"
 export LAB=${LAB:-$top/build/k8s} IG=${IG:-$top/build/bin/ig} COLLECTOR=${COLLECTOR:-$top/build/bin/collector}
 export GADGET=${GADGET:-$top/build/gadgets/profile_cpu.tar}
-export ALLOC=${ALLOC:-$top/build/gadgets/profile_alloc.tar} LOCK=${LOCK:-$top/build/gadgets/profile_lock.tar}
+export ALLOC=${ALLOC:-$top/build/gadgets/profile_alloc.tar}
 mkdir -p "$LAB"
 LAB=$(cd "$LAB" && pwd)
 [ "$(id -u)" = 0 ] || {
@@ -30,15 +30,6 @@ LAB=$(cd "$LAB" && pwd)
 if [ "${1:-}" = build ]; then
 	exec "$here/build.sh"
 fi
-
-times=
-stage() { # NAME COMMAND...
-	local name=$1 start=$SECONDS
-	shift
-	echo "== $name"
-	"$@"
-	times+=$(printf '%5d s  %s' $((SECONDS - start)) "$name")$'\n'
-}
 
 finish() {
 	local status=$?
@@ -64,7 +55,7 @@ gadget() {
 	rm -f "$LAB"/cosign.{key,pub}
 	(cd "$LAB" && "$LAB/bin/cosign" generate-key-pair 2>/dev/null)
 	local archive
-	local archives="gadget alloc lock" signed="profile_cpu profile_alloc profile_lock"
+	local archives="gadget alloc" signed="profile_cpu profile_alloc"
 	if [ -e "$LAB/old-gadget.tar" ]; then archives+=" old-gadget" signed+=" profile_cpu_old"; fi
 	for archive in $archives; do "$here/cluster.sh" in ig image import "$LAB/$archive.tar" >/dev/null; done
 	for target in unsigned $signed; do

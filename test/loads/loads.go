@@ -14,6 +14,7 @@ package loads
 
 import (
 	"fmt"
+	"math"
 	"slices"
 	"strings"
 )
@@ -68,6 +69,56 @@ func (l Load) Known() bool { return len(l.Shares) > 0 }
 
 // Caller is the function that calls the functions of Shares.
 func (l Load) Caller() string { return l.Chain[len(l.Chain)-1] }
+
+// Shared returns the function of Shares that a profiler's name of a function means, or nothing.
+func (l Load) Shared(name string) string {
+	for _, s := range l.Shares {
+		if Is(name, s.Function) {
+			return s.Function
+		}
+	}
+	return ""
+}
+
+// Counts are a profile's samples in the functions of Load.Shares.
+type Counts struct {
+	Load Load
+	At   map[string]int64 // by function
+}
+
+// Total is the number of samples in all of the functions.
+func (c Counts) Total() (n int64) {
+	for _, at := range c.At {
+		n += at
+	}
+	return n
+}
+
+// Percent is a function's part of the samples in all of the functions.
+func (c Counts) Percent(function string) float64 {
+	return 100 * float64(c.At[function]) / float64(max(c.Total(), 1))
+}
+
+// Off returns the largest difference from the true shares, in percentage points.
+func (c Counts) Off() float64 {
+	worst := 0.0
+	for _, s := range c.Load.Shares {
+		worst = math.Max(worst, math.Abs(c.Percent(s.Function)-s.Percent))
+	}
+	return worst
+}
+
+// String returns the percentages for a cell of a table. It is a dash if there are no samples.
+func (c Counts) String() string {
+	if c.Total() == 0 {
+		return "-"
+	}
+	var parts []string
+	for _, s := range c.Load.Shares {
+		parts = append(parts, fmt.Sprintf("%.1f", c.Percent(s.Function)))
+	}
+	return strings.Join(parts, " / ")
+}
 
 // All returns all loads except those of Apart, in a fixed order.
 func All() []Load { return slices.Clone(catalog) }

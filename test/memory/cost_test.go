@@ -7,7 +7,6 @@ import (
 	"flag"
 	"fmt"
 	"os"
-	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -217,9 +216,5 @@ func writeCost(t *testing.T, marker, text string) {
 		return
 	}
 	path := cmp.Or(os.Getenv("COST_DOC"), "../../docs/develop/testing/allocations.md")
-	page, err := os.ReadFile(path)
-	require.NoError(t, err)
-	marked := regexp.MustCompile(`(?s)(<!-- begin ` + marker + ` -->\n).*?(<!-- end ` + marker + ` -->)`)
-	require.True(t, marked.Match(page), "the page has no markers for the figures")
-	require.NoError(t, os.WriteFile(path, marked.ReplaceAll(page, []byte("${1}"+strings.ReplaceAll(text, "$", "$$")+"\n${2}")), 0o644))
+	igtest.WriteBetween(t, path, "<!-- begin "+marker+" -->\n", "<!-- end "+marker+" -->", text+"\n")
 }

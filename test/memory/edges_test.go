@@ -3,7 +3,6 @@
 package memory
 
 import (
-	"io"
 	"strconv"
 	"testing"
 
@@ -18,17 +17,14 @@ func TestEdges(t *testing.T) {
 	igtest.NeedRoot(t)
 	rcv := igtest.Receiver(t)
 	c := start(t, plan{program: compile(t, "gcc", "-O2", "-fomit-frame-pointer", "-Wall", "-Werror", "-Wl,-z,now", source("edges.c"))})
-	ig := profile(t, rcv, "the first probes are attached", "--pid="+strconv.Itoa(c.cmd.Process.Pid))
-	_, err := io.WriteString(c.in, "\n")
-	require.NoError(t, err)
-	line, err := c.out.ReadString('\n')
-	require.NoError(t, err)
-	require.Equal(t, "allocated\n", line)
+	ig := profile(t, rcv, "the first probes are attached", "--pid="+strconv.Itoa(c.PID))
+	c.Next()
+	require.Equal(t, "allocated\n", c.Lines(1))
 	ig.Stop()
-	for function, own := range map[string]count{"allocate_at_page_end": {100 << 20, 100}, "allocate_gigabytes": {4 * 15 << 30, 4}} {
+	for function, own := range map[string]igtest.Truth{"allocate_at_page_end": {Sum: 100 << 20, Calls: 100}, "allocate_gigabytes": {Sum: 4 * 15 << 30, Calls: 4}} {
 		t.Run(function, func(t *testing.T) {
-			require.Equal(t, own.bytes, igtest.Total(through(rcv.Samples(), "alloc_space", function)))
-			require.Equal(t, own.calls, igtest.Total(through(rcv.Samples(), "alloc_objects", function)))
+			require.Equal(t, own.Sum, igtest.Total(through(rcv.Samples(), "alloc_space", function)))
+			require.Equal(t, own.Calls, igtest.Total(through(rcv.Samples(), "alloc_objects", function)))
 		})
 	}
 	readCaptured(t, ig.Log.String())

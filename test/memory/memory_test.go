@@ -13,22 +13,9 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/ig-otel-profiles/ig-otel-profiles/internal/igrun"
 	"github.com/ig-otel-profiles/ig-otel-profiles/internal/igtest"
 	"github.com/ig-otel-profiles/ig-otel-profiles/internal/receiver"
 )
-
-// inUse returns a sample type's newest sum of memory in use with a function on the stack.
-func inUse(samples []receiver.Sample, sampleType, function string) int64 {
-	var newest time.Time
-	for _, s := range samples {
-		if s.End.After(newest) {
-			newest = s.End
-		}
-	}
-	state := slices.DeleteFunc(slices.Clone(samples), func(s receiver.Sample) bool { return !s.End.Equal(newest) })
-	return igtest.Total(through(state, sampleType, function))
-}
 
 // The functions allocate 60, 30 and 10 percent of the bytes. Each constant is how much a function's bytes can differ: four
 // standard errors. Most allocations of the first function are always sampled. The others are sampled at random, about 3,000 and
@@ -44,17 +31,17 @@ func (r *run) requireTruth(t *testing.T, within map[string]float64) {
 	t.Helper()
 	var all, own int64
 	for function, truth := range r.truth {
-		own += truth.bytes
+		own += truth.Sum
 		all += igtest.Total(through(r.samples, "alloc_space", function))
 	}
 	require.InEpsilon(t, own, all, 0.05, "all bytes")
 	for function, truth := range r.truth {
 		bytes, calls := igtest.Total(through(r.samples, "alloc_space", function)), igtest.Total(through(r.samples, "alloc_objects", function))
-		t.Logf("%s: %d bytes in %d allocations; its own %d in %d: %+.2f %%; share %.2f %%, its own %.2f %%", function, bytes, calls, truth.bytes, truth.calls,
-			100*(float64(bytes)/float64(truth.bytes)-1), 100*float64(bytes)/float64(all), 100*float64(truth.bytes)/float64(own))
-		require.InEpsilon(t, truth.bytes, bytes, within[function], function)
-		require.InEpsilon(t, truth.calls, calls, 2*within[function], function)
-		require.InDelta(t, 100*float64(truth.bytes)/float64(own), 100*float64(bytes)/float64(all), 3, function)
+		t.Logf("%s: %d bytes in %d allocations; its own %d in %d: %+.2f %%; share %.2f %%, its own %.2f %%", function, bytes, calls, truth.Sum, truth.Calls,
+			100*(float64(bytes)/float64(truth.Sum)-1), 100*float64(bytes)/float64(all), 100*float64(truth.Sum)/float64(own))
+		require.InEpsilon(t, truth.Sum, bytes, within[function], function)
+		require.InEpsilon(t, truth.Calls, calls, 2*within[function], function)
+		require.InDelta(t, 100*float64(truth.Sum)/float64(own), 100*float64(bytes)/float64(all), 3, function)
 	}
 }
 
@@ -77,22 +64,18 @@ func TestExec(t *testing.T) {
 	t.Parallel()
 	rcv := igtest.Receiver(t)
 	c := start(t, plan{program: compile(t, "gcc", "-O2", source("exec.c"))})
-	ig := profile(t, rcv, "the first probes are attached", "--pid="+strconv.Itoa(c.cmd.Process.Pid), "--live")
+	ig := profile(t, rcv, "the first probes are attached", "--pid="+strconv.Itoa(c.PID), "--live")
 	// Sometimes, libc's own allocations are sampled as well.
 	own := func(s receiver.Sample) bool { return len(s.Stack) > 1 && s.Stack[1].Name == "main" }
 	allOwn := func() int64 {
-		return inUse(slices.DeleteFunc(rcv.Samples(), func(s receiver.Sample) bool { return !own(s) }), "inuse_space", "main")
+		return igtest.InUse(slices.DeleteFunc(rcv.Samples(), func(s receiver.Sample) bool { return !own(s) }), "inuse_space", "main")
 	}
-	_, err := c.in.Write([]byte("\n"))
-	require.NoError(t, err)
-	line, err := c.out.ReadString('\n')
-	require.NoError(t, err)
-	require.Equal(t, "allocated\n", line)
+	c.Next()
+	require.Equal(t, "allocated\n", c.Lines(1))
 	require.Eventually(t, func() bool { return allOwn() == 64<<20 }, time.Minute, 500*time.Millisecond, "some of the allocated memory is not in use")
-	_, err = c.in.Write([]byte("\n"))
-	require.NoError(t, err)
+	c.Next()
 	require.Eventually(t, func() bool {
-		comm, err := os.ReadFile("/proc/" + strconv.Itoa(c.cmd.Process.Pid) + "/comm")
+		comm, err := os.ReadFile("/proc/" + strconv.Itoa(c.PID) + "/comm")
 		return err == nil && string(comm) == "sleep\n"
 	}, time.Minute, 10*time.Millisecond)
 	require.Eventually(t, func() bool {
@@ -110,9 +93,8 @@ func TestFork(t *testing.T) {
 	t.Parallel()
 	rcv := igtest.Receiver(t)
 	c := start(t, plan{program: compile(t, "gcc", "-O2", source("fork.c"))})
-	ig := profile(t, rcv, "the first probes are attached", "--pid="+strconv.Itoa(c.cmd.Process.Pid), "--include-children")
-	_, err := c.in.Write([]byte("\n"))
-	require.NoError(t, err)
+	ig := profile(t, rcv, "the first probes are attached", "--pid="+strconv.Itoa(c.PID), "--include-children")
+	c.Next()
 	require.Eventually(t, func() bool { return igtest.Total(through(rcv.Samples(), "alloc_space", "allocate_in_child")) > 0 }, time.Minute, 100*time.Millisecond)
 	ig.Stop()
 }
@@ -155,14 +137,14 @@ func TestLive(t *testing.T) {
 				require.Contains(t, []string{"inuse_space", "inuse_objects"}, s.Type)
 			}
 			leaked := r.truth[tc.leaks]
-			bytes, objects := inUse(r.samples, "inuse_space", tc.leaks), inUse(r.samples, "inuse_objects", tc.leaks)
-			t.Logf("in use: %d bytes in %d objects; leaked %d in %d", bytes, objects, leaked.bytes, leaked.calls)
-			require.InEpsilon(t, leaked.bytes, bytes, share10)
-			require.InEpsilon(t, leaked.calls, objects, 2*share10)
+			bytes, objects := igtest.InUse(r.samples, "inuse_space", tc.leaks), igtest.InUse(r.samples, "inuse_objects", tc.leaks)
+			t.Logf("in use: %d bytes in %d objects; leaked %d in %d", bytes, objects, leaked.Sum, leaked.Calls)
+			require.InEpsilon(t, leaked.Sum, bytes, share10)
+			require.InEpsilon(t, leaked.Calls, objects, 2*share10)
 			// Everything else is freed, so at most one other allocation is still in use.
 			for function := range r.truth {
 				if function != tc.leaks {
-					require.Less(t, inUse(r.samples, "inuse_space", function), int64(20000), function)
+					require.Less(t, igtest.InUse(r.samples, "inuse_space", function), int64(20000), function)
 				}
 			}
 		})
@@ -186,13 +168,10 @@ func TestExceptions(t *testing.T) {
 			t.Parallel()
 			rcv := igtest.Receiver(t)
 			c := start(t, plan{program: tc.program, env: tc.env})
-			ig := profile(t, rcv, "the first probes are attached", append([]string{"--pid=" + strconv.Itoa(c.cmd.Process.Pid), "--live"}, watched...)...)
+			ig := profile(t, rcv, "the first probes are attached", append([]string{"--pid=" + strconv.Itoa(c.PID), "--live"}, watched...)...)
 			time.Sleep(2 * time.Second) // for the probes of the other files
-			_, err := c.in.Write([]byte("\n"))
-			require.NoError(t, err)
-			line, err := c.out.ReadString('\n')
-			require.NoError(t, err, "the program has ended")
-			require.Equal(t, "caught 8 of 8\n", line)
+			c.Next()
+			require.Equal(t, "caught 8 of 8\n", c.Lines(1))
 			ig.Stop()
 		})
 	}
@@ -283,30 +262,15 @@ func TestStretches(t *testing.T) {
 	t.Logf("bytes: %v", attached)
 	require.Greater(t, attached["stretches"], attached["always"])
 	for function, truth := range r.truth {
-		own += truth.bytes
+		own += truth.Sum
 		all += igtest.Total(through(r.samples, "alloc_space", function))
 	}
 	// A program that only allocates does less work while it is profiled. It never does more.
 	require.Less(t, all, own*5/4)
 	require.Greater(t, all, own/20)
 	for function, truth := range r.truth {
-		require.InDelta(t, 100*float64(truth.bytes)/float64(own), 100*float64(igtest.Total(through(r.samples, "alloc_space", function)))/float64(all), 6, function)
+		require.InDelta(t, 100*float64(truth.Sum)/float64(own), 100*float64(igtest.Total(through(r.samples, "alloc_space", function)))/float64(all), 6, function)
 	}
-}
-
-// TestTooDear requires that a run ends if its probes cost too much and cannot be paused.
-func TestTooDear(t *testing.T) {
-	igtest.NeedRoot(t)
-	rcv := igtest.Receiver(t)
-	c := start(t, plan{program: cProgram(t), seconds: 5, pause: 50})
-	ig := profile(t, rcv, "the first probes are attached", "--pid="+strconv.Itoa(c.cmd.Process.Pid), "--live", "--max-cost=1")
-	c.work(t)
-	select {
-	case <-ig.Ended:
-	case <-time.After(2 * time.Minute):
-		require.Fail(t, "the run goes on")
-	}
-	require.Regexp(t, `stopping the run: the probes cost .*, which exceeds --max-cost=1 \(percent of a CPU\)`, ig.Log.String())
 }
 
 // TestLater profiles a program that starts after the gadget and has its own allocator.
@@ -320,7 +284,7 @@ func TestLater(t *testing.T) {
 	ig := profile(t, rcv, "allocator: a probe makes a call", append([]string{"--comm=latecomer"}, watched...)...)
 	c := start(t, plan{program: program, pause: 1000})
 	ig.Says("the first probes are attached")
-	truth := c.work(t)
+	truth := letWork(t, c)
 	ig.Stop()
 	r := run{truth: truth, samples: rcv.Samples()}
 	r.requireTruth(t, map[string]float64{"allocate_large": 0.06, "allocate_middle": 0.12, "leak_some": 0.2})
@@ -343,8 +307,7 @@ func TestRefusals(t *testing.T) {
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			t.Parallel()
-			args := append(append([]string{"run", image}, igrun.GadgetFlags()...), tc.flags...)
-			out, _ := igrun.Command(t.Context(), igtest.Built(t, igtest.Bin, "ig"), args...).CombinedOutput()
+			out, _ := igtest.Command(t, image, tc.flags...).CombinedOutput()
 			require.Regexp(t, regexp.MustCompile(tc.want), string(out))
 		})
 	}

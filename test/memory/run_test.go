@@ -3,16 +3,12 @@
 package memory
 
 import (
-	"bufio"
 	"cmp"
 	"fmt"
-	"io"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"strconv"
-	"strings"
-	"syscall"
 	"testing"
 	"time"
 
@@ -22,12 +18,9 @@ import (
 	"github.com/ig-otel-profiles/ig-otel-profiles/internal/receiver"
 )
 
-// count holds the bytes and calls that a program has counted for one of its functions.
-type count struct{ bytes, calls int64 }
-
 // run is one run of the gadget on a program.
 type run struct {
-	truth    map[string]count
+	truth    map[string]igtest.Truth
 	samples  []receiver.Sample
 	captured igtest.Captured
 	log      string
@@ -76,58 +69,26 @@ func profile(t *testing.T, rcv *receiver.Receiver, until string, flags ...string
 	return r
 }
 
-// child is a running program of testdata.
-type child struct {
-	cmd *exec.Cmd
-	in  io.WriteCloser
-	out *bufio.Reader
-}
-
-func start(t *testing.T, p plan) *child {
+// start starts a program of testdata. Not every one ends with its input.
+func start(t *testing.T, p plan) *igtest.Program {
 	t.Helper()
 	rounds := p.rounds
 	if p.seconds == 0 {
 		rounds = cmp.Or(rounds, enoughRounds)
 	}
-	c := &child{cmd: exec.CommandContext(t.Context(), p.program, fmt.Sprint(p.seconds), strconv.Itoa(p.pause), strconv.Itoa(rounds))}
-	// The scheduler first divides CPU time between sessions.
-	c.cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
-	c.cmd.Env = append(os.Environ(), p.env...)
-	c.cmd.Stderr = os.Stderr
-	var err error
-	c.in, err = c.cmd.StdinPipe()
-	require.NoError(t, err)
-	out, err := c.cmd.StdoutPipe()
-	require.NoError(t, err)
-	require.NoError(t, c.cmd.Start())
-	t.Cleanup(func() {
-		_ = c.cmd.Process.Kill()
-		_ = c.cmd.Wait()
-	})
-	c.out = bufio.NewReader(out)
-	line, err := c.out.ReadString('\n')
-	require.NoError(t, err)
-	require.Equal(t, "ready\n", line)
+	cmd := exec.CommandContext(t.Context(), p.program, fmt.Sprint(p.seconds), strconv.Itoa(p.pause), strconv.Itoa(rounds))
+	cmd.Env = append(os.Environ(), p.env...)
+	c := igtest.StartProgram(t, cmd)
+	t.Cleanup(c.Kill)
+	require.Equal(t, "ready\n", c.Lines(1))
 	return c
 }
 
-// work makes the program do its work, and returns its counts. The program continues to run.
-func (c *child) work(t *testing.T) map[string]count {
+// letWork makes a program do its work, and returns its counts of bytes and calls. The program continues to run.
+func letWork(t *testing.T, c *igtest.Program) map[string]igtest.Truth {
 	t.Helper()
-	_, err := io.WriteString(c.in, "\n")
-	require.NoError(t, err)
-	truth := map[string]count{}
-	for range 3 {
-		line, err := c.out.ReadString('\n')
-		require.NoError(t, err)
-		fields := strings.Fields(line)
-		require.Greater(t, len(fields), 2, line)
-		var n count
-		_, err = fmt.Sscan(strings.Join(fields[len(fields)-2:], " "), &n.bytes, &n.calls)
-		require.NoError(t, err, line)
-		truth[strings.Join(fields[:len(fields)-2], " ")] = n
-	}
-	return truth
+	c.Next()
+	return igtest.ReadTruth(t, c.Lines(3))
 }
 
 // watch profiles a program.
@@ -136,14 +97,14 @@ func watch(t *testing.T, p plan) *run {
 	igtest.NeedRoot(t)
 	rcv := igtest.Receiver(t)
 	c := start(t, p)
-	ig := profile(t, rcv, "the first probes are attached", append([]string{"--pid=" + strconv.Itoa(c.cmd.Process.Pid)}, p.flags...)...)
+	ig := profile(t, rcv, "the first probes are attached", append([]string{"--pid=" + strconv.Itoa(c.PID)}, p.flags...)...)
 	if p.env != nil {
 		time.Sleep(2 * time.Second) // the second file with an allocator needs its probes before the program allocates
 	}
-	r := &run{truth: c.work(t)}
+	r := &run{truth: letWork(t, c)}
 	if p.leaks != "" {
 		require.Eventually(t, func() bool {
-			return float64(inUse(rcv.Samples(), "inuse_space", p.leaks)) > (1-share10)*float64(r.truth[p.leaks].bytes)
+			return float64(igtest.InUse(rcv.Samples(), "inuse_space", p.leaks)) > (1-share10)*float64(r.truth[p.leaks].Sum)
 		}, 2*time.Minute, 500*time.Millisecond, "not all of what leaked is in use")
 	}
 	ig.Stop()

@@ -115,23 +115,10 @@ func startIG(t *testing.T, ig, gadget string, frequency int, interval time.Durat
 	r.receiver, err = receiver.Start(receiver.Options{MaxBytes: 1 << 30, MaxMessageSize: 64 << 20})
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, r.receiver.Close()) })
-	dir := t.TempDir()
-	config := filepath.Join(dir, "config.yaml")
-	require.NoError(t, os.WriteFile(config, fmt.Appendf(nil, `
-operator:
-  otel-profiles:
-    exporters:
-      truth:
-        exporter: otlp-grpc
-        endpoint: %q
-        insecure: true
-        attributes: ["process.pid=sample"]
-        max_values_per_attribute: 0
-`, r.receiver.Addr()), 0o600))
-	r.log, err = os.Create(filepath.Join(dir, "log"))
+	r.log, err = os.Create(filepath.Join(t.TempDir(), "log"))
 	require.NoError(t, err)
 	ctx, cancel := context.WithCancel(context.Background())
-	args := append([]string{"--config", config, "run", string(image)}, igrun.GadgetFlags()...)
+	args := append([]string{"run", string(image), "--config=" + igtest.EverySample(t, r.receiver.Addr())}, igrun.GadgetFlags()...)
 	args = append(args, "--otel-profiles-exporter=truth", "--otel-profiles-interval="+interval.String(), "--output=none", "--format-stacks=false", "--unwind=frame-pointers", fmt.Sprintf("--frequency=%d", frequency))
 	cmd := igrun.Command(ctx, ig, args...)
 	cmd.Stdout, cmd.Stderr = r.log, r.log
@@ -160,9 +147,7 @@ func (r *run) said(t *testing.T) string {
 // more returns the samples that have arrived since the last call. A whole machine has too many samples to keep.
 func (r *run) more() (samples []receiver.Sample) {
 	requests := r.receiver.Requests()
-	for _, request := range requests[r.read:] {
-		samples = append(samples, receiver.Resolve(request)...)
-	}
+	samples = receiver.ResolveAll(requests[r.read:])
 	r.read = len(requests)
 	return samples
 }
@@ -277,7 +262,7 @@ func write(t *testing.T, verdicts []*verdict, reasons string) {
 	}
 	var b strings.Builder
 	version, _ := os.ReadFile("/proc/sys/kernel/osrelease") // an empty version is no error
-	fmt.Fprintf(&b, "%s\n`make test-names` wrote this table on %s, on Linux %s, %s.\n\n", tableBegin, time.Now().UTC().Format("2006-01-02"), strings.TrimSpace(string(version)), runtime.GOARCH)
+	fmt.Fprintf(&b, "\n`make test-names` wrote this table on %s, on Linux %s, %s.\n\n", time.Now().UTC().Format("2006-01-02"), strings.TrimSpace(string(version)), runtime.GOARCH)
 	b.WriteString("| program | user frames | named | named by other tools | name or file | unnamed, in files without a symbol table | neither name nor file, shown as | shares found of 60 / 30 / 10 % | distinct addresses | same name | no name anywhere | only we have a name | only others have a name | wrong name | code without a file: name in the perf map or the vdso / not |\n|" + strings.Repeat("---|", 15) + "\n")
 	for _, v := range verdicts {
 		var rest []string
@@ -293,12 +278,6 @@ func write(t *testing.T, verdicts []*verdict, reasons string) {
 		fmt.Fprintf(&b, "| %s | %d | %.2f %% | %.2f %% | %.2f %% | %.2f %% | %s | %s | %d | %d | %d | %d | %d | %d | %s |\n", v.what, v.frames, v.percent(v.named),
 			v.percent(v.tools), v.percent(v.named+v.file), v.percent(v.stripped), strings.Join(rest, ", "), v.shared, p.all(), p.same, p.none, p.more, p.missed, p.wrong, generated)
 	}
-	fmt.Fprintf(&b, "\nAll programs of the machine had %s.\n%s", reasons, tableEnd)
-	text, err := os.ReadFile(path)
-	require.NoError(t, err)
-	before, rest, ok := strings.Cut(string(text), tableBegin)
-	require.True(t, ok, "%s has no %s", path, tableBegin)
-	_, after, ok := strings.Cut(rest, tableEnd)
-	require.True(t, ok, "%s has no %s", path, tableEnd)
-	require.NoError(t, os.WriteFile(path, []byte(before+b.String()+after), 0o644))
+	fmt.Fprintf(&b, "\nAll programs of the machine had %s.\n", reasons)
+	igtest.WriteBetween(t, path, tableBegin, tableEnd, b.String())
 }

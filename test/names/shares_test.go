@@ -3,8 +3,7 @@
 package names
 
 import (
-	"fmt"
-	"math"
+	"cmp"
 	"strings"
 	"testing"
 
@@ -24,18 +23,17 @@ const (
 
 // shared counts a load's samples by function, for functions with a known share.
 type shared struct {
-	load   loads.Load
+	loads.Counts
 	judged bool
-	at     map[string]int64
 }
 
 // sharesOf counts samples by the innermost frame that has a function's name. Without frame pointers, profile_cpu finds no
 // callers.
 func sharesOf(load loads.Load, judged bool, samples []receiver.Sample) shared {
-	s := shared{load: load, judged: judged && load.Known(), at: map[string]int64{}}
+	s := shared{loads.Counts{Load: load, At: map[string]int64{}}, judged && load.Known()}
 	for _, sample := range samples {
 		if function := s.function(sample.Stack); function != "" {
-			s.at[function] += sample.Total()
+			s.At[function] += sample.Total()
 		}
 	}
 	return s
@@ -43,10 +41,8 @@ func sharesOf(load loads.Load, judged bool, samples []receiver.Sample) shared {
 
 func (s shared) function(stack []receiver.Frame) string {
 	for _, f := range stack {
-		for _, share := range s.load.Shares {
-			if loads.Is(f.Name, share.Function) || loads.Is(ofPerfMap(f.Name), share.Function) {
-				return share.Function
-			}
+		if function := cmp.Or(s.Load.Shared(f.Name), s.Load.Shared(ofPerfMap(f.Name))); function != "" {
+			return function
 		}
 	}
 	return ""
@@ -62,46 +58,18 @@ func ofPerfMap(name string) string {
 	return name
 }
 
-func (s shared) all() (n int64) {
-	for _, at := range s.at {
-		n += at
-	}
-	return n
-}
-
 // enough reports whether there are enough samples.
-func (s shared) enough() bool { return !s.judged || s.all() >= minShared }
+func (s shared) enough() bool { return !s.judged || s.Total() >= minShared }
 
-// off returns the largest difference from the true shares, in percentage points.
-func (s shared) off() float64 {
-	worst := 0.0
-	for _, share := range s.load.Shares {
-		worst = math.Max(worst, math.Abs(s.percent(share.Function)-share.Percent))
-	}
-	return worst
-}
-
-func (s shared) percent(function string) float64 {
-	return 100 * float64(s.at[function]) / float64(max(s.all(), 1))
-}
-
-// String returns a cell of the table. The cell is empty for real programs, and a dash if no function has a name.
+// String returns a cell of the table. It is empty for programs without known shares.
 func (s shared) String() string {
-	if !s.load.Known() {
+	switch {
+	case !s.Load.Known():
 		return ""
+	case s.judged || s.Total() == 0:
+		return s.Counts.String()
 	}
-	if s.all() == 0 {
-		return "–"
-	}
-	var parts []string
-	for _, share := range s.load.Shares {
-		parts = append(parts, fmt.Sprintf("%.1f", s.percent(share.Function)))
-	}
-	text := strings.Join(parts, " / ")
-	if !s.judged {
-		text += ", not judged"
-	}
-	return text
+	return s.Counts.String() + ", not judged"
 }
 
 func (s shared) require(t *testing.T) {
@@ -109,8 +77,8 @@ func (s shared) require(t *testing.T) {
 	if !s.judged {
 		return
 	}
-	require.GreaterOrEqual(t, s.all(), int64(minShared), "%s: samples in functions of known shares", s.load.What)
-	require.LessOrEqual(t, s.off(), barShare, "%s: found %s", s.load.What, s)
+	require.GreaterOrEqual(t, s.Total(), int64(minShared), "%s: samples in functions of known shares", s.Load.What)
+	require.LessOrEqual(t, s.Off(), barShare, "%s: found %s", s.Load.What, s)
 }
 
 // TestSharesOf checks that the innermost function counts, that names of perf maps are recognized, and that swapped names differ
@@ -126,9 +94,9 @@ func TestSharesOf(t *testing.T) {
 	}
 	right := []receiver.Sample{sample(3, "memset", "heavy", "light"), sample(3, "JS:*heavy /a/load.js:1:2"), sample(4, "light"), sample(9, "start")}
 	s := sharesOf(load, true, right)
-	require.Equal(t, map[string]int64{"heavy": 6, "light": 4}, s.at)
-	require.Zero(t, s.off())
+	require.Equal(t, map[string]int64{"heavy": 6, "light": 4}, s.At)
+	require.Zero(t, s.Off())
 	swapped := []receiver.Sample{sample(6, "light"), sample(4, "main.heavy")}
-	require.InDelta(t, 20, sharesOf(load, true, swapped).off(), 0.01)
-	require.Equal(t, "–", sharesOf(load, true, nil).String())
+	require.InDelta(t, 20, sharesOf(load, true, swapped).Off(), 0.01)
+	require.Equal(t, "-", sharesOf(load, true, nil).String())
 }

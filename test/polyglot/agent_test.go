@@ -18,7 +18,6 @@ import (
 
 	"github.com/ig-otel-profiles/ig-otel-profiles/internal/igtest"
 	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/procfs"
-	"github.com/ig-otel-profiles/ig-otel-profiles/test/loads"
 )
 
 // tracefs runs a command with a mounted tracefs, which ig mounts itself.
@@ -157,11 +156,7 @@ func TestAgentCost(t *testing.T) {
 	const hz = "49"
 	require.NoError(t, os.WriteFile("/proc/sys/kernel/bpf_stats_enabled", []byte("1"), 0))
 	t.Cleanup(func() { _ = os.WriteFile("/proc/sys/kernel/bpf_stats_enabled", []byte("0"), 0) })
-	for _, p := range buildLoads(t, find(t, "python", "java", "c")) {
-		r, err := p.Start(t.Context(), loads.DefaultLimit)
-		require.NoError(t, err)
-		t.Cleanup(func() { r.Stop() })
-	}
+	startLoads(t, find(t, "python", "java", "c"))
 	cpu := igtest.Import(t, "profile_cpu")
 	flags := []string{"--unwind=whole", "--frequency=" + hz, "--format-stacks=false", "--otel-profiles-interval=5s"}
 	three := []*contender{

@@ -41,7 +41,7 @@ func startDaemon(t *testing.T) *igDaemon {
 	require.NoError(t, err)
 	listen := free.Addr().String()
 	require.NoError(t, free.Close())
-	run.start([]string{igtest.Built(t, igtest.Bin, "ig"), "--config", run.config(dir), "daemon", "--host=" + socket, "--auto-mount-filesystems", "--verify-image=false",
+	run.start([]string{igtest.Built(t, igtest.Bin, "ig"), "--config", igtest.EverySample(t, run.receiver.Addr()), "daemon", "--host=" + socket, "--auto-mount-filesystems", "--verify-image=false",
 		"--otel-metrics-listen", "--otel-metrics-export-internals", "--otel-metrics-listen-address=" + listen})
 	conn, err := grpc.NewClient(socket, grpc.WithTransportCredentials(insecure.NewCredentials()))
 	require.NoError(t, err)
@@ -146,14 +146,8 @@ func (a *attached) end() string {
 // arrived waits until there are samples of a type.
 func (d *igDaemon) arrived(kind string) {
 	d.t.Helper()
-	require.True(d.t, d.wait(kind, 3*time.Minute, func() bool {
-		for _, s := range d.receiver.Samples() {
-			if s.Type == kind {
-				return true
-			}
-		}
-		return false
-	}), "no samples of the type %s", kind)
+	some := func() bool { return len(igtest.Typed(d.receiver.Samples(), kind)) > 0 }
+	require.True(d.t, d.wait(kind, 3*time.Minute, some), "no samples of the type %s", kind)
 }
 
 // TestSecondGadget starts profile_offcpu while profile_cpu runs. profile_offcpu's programs call another chain. The unwinder

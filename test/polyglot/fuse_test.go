@@ -3,18 +3,17 @@
 package polyglot
 
 import (
-	"bufio"
 	"bytes"
 	"os"
 	"os/exec"
 	"path/filepath"
-	"syscall"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/require"
 
 	"github.com/ig-otel-profiles/ig-otel-profiles/internal/deaf"
+	"github.com/ig-otel-profiles/ig-otel-profiles/internal/igtest"
 	"github.com/ig-otel-profiles/ig-otel-profiles/test/loads"
 )
 
@@ -29,15 +28,9 @@ func TestDeafFileSystem(t *testing.T) {
 	require.NoError(t, os.Chmod(dir, 0o755))
 	fs := deaf.Mount(t, dir, content, func(name string) bool { return name == "unwinder" })
 	// A shell starts it: this process has to answer, and cannot do so between its own fork and exec.
-	program := exec.Command("/bin/sh", "-c", `exec "$0"`, filepath.Join(dir, "evil"))
-	program.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
-	stdout, err := program.StdoutPipe()
-	require.NoError(t, err)
-	require.NoError(t, program.Start())
-	t.Cleanup(func() { _ = program.Process.Kill() })
-	line, err := bufio.NewReader(stdout).ReadString('\n')
-	require.NoError(t, err)
-	require.Equal(t, "ready\n", line)
+	program := igtest.StartProgram(t, exec.Command("/bin/sh", "-c", `exec "$0"`, filepath.Join(dir, "evil")))
+	t.Cleanup(program.Kill)
+	require.Equal(t, "ready\n", program.Lines(1))
 	require.True(t, h.run.wait("restarting the unwinder", 4*time.Minute, func() bool {
 		return bytes.Contains([]byte(h.run.log.String()), []byte("made no progress"))
 	}), "%d requests were ignored", fs.Ignored.Load())

@@ -3,7 +3,6 @@ package polyglot
 import (
 	"debug/elf"
 	"fmt"
-	"math"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -173,28 +172,18 @@ func (j *judge) functionAt(f receiver.Frame) string {
 	return ""
 }
 
-// shared returns the one of the three functions that a name means.
-func (j *judge) shared(name string) string {
-	for _, s := range j.load.Shares {
-		if loads.Is(name, s.Function) {
-			return s.Function
-		}
-	}
-	return ""
-}
-
 // named returns the index of a frame with one of the three functions by name, or -1.
 func (j *judge) named(stack []receiver.Frame) int {
-	return slices.IndexFunc(stack, func(f receiver.Frame) bool { return j.shared(f.Name) != "" })
+	return slices.IndexFunc(stack, func(f receiver.Frame) bool { return j.load.Shared(f.Name) != "" })
 }
 
 // function returns the one of the three functions that is on the stack, by name or by address.
 func (j *judge) function(stack []receiver.Frame) string {
 	for _, f := range stack {
-		if function := j.shared(f.Name); function != "" {
+		if function := j.load.Shared(f.Name); function != "" {
 			return function
 		}
-		if function := j.shared(j.functionAt(f)); function != "" {
+		if function := j.load.Shared(j.functionAt(f)); function != "" {
 			return function
 		}
 	}
@@ -223,35 +212,8 @@ func percent(n, of int64) float64 {
 	return 100 * float64(n) / float64(of)
 }
 
-// inFunctions returns the number of samples in one of the three functions.
-func (v verdict) inFunctions() int64 {
-	sum := int64(0)
-	for _, n := range v.at {
-		sum += n
-	}
-	return sum
-}
+// shares are the found shares of the three functions.
+func (v verdict) shares() loads.Counts { return loads.Counts{Load: v.load, At: v.at} }
 
-// share is a function's part of the samples in the three, in percent.
-func (v verdict) share(function string) float64 { return percent(v.at[function], v.inFunctions()) }
-
-// off returns the largest difference from the true shares in points.
-func (v verdict) off() float64 {
-	worst := 0.0
-	for _, s := range v.load.Shares {
-		worst = math.Max(worst, math.Abs(v.share(s.Function)-s.Percent))
-	}
-	return worst
-}
-
-// shares returns the found shares as text, or a dash if none of the functions was found.
-func (v verdict) shares() string {
-	if v.inFunctions() == 0 {
-		return "-"
-	}
-	var parts []string
-	for _, s := range v.load.Shares {
-		parts = append(parts, fmt.Sprintf("%.1f", v.share(s.Function)))
-	}
-	return strings.Join(parts, " / ")
-}
+// off returns the largest difference from the true shares, in percentage points.
+func (v verdict) off() float64 { return v.shares().Off() }

@@ -42,7 +42,7 @@ func TestJudge(t *testing.T) {
 	require.InDelta(t, 100*60/97.0-60, v.off(), 1)
 
 	empty := j.judge(nil)
-	require.Equal(t, "-", empty.shares())
+	require.Equal(t, "-", empty.shares().String())
 	require.InDelta(t, 60, empty.off(), 0)
 }
 

@@ -4,7 +4,6 @@ package polyglot
 
 import (
 	"fmt"
-	"os"
 	"os/exec"
 	"path/filepath"
 	"regexp"
@@ -61,13 +60,8 @@ func TestKillsUnderFive(t *testing.T) {
 		require.True(t, d.wait(a.gadget, 6*time.Minute, func() bool { return strings.Contains(a.log.String(), "exporting data source") || len(a.ended) > 0 }), "%s does not start", a.gadget)
 		require.Empty(t, a.ended, "%s has ended", a.gadget)
 	}
-	cmd := exec.Command(program)
-	said := &igtest.Buffer{}
-	cmd.Stdout, cmd.Stderr = said, os.Stderr
-	stdin, err := cmd.StdinPipe()
-	require.NoError(t, err)
-	require.NoError(t, cmd.Start())
-	t.Cleanup(func() { _ = cmd.Process.Kill() })
+	five := igtest.StartProgram(t, exec.Command(program))
+	t.Cleanup(five.Kill)
 	for _, g := range fiveGadgets {
 		d.arrived(g.kind)
 	}
@@ -85,10 +79,8 @@ func TestKillsUnderFive(t *testing.T) {
 	}
 	time.Sleep(*every)
 	lasted := time.Since(began)
-	require.NoError(t, stdin.Close())
-	require.NoError(t, cmd.Wait())
 	own := map[string]int64{}
-	for line := range strings.Lines(said.String()) {
+	for line := range strings.Lines(five.Stop()) {
 		var name string
 		var value int64
 		_, err := fmt.Sscan(line, &name, &value)
@@ -101,16 +93,11 @@ func TestKillsUnderFive(t *testing.T) {
 		logs[a.gadget] = a.end()
 	}
 	closing := readClosingLines(t, logs["profile_cpu"])
-	samples := ofProcess(d.stop())[cmd.Process.Pid]
+	samples := ofProcess(d.stop())[five.PID]
 	require.EqualValues(t, *kills, closing.Restarts)
 	t.Logf("%d kills in %.0f s: %.1f s without the unwinder, %d stacks lost with it", *kills, lasted.Seconds(), closing.Away, closing.Crashed)
 	for _, g := range fiveGadgets {
-		var value int64
-		for _, s := range samples {
-			if s.Type == g.kind {
-				value += s.Total()
-			}
-		}
+		value := igtest.Total(igtest.Typed(samples, g.kind))
 		without, withoutShare := outcome(logs[g.name], "without an unwinder")
 		unknown, unknownShare := outcome(logs[g.name], "of processes that the unwinder had not detected yet")
 		lost, lostShare := outcome(logs[g.name], "whose stack did not arrive")

@@ -52,11 +52,9 @@ func TestOneCPU(t *testing.T) {
 			program = filepath.Join(t.TempDir(), "pinned")
 			compilePinned(t, program, side)
 		}
-		cmd := exec.Command(program)
-		cmd.Stderr = os.Stderr
-		require.NoError(t, cmd.Start())
-		t.Cleanup(func() { _ = cmd.Process.Kill(); _ = cmd.Wait() })
-		pids[cmd.Process.Pid] = side
+		p := igtest.StartProgram(t, exec.Command(program))
+		t.Cleanup(p.Kill)
+		pids[p.PID] = side
 	}
 	d := startDaemon(t)
 	for gadget, flags := range map[string]map[string]string{

@@ -5,10 +5,7 @@ package polyglot
 import (
 	"context"
 	"errors"
-	"fmt"
-	"os"
 	"os/exec"
-	"path/filepath"
 	"slices"
 	"strconv"
 	"sync"
@@ -80,30 +77,10 @@ const patience = 6 * time.Minute
 // startRun starts "ig run" with the exporter and returns at once. The run ends with the test at the latest.
 func startRun(t *testing.T, image string, flags ...string) *gadgetRun {
 	t.Helper()
-	run, dir := newRun(t)
-	args := append([]string{igtest.Built(t, igtest.Bin, "ig"), "--config", run.config(dir), "run", image}, igrun.GadgetFlags()...)
-	args = append(args, "--otel-profiles-exporter=truth", "--otel-profiles-interval=2s", "--output", "none")
-	run.start(append(args, flags...))
+	run, _ := newRun(t)
+	run.start(slices.Concat([]string{igtest.Built(t, igtest.Bin, "ig"), "run", image, "--config=" + igtest.EverySample(t, run.receiver.Addr())}, igrun.GadgetFlags(),
+		[]string{"--otel-profiles-exporter=truth", "--otel-profiles-interval=2s", "--output=none"}, flags))
 	return run
-}
-
-// config writes the exporter truth into a folder. The exporter sends each sample, including its process, to the
-// run's receiver.
-func (r *gadgetRun) config(dir string) string {
-	config := filepath.Join(dir, "config.yaml")
-	require.NoError(r.t, os.WriteFile(config, fmt.Appendf(nil, `
-operator:
-  otel-profiles:
-    exporters:
-      truth:
-        exporter: otlp-grpc
-        endpoint: %q
-        insecure: true
-        attributes: ["process.pid=sample"]
-        max_values_per_attribute: 0
-        shutdown_timeout: 2m # the receiver is this process, which gets little time beside dozens of programs that burn it
-`, r.receiver.Addr()), 0o600))
-	return config
 }
 
 // newRun makes a run with a receiver, and a folder for its files.
@@ -120,11 +97,9 @@ func newRun(t *testing.T) (run *gadgetRun, dir string) {
 // start starts the profiler, with this machine's prefix.
 func (r *gadgetRun) start(command []string) {
 	r.t.Helper()
-	args := slices.Concat(igrun.Prefix(), command)
 	ctx, cancel := context.WithCancel(context.Background())
 	r.cancel, r.started = cancel, time.Now()
-	r.cmd = exec.CommandContext(ctx, args[0], args[1:]...)
-	r.cmd.Cancel = func() error { return r.cmd.Process.Signal(os.Interrupt) }
+	r.cmd = igrun.Command(ctx, command[0], command[1:]...)
 	r.cmd.WaitDelay = 3 * time.Minute
 	r.cmd.Stdout, r.cmd.Stderr = r.log, r.log
 	require.NoError(r.t, r.cmd.Start())
@@ -183,11 +158,14 @@ func ofProcess(samples []receiver.Sample) map[int][]receiver.Sample {
 // startLoads builds and starts programs, which end with the test.
 func startLoads(t *testing.T, which []loads.Load) []*loads.Process {
 	t.Helper()
+	return startAll(t, buildLoads(t, which))
+}
+
+// startAll starts programs, which end with the test.
+func startAll(t *testing.T, programs []*loads.Program) []*loads.Process {
+	t.Helper()
 	var running []*loads.Process
-	dir := t.TempDir()
-	for _, l := range which {
-		p, err := l.Build(t.Context(), dir)
-		require.NoError(t, err)
+	for _, p := range programs {
 		r, err := p.Start(t.Context(), loads.DefaultLimit)
 		require.NoError(t, err)
 		t.Cleanup(func() { r.Stop() })

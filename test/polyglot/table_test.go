@@ -5,6 +5,7 @@ package polyglot
 import (
 	"cmp"
 	"fmt"
+	"maps"
 	"os"
 	"os/exec"
 	"regexp"
@@ -155,21 +156,9 @@ func buildLoads(t *testing.T, which []loads.Load) []*loads.Program {
 // most returns the three most frequent entries.
 func most(counts map[string]int64) string {
 	var b strings.Builder
-	left := map[string]int64{}
-	for k, n := range counts {
-		left[k] = n
-	}
-	for range 3 {
-		best := ""
-		for k, n := range left {
-			if best == "" || n > left[best] {
-				best = k
-			}
-		}
-		if best != "" {
-			fmt.Fprintf(&b, "%q %d  ", best, left[best])
-			delete(left, best)
-		}
+	names := slices.SortedFunc(maps.Keys(counts), func(a, b string) int { return cmp.Compare(counts[b], counts[a]) })
+	for _, name := range names[:min(len(names), 3)] {
+		fmt.Fprintf(&b, "%q %d  ", name, counts[name])
 	}
 	return b.String()
 }
@@ -260,22 +249,11 @@ func header(t *testing.T, hz string) string {
 // commit returns the checked-out commit.
 func commit(t *testing.T) string {
 	t.Helper()
-	out, err := exec.CommandContext(t.Context(), "git", "rev-parse", "--short", "HEAD").Output()
-	if err != nil {
-		return "unknown"
-	}
-	return strings.TrimSpace(string(out))
+	return output(t, "git", "rev-parse", "--short", "HEAD")
 }
 
 // writeTable replaces the text between two markers of a document.
 func writeTable(t *testing.T, path, marker, table string) {
 	t.Helper()
-	text, err := os.ReadFile(path)
-	require.NoError(t, err)
-	begin, end := "<!-- "+marker+": begin -->\n", "<!-- "+marker+": end -->"
-	before, rest, found := strings.Cut(string(text), begin)
-	require.True(t, found, "%s has no %q", path, begin)
-	_, after, found := strings.Cut(rest, end)
-	require.True(t, found, "%s has no %q", path, end)
-	require.NoError(t, os.WriteFile(path, []byte(before+begin+table+end+after), 0o644))
+	igtest.WriteBetween(t, path, "<!-- "+marker+": begin -->\n", "<!-- "+marker+": end -->", table)
 }

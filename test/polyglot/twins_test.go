@@ -50,21 +50,13 @@ func TestTwins(t *testing.T) {
 	t.Logf("%d samples, complete %.1f %%, named %.1f %%; not complete ends in %s", v.samples, percent(v.complete, v.samples), percent(v.named, v.samples), most(v.outermost))
 	require.GreaterOrEqual(t, percent(v.complete, v.samples), 98.0)
 	require.GreaterOrEqual(t, percent(v.named, v.samples), 98.0)
-	has := func(pid int, names ...string) (n int64) {
-		for _, s := range by[pid] {
-			for _, f := range s.Stack {
-				for _, name := range names {
-					if f.Name == name {
-						n += s.Total()
-					}
-				}
-			}
-		}
-		return n
+	for _, name := range []string{"hoard", "lurks"} {
+		require.Empty(t, igtest.Through(by[second], name), "names of the twin in the service")
 	}
-	require.Zero(t, has(second, "hoard", "lurks"), "names of the twin in the service")
-	require.Zero(t, has(first, "heavy", "light"), "names of the service in the twin")
-	require.Positive(t, has(first, "hoard"), "the twin's own names")
+	for _, name := range []string{"heavy", "light"} {
+		require.Empty(t, igtest.Through(by[first], name), "names of the service in the twin")
+	}
+	require.NotEmpty(t, igtest.Through(by[first], "hoard"), "the twin's own names")
 }
 
 // makeTwin copies a program, with other names and rules. Only the part between its first and its last 4 KiB differs.

@@ -21,13 +21,7 @@ import (
 func TestUnseen(t *testing.T) {
 	programs := buildLoads(t, find(t, "beam-stripped", "dotnet"))
 	bringAlong(t, programs[1])
-	var running []*loads.Process
-	for _, p := range programs {
-		r, err := p.Start(t.Context(), loads.DefaultLimit)
-		require.NoError(t, err)
-		t.Cleanup(func() { r.Stop() })
-		running = append(running, r)
-	}
+	running := startAll(t, programs)
 	r := startRun(t, igtest.Import(t, "profile_cpu"), "--unwind=whole", "--frequency=99")
 	told := func(language string) int64 {
 		said := regexp.MustCompile(`(\d+) samples of processes that run ` + regexp.QuoteMeta(language) + ` have no frames of that language, so `).FindStringSubmatch(r.log.String())

@@ -84,11 +84,4 @@ func TestCheck(t *testing.T) {
 	}
 	run(t, false, append([]string{"check", "--fail-on", "shop:" + checkRule}, against(base, changed)...)...)
 	require.Contains(t, run(t, true, "diff", base[0], changed[0], "-o", "none"), "main.price")
-	for _, format := range []string{"text", "markdown"} {
-		run(t, true, append([]string{"check", "--format", format}, against(base, changed)...)...)
-	}
-	missing := command(t.Context(), t, "check", base[0], filepath.Join(dir, "missing"))
-	said, _ := missing.CombinedOutput() // its exit code is checked below
-	require.Contains(t, string(said), "no such file")
-	require.Equal(t, 2, missing.ProcessState.ExitCode())
 }

@@ -7,7 +7,6 @@ import (
 	"os"
 	"path/filepath"
 	"regexp"
-	"strings"
 	"syscall"
 	"testing"
 	"time"
@@ -60,10 +59,4 @@ func TestHistory(t *testing.T) {
 	require.Regexp(t, `(?m)^ +[0-9.]+% +[0-9.]+ +\S+$`, whole, "services")
 	require.Regexp(t, `: .* to .*, `+rows[1]+` rows, .* in 1 segment\n`, run(t, true, "history", "list", from))
 	require.NotContains(t, whole, "note: 0")
-
-	// A copy of the folder has the same answer.
-	moved := filepath.Join(t.TempDir(), "copy")
-	require.NoError(t, os.CopyFS(moved, os.DirFS(dir)))
-	of := func(s string) string { return s[:strings.LastIndex(s, "\nwritten to ")] }
-	require.Equal(t, of(whole), of(run(t, true, "history", "--from="+moved, "--since=1h", "-o", filepath.Join(t.TempDir(), "copy"))))
 }

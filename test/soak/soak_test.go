@@ -8,17 +8,14 @@ import (
 	"context"
 	"flag"
 	"fmt"
-	"runtime"
-	"strings"
 	"testing"
 	"time"
 
-	igconfig "github.com/inspektor-gadget/inspektor-gadget/pkg/config"
 	"github.com/inspektor-gadget/inspektor-gadget/pkg/datasource"
-	"github.com/spf13/viper"
 	"github.com/stretchr/testify/require"
 
 	"github.com/ig-otel-profiles/ig-otel-profiles/internal/gadgettest"
+	"github.com/ig-otel-profiles/ig-otel-profiles/internal/igtest"
 	"github.com/ig-otel-profiles/ig-otel-profiles/internal/receiver"
 	otelprofiles "github.com/ig-otel-profiles/ig-otel-profiles/operators/otel-profiles"
 )
@@ -33,19 +30,10 @@ func TestContainersComeAndGo(t *testing.T) {
 	r, err := receiver.Start(receiver.Options{MaxBytes: 1 << 20})
 	require.NoError(t, err)
 	defer func() { require.NoError(t, r.Close()) }()
-	igconfig.Config = viper.New()
-	igconfig.Config.SetConfigType("yaml")
-	require.NoError(t, igconfig.Config.ReadConfig(strings.NewReader(fmt.Sprintf(
-		"operator: {otel-profiles: {exporters: {x: {exporter: otlp-grpc, endpoint: %q, insecure: true}}}}", r.Addr()))))
+	gadgettest.Config(t, fmt.Sprintf("operator: {otel-profiles: {exporters: {x: {exporter: otlp-grpc, endpoint: %q, insecure: true}}}}", r.Addr()))
 	op := otelprofiles.New()
 	require.NoError(t, op.Init(nil))
 
-	heap := func() int64 {
-		var m runtime.MemStats
-		runtime.GC()
-		runtime.ReadMemStats(&m)
-		return int64(m.HeapAlloc)
-	}
 	var early, worst int64
 	var rows, containers, stacks int
 	g := &gadgettest.Gadget{Type: datasource.TypeArray}
@@ -75,7 +63,7 @@ func TestContainersComeAndGo(t *testing.T) {
 			}
 			// The dictionary is renewed every 60 intervals, so after 150 intervals it has been renewed twice.
 			if elapsed := time.Since(began); elapsed > 150*window && tick%50 == 0 {
-				h := heap()
+				h := igtest.Heap()
 				if elapsed < 300*window {
 					early = max(early, h)
 				} else {

@@ -52,7 +52,7 @@ boot() {
 	[ "$(cat "$out/rc")" = 0 ] || die "the guest failed; its files are in $out"
 }
 
-stage packages packages qemu-system-arm e2fsprogs gcc-aarch64-linux-gnu libc6-dev-arm64-cross
+stage packages "$top/.ci/packages" qemu-system-arm e2fsprogs gcc-aarch64-linux-gnu libc6-dev-arm64-cross
 stage kernel kernel "$VM/kernel-$SUITE" "$SUITE" arm64
 stage busybox unpack "$VM/busybox" busybox-static bookworm arm64
 stage programs programs

@@ -1,24 +1,19 @@
 package vm
 
 import (
-	"maps"
 	"os"
 	"path/filepath"
-	"slices"
 	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/ig-otel-profiles/ig-otel-profiles/internal/receiver"
+	"github.com/ig-otel-profiles/ig-otel-profiles/internal/igtest"
 )
 
 // TestARM64 checks each gadget's data from the virtual machine that arm64.sh boots. The data is about a C and a Go program.
 func TestARM64(t *testing.T) {
-	out := os.Getenv("ARM64_OUT")
-	if out == "" {
-		t.Skip("needs a virtual machine's results: run test/vm/arm64.sh")
-	}
+	out := results(t, "ARM64_OUT")
 	for gadget, functions := range map[string][]string{
 		"profile_cpu":       {"burn_inner", "burn_outer", "main.heavy", "main.work"},
 		"profile_offcpu":    {"main"}, // burn-c sleeps
@@ -34,29 +29,15 @@ func TestARM64(t *testing.T) {
 				t.Skip("this kernel has no tracepoint for page faults on arm64")
 			}
 			require.Equal(t, "0", strings.TrimSpace(string(rc)), "%s", said)
-			f, err := os.Open(filepath.Join(out, gadget, "profiles.jsonl"))
-			require.NoError(t, err)
-			defer f.Close()
-			requests, err := receiver.ReadJSONLines(f)
-			require.NoError(t, err)
-			names, sum := map[string]int64{}, int64(0)
-			for _, req := range requests {
-				for _, s := range receiver.Resolve(req) {
-					require.Equal(t, "arm64", s.Resource["host.arch"])
-					sum += s.Total()
-					of := map[string]bool{}
-					for _, f := range s.Stack {
-						of[f.Name] = true
-					}
-					for name := range maps.Keys(of) {
-						names[name] += s.Total()
-					}
-				}
+			samples := readSamples(t, filepath.Join(out, gadget))
+			for _, s := range samples {
+				require.Equal(t, "arm64", s.Resource["host.arch"])
 			}
 			for _, name := range functions {
-				require.Positive(t, names[name], "%s of %v\n%s", name, slices.Sorted(maps.Keys(names)), said)
+				sum := igtest.Total(igtest.Through(samples, name))
+				t.Logf("%d in all, %d of it in %s", igtest.Total(samples), sum, name)
+				require.Positive(t, sum, "%s\n%s", name, said)
 			}
-			t.Logf("%d in all, %.0f %% of it in %s", sum, 100*float64(names[functions[0]])/float64(sum), functions[0])
 		})
 	}
 }

@@ -27,11 +27,7 @@ type allocation struct {
 // functions. In emulation, the unwinder takes half a minute to load and to read the programs' files. So a program counts from
 // its first whole stack on.
 func TestTraceMalloc(t *testing.T) {
-	out := os.Getenv("VM_OUT")
-	if out == "" {
-		t.Skip("needs a virtual machine's results: run test/vm/run.sh")
-	}
-	out = filepath.Join(out, "malloc")
+	out := filepath.Join(results(t, "VM_OUT"), "malloc")
 	log, err := os.ReadFile(filepath.Join(out, "ig.err"))
 	if os.IsNotExist(err) {
 		t.Skip("it takes RUN=malloc")
@@ -55,7 +51,7 @@ func TestTraceMalloc(t *testing.T) {
 			rows := map[string]int64{}
 			var all, whole, freed, freedWhole int64
 			var since int64
-			for _, a := range readAllocations(t, filepath.Join(out, "ig.json")) {
+			for _, a := range readJSON[allocation](t, filepath.Join(out, "ig.json")) {
 				if since == 0 && a.Proc.Comm == p.comm && strings.Contains(a.Ustack.Symbols, p.whole) && strings.Contains(a.Ustack.Symbols, start) {
 					since = a.Time
 				}
@@ -126,17 +122,18 @@ func requireShares(t *testing.T, bytes map[string]int64, whole, all int64) {
 	}
 }
 
-func readAllocations(t *testing.T, path string) (rows []allocation) {
+// readJSON reads a file of JSON values.
+func readJSON[T any](t *testing.T, path string) (values []T) {
 	t.Helper()
 	f, err := os.Open(path)
 	require.NoError(t, err)
 	defer f.Close()
 	for dec := json.NewDecoder(f); dec.More(); {
-		var a allocation
-		require.NoError(t, dec.Decode(&a))
-		rows = append(rows, a)
+		var v T
+		require.NoError(t, dec.Decode(&v))
+		values = append(values, v)
 	}
-	return rows
+	return values
 }
 
 // readSamples reads the samples that arrived. A repeated request counts once.
@@ -153,5 +150,6 @@ func readSamples(t *testing.T, out string) (samples []receiver.Sample) {
 			samples = append(samples, receiver.Resolve(req)...)
 		}
 	}
+	require.NotEmpty(t, samples)
 	return samples
 }

@@ -4,12 +4,12 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
-	"slices"
 	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/ig-otel-profiles/ig-otel-profiles/internal/igtest"
 	"github.com/ig-otel-profiles/ig-otel-profiles/internal/receiver"
 )
 
@@ -34,11 +34,7 @@ func readCounts(t *testing.T, path string) map[string]count {
 // TestMemoryAndLocks profiles allocations and lock waits in two of three containers of the same image. One of the two starts
 // later. The third container must not appear, and must never have a probe.
 func TestMemoryAndLocks(t *testing.T) {
-	out := os.Getenv("VM_OUT")
-	if out == "" {
-		t.Skip("needs a virtual machine's results: run test/vm/run.sh")
-	}
-	out = filepath.Join(out, "memory")
+	out := filepath.Join(results(t, "VM_OUT"), "memory")
 	samples := map[string][]receiver.Sample{} // by container ID
 	for _, s := range readSamples(t, out) {
 		samples[s.Resource["container.id"]] = append(samples[s.Resource["container.id"]], s)
@@ -65,16 +61,19 @@ func TestMemoryAndLocks(t *testing.T) {
 			}
 			t.Logf("%s: %d rounds, %d of them with a probe", c.name, counts["rounds"].sum, counts["probed"].sum)
 			much, little := counts["allocate_much"], counts["allocate_little"]
-			bytes, calls := through(of, "alloc_space", ""), through(of, "alloc_objects", "")
+			bytes, calls := igtest.Total(igtest.Typed(of, "alloc_space")), igtest.Total(igtest.Typed(of, "alloc_objects"))
 			t.Logf("%d bytes in %d allocations; its own %d in %d", bytes, calls, much.sum+little.sum, much.calls+little.calls)
 			// The probes are attached before the first allocation that counts, and until after the last.
 			require.InEpsilon(t, much.sum+little.sum, bytes, 0.25)
 			require.InEpsilon(t, much.calls+little.calls, calls, 0.25)
 			// Names are read asynchronously, so the first samples can lack them.
-			m, l := through(of, "alloc_space", "allocate_much"), through(of, "alloc_space", "allocate_little")
+			through := func(kind, function string) int64 {
+				return igtest.Total(igtest.Through(igtest.Typed(of, kind), function))
+			}
+			m, l := through("alloc_space", "allocate_much"), through("alloc_space", "allocate_little")
 			t.Logf("of these, %d by allocate_much and %d by allocate_little", m, l)
 			require.InDelta(t, 75, 100*float64(m)/float64(m+l), 5, "percent of allocate_much")
-			delay, contentions := through(of, "delay", "take_mutex"), through(of, "contentions", "take_mutex")
+			delay, contentions := through("delay", "take_mutex"), through("contentions", "take_mutex")
 			own := counts["take_mutex"]
 			t.Logf("take_mutex: %d ns in %d waits while profile_lock ran; its own %d in %d since it began", delay, contentions, own.sum, own.calls)
 			require.Positive(t, contentions)
@@ -83,15 +82,4 @@ func TestMemoryAndLocks(t *testing.T) {
 		})
 	}
 	require.Empty(t, samples, "of a process that was not selected")
-}
-
-// through returns a sample type's sum over stacks with a function. "" means any function.
-func through(samples []receiver.Sample, kind, function string) int64 {
-	sum := int64(0)
-	for _, s := range samples {
-		if s.Type == kind && (function == "" || slices.ContainsFunc(s.Stack, func(f receiver.Frame) bool { return f.Name == function })) {
-			sum += s.Total()
-		}
-	}
-	return sum
 }

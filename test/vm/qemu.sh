@@ -2,19 +2,11 @@
 # qemu.sh has the functions that tests with a virtual machine share. run.sh and arm64.sh here, test/gadgets/vm.sh and
 # test/host/run.sh source it. They set VM, the scratch folder. In it, root is the guest's root file system, and out gets the
 # files on its second disk. The guests run without KVM and without a network.
+. "$top/test/vm/stages.sh"
 
 die() {
 	echo "${0##*/}: $*" >&2
 	exit 1
-}
-
-times=
-stage() { # NAME COMMAND...
-	local name=$1 start=$SECONDS
-	shift
-	echo "== $name"
-	"$@"
-	times+=$(printf '%5d s  %s' $((SECONDS - start)) "$name")$'\n'
 }
 
 qemu=
@@ -28,19 +20,6 @@ finish() {
 }
 trap finish EXIT
 trap 'exit 130' INT TERM
-
-# packages NAME... installs Debian packages without starting their services.
-packages() {
-	local policy=/usr/sbin/policy-rc.d created= status=0
-	if [ ! -e $policy ] && [ "$(id -u)" = 0 ]; then
-		printf '#!/bin/sh\nexit 101\n' >$policy
-		chmod +x $policy
-		created=1
-	fi
-	"$top/.ci/packages" "$@" || status=$?
-	[ -z "$created" ] || rm -f $policy
-	return $status
-}
 
 # unpack FOLDER PACKAGE [SUITE [ARCHITECTURE]] unpacks a Debian package if the folder does not exist. Another suite or
 # architecture uses its own package lists, and changes nothing on this machine. The PACKAGE "linux" means the kernel package on

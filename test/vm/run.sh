@@ -142,7 +142,7 @@ languages) interpreters="python3 default-jdk-headless" ;;
 malloc) interpreters=python3 ;;
 esac
 # shellcheck disable=SC2086 # words of their own
-stage packages packages qemu-system-x86 containerd runc busybox-static e2fsprogs gcc libc6-dev $interpreters
+stage packages "$top/.ci/packages" qemu-system-x86 containerd runc busybox-static e2fsprogs gcc libc6-dev $interpreters
 stage kernel kernels
 stage programs programs
 stage "root file system" disk

@@ -3,7 +3,6 @@ package vm
 
 import (
 	"bytes"
-	"encoding/json"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -15,6 +14,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/ig-otel-profiles/ig-otel-profiles/internal/igtest"
 	"github.com/ig-otel-profiles/ig-otel-profiles/internal/receiver"
 	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/stack"
 )
@@ -47,18 +47,14 @@ type row struct {
 	Runtime struct{ ContainerID, ContainerName string }
 }
 
-func readRows(t *testing.T, path string) []row {
+// results returns the folder with a virtual machine's results. It skips the test if there is none.
+func results(t *testing.T, variable string) string {
 	t.Helper()
-	f, err := os.Open(path)
-	require.NoError(t, err)
-	defer f.Close()
-	var rows []row
-	for dec := json.NewDecoder(f); dec.More(); {
-		var tick []row
-		require.NoError(t, dec.Decode(&tick))
-		rows = append(rows, tick...)
+	out := os.Getenv(variable)
+	if out == "" {
+		t.Skip("needs a virtual machine's results: run make test-vm or make test-arm64")
 	}
-	return rows
+	return out
 }
 
 // expected returns the expected attributes of the container's resource.
@@ -85,14 +81,11 @@ func (c container) expected() map[string]string {
 }
 
 func TestContainersInVM(t *testing.T) {
-	out := os.Getenv("VM_OUT")
-	if out == "" {
-		t.Skip("needs a virtual machine's results: run test/vm/run.sh")
-	}
+	out := results(t, "VM_OUT")
 	containers := readContainers(t, filepath.Join(out, "containers"))
 	require.Len(t, containers, 7)
 	printed := map[string]int64{} // container ID to samples, as ig prints them
-	for _, r := range readRows(t, filepath.Join(out, "ig.json")) {
+	for _, r := range slices.Concat(readJSON[[]row](t, filepath.Join(out, "ig.json"))...) {
 		printed[r.Runtime.ContainerID] += r.Samples
 	}
 
@@ -103,35 +96,23 @@ func TestContainersInVM(t *testing.T) {
 		require.Contains(t, finding, strconv.Quote(stack.Unknown))
 	}
 
-	f, err := os.Open(filepath.Join(out, "profiles.jsonl"))
-	require.NoError(t, err)
-	defer f.Close()
-	requests, err := receiver.ReadJSONLines(f)
-	require.NoError(t, err)
-	require.NotEmpty(t, requests)
 	type arrival struct {
 		resource map[string]string
 		value    int64
 		burns    bool
 	}
 	arrived := map[string]*arrival{} // by container ID
-	var resent receiver.Resent       // a slow receiver gets a request twice
-	for _, req := range requests {
-		if resent.Is(req) {
-			continue
+	for _, s := range readSamples(t, out) {
+		id := s.Resource["container.id"]
+		require.NotEmpty(t, id, "the run is limited to containers: %v", s.Resource)
+		a := arrived[id]
+		if a == nil {
+			a = &arrival{resource: s.Resource}
+			arrived[id] = a
 		}
-		for _, s := range receiver.Resolve(req) {
-			id := s.Resource["container.id"]
-			require.NotEmpty(t, id, "the run is limited to containers: %v", s.Resource)
-			a := arrived[id]
-			if a == nil {
-				a = &arrival{resource: s.Resource}
-				arrived[id] = a
-			}
-			require.Equal(t, a.resource, s.Resource, "a container keeps its resource")
-			a.value += s.Total()
-			a.burns = a.burns || slices.ContainsFunc(s.Stack, func(f receiver.Frame) bool { return f.Name == "burn_inner" })
-		}
+		require.Equal(t, a.resource, s.Resource, "a container keeps its resource")
+		a.value += s.Total()
+		a.burns = a.burns || igtest.Depth(s, "burn_inner") >= 0
 	}
 
 	var table bytes.Buffer
@@ -189,25 +170,14 @@ func TestContainersInVM(t *testing.T) {
 // TestProfileOfAContainer requires that the command profile shows only the selected container. If it shows nothing, it says
 // why.
 func TestProfileOfAContainer(t *testing.T) {
-	out := os.Getenv("VM_OUT")
-	if out == "" {
-		t.Skip("needs a virtual machine's results: run test/vm/run.sh")
-	}
+	out := results(t, "VM_OUT")
 	table, err := os.ReadFile(filepath.Join(out, "profile.txt"))
 	require.NoError(t, err)
 	t.Logf("%s", table)
 	require.Contains(t, string(table), "CPU time of container late")
 	require.Regexp(t, `(?m)^ *[0-9.]+% .*burn_inner`, string(table))
-	f, err := os.Open(filepath.Join(out, "profile", "profiles.jsonl"))
-	require.NoError(t, err)
-	defer f.Close()
-	requests, err := receiver.ReadJSONLines(f)
-	require.NoError(t, err)
-	require.NotEmpty(t, requests)
-	for _, req := range requests {
-		for _, s := range receiver.Resolve(req) {
-			require.Equal(t, "late", s.Resource["container.name"])
-		}
+	for _, s := range readSamples(t, filepath.Join(out, "profile")) {
+		require.Equal(t, "late", s.Resource["container.name"])
 	}
 	for _, name := range []string{"flamegraph.html", receiver.PprofFile, "run.json"} {
 		require.FileExists(t, filepath.Join(out, "profile", name))

@@ -128,8 +128,8 @@ var sampling = regexp.MustCompile(`… (\d+) of \d+ s`)
 // profile profiles a shop, and writes the result to dir.
 func (s *shop) profile(t *testing.T, dir, question string, flags ...string) look {
 	t.Helper()
-	args := append(igrun.Prefix(), igtest.Built(t, igtest.Bin, "profile"), "--pid", fmt.Sprint(s.cmd.Process.Pid), "--gadget", question, "--seconds", fmt.Sprint(seconds), "-o", dir)
-	cmd := exec.CommandContext(t.Context(), args[0], append(args[1:], flags...)...)
+	args := append([]string{"--pid", fmt.Sprint(s.cmd.Process.Pid), "--gadget", question, "--seconds", fmt.Sprint(seconds), "-o", dir}, flags...)
+	cmd := igrun.Command(t.Context(), igtest.Built(t, igtest.Bin, "profile"), args...)
 	out, err := cmd.StdoutPipe()
 	require.NoError(t, err)
 	var stderr strings.Builder
@@ -179,9 +179,7 @@ func (s *shop) profile(t *testing.T, dir, question string, flags ...string) look
 	defer written.Close()
 	requests, err := receiver.ReadJSONLines(written)
 	require.NoError(t, err)
-	for _, request := range receiver.Newest(requests) {
-		l.samples = append(l.samples, receiver.Resolve(request)...)
-	}
+	l.samples = receiver.ResolveAll(receiver.Newest(requests))
 	return l
 }
 
@@ -400,7 +398,5 @@ func writePage(t *testing.T, rows map[string]string) {
 	for _, language := range slices.Sorted(maps.Keys(rows)) {
 		table += rows[language]
 	}
-	marked := regexp.MustCompile(`(?s)(<!-- begin table -->\n).*?(<!-- end table -->)`)
-	require.Regexp(t, marked, string(text))
-	require.NoError(t, os.WriteFile(page, []byte(marked.ReplaceAllString(string(text), "${1}\n"+strings.ReplaceAll(table, "$", "$$")+"\n${2}")), 0o644))
+	igtest.WriteBetween(t, page, "<!-- begin table -->\n", "<!-- end table -->", "\n"+table+"\n")
 }

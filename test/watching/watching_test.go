@@ -26,7 +26,8 @@ import (
 	"gopkg.in/yaml.v3"
 
 	"github.com/ig-otel-profiles/ig-otel-profiles/internal/collectortest"
-	"github.com/ig-otel-profiles/ig-otel-profiles/internal/igrun"
+	"github.com/ig-otel-profiles/ig-otel-profiles/internal/igtest"
+	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/config"
 )
 
 const (
@@ -201,28 +202,23 @@ func TestNames(t *testing.T) {
 	}
 }
 
-// TestRealMetrics runs two gadgets that send to a Collector, which starts late. A Prometheus scrapes their metrics, and the
-// test sends it every query of the dashboard and every alert.
+// TestRealMetrics runs a gadget that sends to a Collector, which starts late. A Prometheus scrapes its metrics, and the test sends
+// it every query of the dashboard and every alert.
 func TestRealMetrics(t *testing.T) {
-	bin := os.Getenv("E2E_BIN")
-	require.NotEmpty(t, bin, "run make test-watching")
-	dir := t.TempDir()
 	collector := collectortest.New(t, "nop")
-
-	targets := map[string]string{}
-	for _, gadget := range []string{"profile_cpu"} {
-		targets[gadget] = collectortest.FreeAddr(t)
-		runGadget(t, append(igrun.Prefix(), filepath.Join(bin, "ig")), gadget, targets[gadget], collector.GRPC)
-	}
-	burn(t)
-	prometheus := startPrometheus(t, dir, slices.Collect(maps.Values(targets)))
+	t.Setenv(config.EnvPrefix+"OTLP_SAMPLING", "1/2")
+	t.Setenv(config.EnvPrefix+"OTLP_RETRY_ON_FAILURE_MAX_INTERVAL", "5s")
+	metrics := collectortest.FreeAddr(t)
+	igtest.Start(t, igtest.Import(t, "profile_cpu"), "--otel-profiles-exporter=otlp", "--otel-profiles-endpoint=http://"+collector.GRPC, "--otel-profiles-interval=1s",
+		"--otel-metrics-listen", "--otel-metrics-export-internals", "--otel-metrics-listen-address="+metrics)
+	// This program keeps a CPU busy.
+	t.Cleanup(igtest.StartProgram(t, exec.Command("python3", "-c", "def work():\n    while True: sum(range(1000))\nwork()")).Kill)
+	prometheus := startPrometheus(t, t.TempDir(), metrics)
 	prometheus.eventually(t, "rows are read", `sum(ig_otel_profiles_rows_read_total) > 10`)
 	prometheus.eventually(t, "requests fail", `sum(ig_otel_profiles_request_retries_total) > 0`)
 	prometheus.eventually(t, "they wait", `max(ig_otel_profiles_exporter_queue_size_bytes) > 0`)
 	collector.Start()
-	for _, target := range targets {
-		prometheus.eventually(t, "both deliver", fmt.Sprintf(`increase(ig_otel_profiles_rows_delivered_total{instance=%q}[20s]) > 0`, target))
-	}
+	prometheus.eventually(t, "the gadget delivers", fmt.Sprintf(`increase(ig_otel_profiles_rows_delivered_total{instance=%q}[20s]) > 0`, metrics))
 	prometheus.eventually(t, "one in two rows is left out", `sum(rate(ig_otel_profiles_rows_dropped_total{reason="sampled_out"}[20s])) > 0`)
 
 	var table strings.Builder
@@ -237,64 +233,24 @@ func TestRealMetrics(t *testing.T) {
 	prometheus.requireRules(t)
 }
 
-// burn starts a program that keeps a CPU busy.
-func burn(t *testing.T) {
-	t.Helper()
-	cmd := exec.Command("python3", "-c", "def work():\n    while True: sum(range(1000))\nwork()")
-	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
-	require.NoError(t, cmd.Start())
-	t.Cleanup(func() { _ = cmd.Process.Kill(); _ = cmd.Wait() })
-}
-
-// runGadget runs a gadget until the end of the test.
-func runGadget(t *testing.T, ig []string, gadget, listen, collector string) {
-	t.Helper()
-	tag := os.Getenv("GADGET_TAG")
-	if tag == "" {
-		tag = "dev"
-	}
-	args := slices.Concat(ig[1:], []string{
-		"run", gadget + ":" + tag, "--auto-mount-filesystems", "--verify-image=false", "--host", "--output=none",
-		"--otel-profiles-exporter=otlp", "--otel-profiles-interval=1s",
-		"--otel-metrics-listen", "--otel-metrics-export-internals", "--otel-metrics-listen-address=" + listen,
-	})
-	log, err := os.Create(filepath.Join(t.TempDir(), gadget+".log"))
-	require.NoError(t, err)
-	cmd := exec.Command(ig[0], args...)
-	cmd.Env = append(os.Environ(), "OTEL_EXPORTER_OTLP_ENDPOINT=http://"+collector,
-		"INSPEKTOR_GADGET_OPERATOR_OTEL_PROFILES_EXPORTERS_OTLP_SAMPLING=1/2",
-		"INSPEKTOR_GADGET_OPERATOR_OTEL_PROFILES_EXPORTERS_OTLP_RETRY_ON_FAILURE_MAX_INTERVAL=5s")
-	cmd.Stdout, cmd.Stderr = log, log
-	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGTERM}
-	require.NoError(t, cmd.Start())
-	t.Cleanup(func() {
-		_ = cmd.Process.Signal(os.Interrupt)
-		_ = cmd.Wait()
-		if text, err := os.ReadFile(log.Name()); err == nil && t.Failed() {
-			t.Logf("%s said:\n%s", gadget, text)
-		}
-		_ = log.Close()
-	})
-}
-
 // server is a running Prometheus.
 type server struct{ address string }
 
-func startPrometheus(t *testing.T, dir string, targets []string) server {
+func startPrometheus(t *testing.T, dir, target string) server {
 	t.Helper()
 	file, _ := rules(t, dir)
-	config := filepath.Join(dir, "prometheus.yaml")
-	require.NoError(t, os.WriteFile(config, fmt.Appendf(nil, `
+	settings := filepath.Join(dir, "prometheus.yaml")
+	require.NoError(t, os.WriteFile(settings, fmt.Appendf(nil, `
 global: {scrape_interval: 1s, evaluation_interval: 1s}
 rule_files: [%q]
 scrape_configs:
   - job_name: ig
     static_configs: [{targets: [%s]}]
-`, file, strings.Join(targets, ", ")), 0o600))
+`, file, target), 0o600))
 	s := server{address: collectortest.FreeAddr(t)}
 	log, err := os.Create(filepath.Join(dir, "prometheus.log"))
 	require.NoError(t, err)
-	cmd := exec.Command(filepath.Join(os.Getenv("E2E_BIN"), "prometheus"), "--config.file="+config,
+	cmd := exec.Command(filepath.Join(os.Getenv("E2E_BIN"), "prometheus"), "--config.file="+settings,
 		"--storage.tsdb.path="+filepath.Join(dir, "data"), "--web.listen-address="+s.address)
 	cmd.Stdout, cmd.Stderr = log, log
 	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}

@@ -17,6 +17,7 @@ import (
 	"github.com/ig-otel-profiles/ig-otel-profiles/internal/workload"
 	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/export/attempt"
 	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/export/history"
+	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/export/wire"
 )
 
 // writesTo is an environment variable. It makes the test binary write a history into the folder that it names.
@@ -136,8 +137,8 @@ func TestFullDisk(t *testing.T) {
 
 	filler := filepath.Join(disk, "filler")
 	require.NoError(t, os.WriteFile(filler, make([]byte, 100<<10), 0o600))
-	refused := 0
-	for refused < 3 { // the exporter retries, and sends other requests in between
+	var refused []wire.Message
+	for len(refused) < 3 { // the exporter retries, and sends other requests in between
 		from := m.now
 		m.pass(10 * time.Second)
 		w.Sample(100)
@@ -148,15 +149,21 @@ func TestFullDisk(t *testing.T) {
 			default:
 				require.Equal(t, attempt.Retryable, out.Verdict)
 				require.Contains(t, out.What, "no space left")
-				refused++
+				refused = append(refused, msg)
 			}
 		}
 	}
 	require.Equal(t, rows, read(t, m.dir, history.Query{From: noon}).Summary.Rows)
 	require.NoError(t, os.Remove(filler))
+	for _, msg := range refused {
+		require.Equal(t, attempt.Accepted, m.w.Send(t.Context(), msg).Verdict)
+		rows += msg.Rows
+	}
 	rows += m.interval(w, 100)
 	a := read(t, m.dir, history.Query{From: noon})
 	require.Equal(t, rows, a.Summary.Rows)
+	require.Len(t, a.Summary.Sums, 1)
+	require.Equal(t, rows, a.Summary.Sums[0].Value)
 	require.Empty(t, a.Damaged)
 	require.NoError(t, m.w.Close())
 }

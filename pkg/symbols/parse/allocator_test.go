@@ -2,6 +2,7 @@ package parse
 
 import (
 	"bytes"
+	"cmp"
 	"debug/elf"
 	"encoding/binary"
 	"errors"
@@ -17,6 +18,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/allocators"
+	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/symbols/internal/elftest"
 )
 
 // library opens a library on this machine, or skips the test.
@@ -182,60 +184,27 @@ func fn(name string, value uint64) exampleSymbol {
 }
 
 func (e exampleFile) bytes() []byte {
-	le := binary.LittleEndian
-	text := e.text + "\x00"
-	var symbols []byte
-	for _, s := range e.symbols {
-		at := s.at
+	text, symbols := e.text+"\x00", slices.Clone(e.symbols)
+	for i, s := range symbols {
 		if s.name != "" {
-			at = uint32(len(text))
+			symbols[i].at = uint32(len(text))
 			text += s.name + "\x00"
 		}
-		symbols = le.AppendUint32(symbols, at)
-		symbols = append(symbols, s.info, 0)
-		symbols = le.AppendUint16(symbols, s.index)
-		symbols = le.AppendUint64(symbols, s.value)
-		symbols = le.AppendUint64(symbols, 16)
 	}
-	b := make([]byte, 64+56)
-	copy(b, elf.ELFMAG)
-	b[elf.EI_CLASS], b[elf.EI_DATA], b[elf.EI_VERSION] = byte(elf.ELFCLASS64), byte(elf.ELFDATA2LSB), 1
-	le.PutUint16(b[16:], uint16(elf.ET_DYN))
-	le.PutUint16(b[18:], uint16(max(e.machine, 0)))
-	if e.machine == 0 {
-		le.PutUint16(b[18:], uint16(machine))
-	}
-	le.PutUint32(b[20:], 1)
-	le.PutUint64(b[32:], 64)
-	le.PutUint16(b[52:], 64)
-	le.PutUint16(b[54:], 56)
-	le.PutUint16(b[56:], 1)
-	le.PutUint32(b[64:], uint32(elf.PT_LOAD))
-	le.PutUint32(b[68:], uint32(elf.PF_X|elf.PF_R))
+	file := (&elftest.TestELF{Machine: cmp.Or(e.machine, machine)}).RawSymbols(len(symbols), []byte(text), func(i int) elf.Sym64 {
+		s := symbols[i]
+		return elf.Sym64{Name: s.at, Info: s.info, Shndx: s.index, Value: s.value, Size: 16}
+	})
+	file.Named(".symtab").Kind = elf.SHT_DYNSYM
+	b, le := file.Bytes(), binary.LittleEndian
 	le.PutUint64(b[72:], e.offset)
-	le.PutUint64(b[80:], 0x1000)
-	le.PutUint64(b[96:], 0x1000)
-	le.PutUint64(b[104:], 0x1000)
-	section := func(kind elf.SectionType, off, size, link int) []byte {
-		s := make([]byte, 64)
-		le.PutUint32(s[4:], uint32(kind))
-		le.PutUint64(s[24:], uint64(off))
-		le.PutUint64(s[32:], uint64(size))
-		le.PutUint32(s[40:], uint32(link))
-		le.PutUint64(s[56:], symbolSize)
-		return s
-	}
-	symbolsAt, textAt := len(b), len(b)+len(symbols)
-	b = append(append(b, symbols...), text...)
-	le.PutUint64(b[40:], uint64(len(b)))
-	le.PutUint16(b[58:], 64)
-	le.PutUint16(b[60:], 4)
-	le.PutUint16(b[62:], 3)
-	first, second := section(elf.SHT_DYNSYM, symbolsAt, len(symbols), 2), section(elf.SHT_STRTAB, textAt, len(text), 0)
+	le.PutUint64(b[80:], 0x1000) // the segment's address
+	le.PutUint64(b[96:], 0x1000) // its size
 	if e.change != nil {
-		e.change(first, second)
+		at := le.Uint64(b[40:])
+		e.change(b[at+64:], b[at+128:])
 	}
-	return slices.Concat(b, make([]byte, 64), first, second, section(elf.SHT_STRTAB, textAt, 1, 0))
+	return b
 }
 
 func TestFindSymbols(t *testing.T) {
@@ -339,19 +308,23 @@ func TestFindMemory(t *testing.T) {
 	}
 }
 
-type broken struct{ io.ReaderAt }
+// broken is a file that cannot be read behind an offset.
+type broken struct {
+	io.ReaderAt
+	behind int64
+}
 
 var ErrBroken = errors.New("the disk is broken")
 
 func (b broken) ReadAt(to []byte, at int64) (int, error) {
-	if at > 64 {
+	if at > b.behind {
 		return 0, ErrBroken
 	}
 	return b.ReaderAt.ReadAt(to, at)
 }
 
 func TestFindUnreadable(t *testing.T) {
-	_, _, err := find(t, broken{bytes.NewReader(exampleFile{symbols: []exampleSymbol{fn("malloc", 0x1100)}}.bytes())})
+	_, _, err := find(t, broken{bytes.NewReader(exampleFile{symbols: []exampleSymbol{fn("malloc", 0x1100)}}.bytes()), 64})
 	require.ErrorIs(t, err, ErrBroken)
 }
 

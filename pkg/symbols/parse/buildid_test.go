@@ -3,7 +3,6 @@ package parse
 import (
 	"bytes"
 	"debug/elf"
-	"errors"
 	"os"
 	"os/exec"
 	"slices"
@@ -85,33 +84,17 @@ func TestReadIsBounded(t *testing.T) {
 	b := image(note("GNU\x00", 3, "\xab"))
 	b[56], b[57] = 0xff, 0xff                           // e_phnum: more than in any real file
 	copy(b[64+32:], "\xff\xff\xff\xff\xff\xff\xff\x7f") // p_filesz
-	r := &countingReads{b: b}
+	r := &counted{ReaderAt: bytes.NewReader(b)}
 	info, err := ReadInfo(t.Context(), r, int64(len(b)))
 	require.NoError(t, err)
 	require.Empty(t, info.GNU)
-	require.Less(t, r.asked, 10<<10)
-}
-
-type countingReads struct {
-	b     []byte
-	asked int
-}
-
-func (c *countingReads) ReadAt(p []byte, off int64) (int, error) {
-	c.asked += len(p)
-	return bytes.NewReader(c.b).ReadAt(p, off)
+	require.Less(t, r.bytes, int64(10<<10))
 }
 
 func TestReadFails(t *testing.T) {
-	_, err := ReadInfo(t.Context(), brokenFile{}, 10)
-	require.ErrorIs(t, err, errBroken)
+	_, err := ReadInfo(t.Context(), broken{behind: -1}, 10)
+	require.ErrorIs(t, err, ErrBroken)
 }
-
-var errBroken = errors.New("broken")
-
-type brokenFile struct{}
-
-func (brokenFile) ReadAt([]byte, int64) (int, error) { return 0, errBroken }
 
 func FuzzReadInfo(f *testing.F) {
 	f.Add(image(note("GNU\x00", 3, "\xab")))

@@ -16,10 +16,7 @@ import (
 
 func TestPositions(t *testing.T) {
 	for _, version := range []uint16{4, 5} {
-		content := elftest.WithDebug(elftest.DwarfExample(version)).Bytes()
-		// The segment covers the code.
-		binary.LittleEndian.PutUint64(content[64+16:], 0)
-		table, err := readBytes(content)
+		table, err := readBytes(elftest.WithDebug(elftest.DwarfExample(version)).Bytes())
 		require.NoError(t, err)
 		for addr, want := range map[uint64]symtab.Symbol{
 			0x1000: {Name: "outer", File: "/src/main.c", Line: 5, Source: symtab.SourceSymtab},
@@ -49,9 +46,7 @@ func TestNestedCalls(t *testing.T) {
 	body = code(body, 0x1000, 0x20)
 	body = append(code(le.AppendUint32(append(body, 5), middle), 0x1008, 8), 1, 7)
 	body = append(code(le.AppendUint32(append(body, 4), inner), 0x1008, 8), 1, 9)
-	content := elftest.WithDebug(unitOf(body, []byte{0, 0, 0}), abbrev, line).Bytes()
-	le.PutUint64(content[64+16:], 0)
-	table, err := readBytes(content)
+	table, err := readBytes(elftest.WithDebug(unitOf(body, []byte{0, 0, 0}), abbrev, line).Bytes())
 	require.NoError(t, err)
 	got, _ := table.Lookup(0x1008)
 	require.Equal(t, symtab.Symbol{Name: "inner", File: "/src/main.c", Line: 100, Source: symtab.SourceDWARF, Callers: []symtab.Symbol{
@@ -82,7 +77,6 @@ func TestRangesAtZero(t *testing.T) {
 // If names are known, only lines are read, from the file or its debug file.
 func TestLinesAlone(t *testing.T) {
 	content := elftest.WithDebug(elftest.DwarfExample(5)).Bytes()
-	binary.LittleEndian.PutUint64(content[64+16:], 0)
 	all, err := readBytes(content)
 	require.NoError(t, err)
 	linked := func(padded string) []byte {
@@ -140,10 +134,8 @@ func FuzzPositions(f *testing.F) {
 		f.Add(info, abbrev, line)
 	}
 	f.Fuzz(func(t *testing.T, info, abbrev, line []byte) {
-		content := elftest.WithDebug(info, abbrev, line).Bytes()
-		binary.LittleEndian.PutUint64(content[64+16:], 0)
 		// The test does not use survive, because survive would hide a panic.
-		table, err := readBytes(content)
+		table, err := readBytes(elftest.WithDebug(info, abbrev, line).Bytes())
 		require.NoError(t, err)
 		for addr := uint64(0xff0); addr < 0x1100; addr++ {
 			table.Lookup(addr)

@@ -10,7 +10,6 @@ import (
 	"encoding/json"
 	"flag"
 	"fmt"
-	"net"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -21,13 +20,10 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
-	"google.golang.org/grpc"
-	"google.golang.org/grpc/encoding"
-	_ "google.golang.org/grpc/encoding/gzip"
-	"google.golang.org/grpc/mem"
 
 	"github.com/ig-otel-profiles/ig-otel-profiles/internal/igrun"
 	"github.com/ig-otel-profiles/ig-otel-profiles/internal/igtest"
+	"github.com/ig-otel-profiles/ig-otel-profiles/internal/recvtest"
 )
 
 var (
@@ -83,33 +79,6 @@ func buildStock(t *testing.T, root string) string {
 	out, err := cmd.CombinedOutput()
 	require.NoError(t, err, "%s", out)
 	return binary
-}
-
-type rawCodec struct{}
-
-func (rawCodec) Name() string { return "proto" }
-
-func (rawCodec) Marshal(any) (mem.BufferSlice, error) { return nil, nil }
-
-func (rawCodec) Unmarshal(mem.BufferSlice, any) error { return nil }
-
-var _ encoding.CodecV2 = rawCodec{}
-
-// startSink starts a receiver that accepts everything.
-func startSink(t *testing.T) string {
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	require.NoError(t, err)
-	srv := grpc.NewServer(grpc.ForceServerCodecV2(rawCodec{}), grpc.MaxRecvMsgSize(64<<20),
-		grpc.UnknownServiceHandler(func(_ any, s grpc.ServerStream) error {
-			var m struct{}
-			if err := s.RecvMsg(&m); err != nil {
-				return err
-			}
-			return s.SendMsg(&m)
-		}))
-	go func() { _ = srv.Serve(l) }()
-	t.Cleanup(srv.Stop)
-	return l.Addr().String()
 }
 
 // load keeps this machine busy until stop is called.
@@ -178,7 +147,7 @@ func TestProgram(t *testing.T) {
 	require.NoError(t, err)
 	config := filepath.Join(t.TempDir(), "config.yaml")
 	require.NoError(t, os.WriteFile(config, fmt.Appendf(nil,
-		"operator: {otel-profiles: {exporters: {x: {exporter: otlp-grpc, endpoint: %q, insecure: true, compression: gzip}}}}", startSink(t)), 0o600))
+		"operator: {otel-profiles: {exporters: {x: {exporter: otlp-grpc, endpoint: %q, insecure: true, compression: gzip}}}}", recvtest.StartRaw(t)), 0o600))
 	const gadget = "profile_cpu"
 	ours := igtest.Import(t, gadget)
 	variants := []struct {

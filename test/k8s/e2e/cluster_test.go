@@ -103,14 +103,8 @@ func (c cluster) daemonPod(t *testing.T) (name, uid string) {
 	return name, uid
 }
 
-// usage is a process's resource usage so far.
-type usage struct {
-	cpu time.Duration
-	rss int64 // bytes, now
-}
-
-// daemonProcess finds the daemon by its pod's cgroup, and returns its folder in /proc.
-func (c cluster) daemonProcess(t *testing.T) string {
+// daemonProcess finds the daemon by its pod's cgroup, and returns its process ID.
+func (c cluster) daemonProcess(t *testing.T) (pid int) {
 	t.Helper()
 	_, uid := c.daemonPod(t)
 	procs, err := filepath.Glob("/proc/[0-9]*")
@@ -122,28 +116,13 @@ func (c cluster) daemonProcess(t *testing.T) string {
 		}
 		args, err := os.ReadFile(filepath.Join(proc, "cmdline"))
 		if err == nil && bytes.Contains(args, []byte("gadgettracermanager\x00-serve")) {
-			return proc
+			pid, err = strconv.Atoi(filepath.Base(proc))
+			require.NoError(t, err)
+			return pid
 		}
 	}
-	require.Fail(t, "no process of the daemon's pod found", uid)
-	return ""
-}
-
-// usageOf reads a process's resource usage from its folder in /proc.
-func usageOf(t *testing.T, proc string) usage {
-	t.Helper()
-	stat, err := os.ReadFile(filepath.Join(proc, "stat"))
-	require.NoError(t, err)
-	// The second field is the process name in parentheses, which can contain any character.
-	fields := strings.Fields(string(stat[bytes.LastIndexByte(stat, ')')+1:]))
-	user, err := strconv.ParseInt(fields[11], 10, 64)
-	require.NoError(t, err)
-	system, err := strconv.ParseInt(fields[12], 10, 64)
-	require.NoError(t, err)
-	pages, err := strconv.ParseInt(fields[21], 10, 64)
-	require.NoError(t, err)
-	// USER_HZ is 100 on every architecture that the daemon runs on.
-	return usage{cpu: time.Duration(user+system) * 10 * time.Millisecond, rss: pages * int64(os.Getpagesize())}
+	require.FailNow(t, "no process of the daemon's pod found", uid)
+	return 0
 }
 
 // counters holds the daemon's own counters: their sums over all labels, by name, and their lines of text.
@@ -152,13 +131,29 @@ type counters struct {
 	text string
 }
 
-// rows returns the numbers of rows that the daemon has read, delivered and dropped.
-func (f counters) rows() (read, delivered, dropped float64) {
-	return f.sum["ig_otel_profiles_rows_read_total"], f.sum["ig_otel_profiles_rows_delivered_total"], f.sum["ig_otel_profiles_rows_dropped_total"]
+// rowCounts counts the rows that a daemon has read, delivered and dropped.
+type rowCounts struct{ read, delivered, dropped float64 }
+
+func (f counters) rows() rowCounts {
+	return rowCounts{
+		f.sum["ig_otel_profiles_rows_read_total"], f.sum["ig_otel_profiles_rows_delivered_total"], f.sum["ig_otel_profiles_rows_dropped_total"],
+	}
+}
+
+// figures returns the daemon's counters as soon as its endpoint answers.
+func (c cluster) figures(t *testing.T) (f counters) {
+	t.Helper()
+	eventually(t, func() (err error) {
+		f, err = c.counters(t.Context())
+		return err
+	})
+	return f
 }
 
 // counters reads the daemon's Prometheus endpoint.
 func (c cluster) counters(ctx context.Context) (counters, error) {
+	ctx, cancel := context.WithTimeout(ctx, time.Minute)
+	defer cancel()
 	name, err := c.try(ctx, "kubectl", "-n", "gadget", "get", "pods", "-l", "k8s-app=gadget", "--field-selector=status.phase=Running",
 		"-o", "jsonpath={.items[0].metadata.name}")
 	if err != nil {

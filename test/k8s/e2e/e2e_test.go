@@ -12,7 +12,6 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
-	"text/tabwriter"
 	"time"
 
 	"github.com/stretchr/testify/require"
@@ -26,7 +25,6 @@ const (
 	image         = registryAddress + "/profile_cpu:test"
 	unsignedImage = registryAddress + "/unsigned:test"
 	allocImage    = registryAddress + "/profile_alloc:test"
-	lockImage     = registryAddress + "/profile_lock:test"
 	// oldGadget is a profile_cpu that is as old as oldImage.
 	oldGadget = registryAddress + "/profile_cpu_old:test"
 	tenant    = "tenant-from-a-secret"
@@ -50,14 +48,11 @@ func TestKubernetes(t *testing.T) {
 		{"deploy", testDeploy},
 		{"verification", testVerification},
 		{"identity", testIdentity},
-		{"cost", testCost},
 		{"collector outage", testCollectorOutage},
 		{"two clients", testTwoClients},
 		{"headless and daemon restart", testHeadlessAndRestart},
 		{"rollout of a config", testRollout},
 		{"whole stacks", testLanguages},
-		{"locks of a namespace", testLocks},
-		{"memory of a pod", testMemory},
 		{"leak of a pod", testLeak},
 		{"short pods", testShortPods},
 		{"history in an emptyDir", testEmptyDir},
@@ -160,35 +155,6 @@ func testVerification(t *testing.T, c cluster) {
 	_, err := c.try(ctx, "kubectl", "gadget", "run", unsignedImage, "--timeout", "1")
 	require.ErrorContains(t, err, "signing information")
 	c.kubectl(t, "gadget", "run", image, "-n", "shop", "--timeout", "1")
-}
-
-// testCost prints the daemon's resource usage for the same gadget with and without the exporter.
-func testCost(t *testing.T, c cluster) {
-	var table bytes.Buffer
-	w := tabwriter.NewWriter(&table, 0, 0, 2, ' ', 0)
-	fmt.Fprintln(w, "run\tCPU\tresident at the end")
-	for _, way := range []struct {
-		name string
-		args []string
-	}{
-		{"without exporter", nil},
-		{"with exporter", []string{"--otel-profiles-exporter=collector"}},
-	} {
-		g := c.start(t, append([]string{"-A"}, way.args...)...)
-		g.waitFor(t, "solo", 2)
-		began := time.Now()
-		pid := c.daemonProcess(t)
-		before := usageOf(t, pid)
-		time.Sleep(15 * time.Second)
-		after := usageOf(t, pid)
-		took := time.Since(began)
-		g.stop(t)
-		cpu := after.cpu - before.cpu
-		fmt.Fprintf(w, "%s\t%.1f %% of one CPU\t%d MiB\n", way.name, 100*cpu.Seconds()/took.Seconds(), after.rss>>20)
-		require.Less(t, after.rss, int64(1<<30), way.name)
-	}
-	require.NoError(t, w.Flush())
-	t.Logf("the daemon's resource usage, with all rows streamed to one client\n%s", table.String())
 }
 
 // testTwoClients runs the gadget for three clients at once, each with its own pod. Two clients share an exporter, and the third

@@ -2,7 +2,6 @@ package e2e
 
 import (
 	"context"
-	"fmt"
 	"strings"
 	"testing"
 	"time"
@@ -30,17 +29,9 @@ func testLanguages(t *testing.T, c cluster) {
 	c.shareHostPIDs(t)
 	since := time.Now()
 	g := c.follow(t, "run", image, "--unwind=whole", "-n", "shop", "-o", "json", "--frequency=99", "--otel-profiles-exporter=collector")
-	pods := []string{"solo", "hostnet", "ledger-0"}
 	// The run continues until the stacks arrive, because a pod's first rows can be older than the unwinder's knowledge of its
 	// process.
-	c.eventuallyArrived(t, since, func(samples []receiver.Sample) error {
-		for _, pod := range pods {
-			if !wholeStack(samples, pod) {
-				return fmt.Errorf("no stack of the pod %s from burn_leaf to main: %s", pod, g)
-			}
-		}
-		return nil
-	})
+	c.eventuallyArrived(t, since, whole("solo", "hostnet", "ledger-0"))
 	g.stop(t)
 	for _, s := range c.arrived(t, since) {
 		require.Equal(t, "shop", s.Resource["k8s.namespace.name"], "a sample of another namespace: %v", s.Resource)
@@ -48,8 +39,7 @@ func testLanguages(t *testing.T, c cluster) {
 	c.requireAccounted(t)
 	// The client gets the run's closing line, but Inspektor Gadget can lose a client's last lines. So this reads the same
 	// numbers from the daemon's counters.
-	figures, err := c.counters(ctx)
-	require.NoError(t, err)
+	figures := c.figures(t)
 	require.Positive(t, figures.sum["ig_otel_profiles_unwinder_samples_total"], figures.text)
 	t.Logf("the run's closing lines:\n%s\nthe daemon's counters:\n%s", g.stderr.String(), figures.text)
 }

@@ -1,6 +1,7 @@
 package e2e
 
 import (
+	"context"
 	"fmt"
 	"maps"
 	"slices"
@@ -22,7 +23,7 @@ const (
 )
 
 // testLeak checks that profile_alloc --live shows every byte that a pod leaks, and almost none of the memory that it frees. A
-// deleted pod's memory is no longer in use.
+// deleted pod's memory is no longer in use. The gadget refuses a namespace with more than ten containers.
 func testLeak(t *testing.T, c cluster) {
 	c.shareHostPIDs(t)
 	start := func() {
@@ -33,6 +34,12 @@ func testLeak(t *testing.T, c cluster) {
 	c.remove(t, "leak.yaml")
 	defer c.remove(t, "leak.yaml")
 	start()
+	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	defer cancel()
+	_, err := c.try(ctx, "kubectl", "gadget", "run", allocImage, "-n", "shop", "--timeout", "5")
+	require.ErrorContains(t, err, "more than 10 containers")
+	require.ErrorContains(t, err, "--podname")
+
 	since := time.Now()
 	// This samples every allocation, whatever the cost.
 	c.kubectl(t, "gadget", "run", allocImage, "-n", "shop", "--podname", "leaks", "--live", "--detach", "--name", "leak",
@@ -72,7 +79,12 @@ func testLeak(t *testing.T, c cluster) {
 	})
 	c.kubectl(t, "gadget", "delete", "leak")
 	for _, s := range c.arrived(t, since) {
-		requireOfPod(t, s, "leaks")
+		for key, value := range map[string]string{
+			"k8s.namespace.name": "shop", "k8s.pod.name": "leaks", "k8s.container.name": "worker", "k8s.node.name": "node1",
+			"k8s.pod.label.tier": "store", "service.name": "leaks",
+		} {
+			require.Equal(t, value, s.Resource[key], key)
+		}
 	}
 	c.requireAccounted(t)
 }
@@ -117,4 +129,14 @@ func (c cluster) inUse(t *testing.T, since time.Time, check func(inUse) error) (
 		return check(state)
 	})
 	return state
+}
+
+// remove deletes the objects in a file of manifests/, and waits until they no longer exist. This also happens after a failed
+// step.
+func (c cluster) remove(t *testing.T, name string) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(context.Background(), patience)
+	defer cancel()
+	_, err := c.try(ctx, "kubectl", "delete", "--ignore-not-found", "-f", c.manifest(t, name))
+	require.NoError(t, err)
 }

@@ -1,7 +1,6 @@
 package e2e
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"os"
@@ -53,29 +52,13 @@ func (g *guide) deployWithStorage(t *testing.T, image string) {
 	g.daemonPod(t)
 }
 
-// rowCounts counts the rows that a daemon has read, delivered and dropped.
-type rowCounts struct{ read, delivered, dropped float64 }
-
-func (c cluster) rowCounts(t *testing.T) rowCounts {
-	t.Helper()
-	var b rowCounts
-	eventually(t, func() error {
-		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
-		defer cancel()
-		figures, err := c.counters(ctx)
-		b.read, b.delivered, b.dropped = figures.rows()
-		return err
-	})
-	return b
-}
-
 // atRest returns the daemon's row counts once they no longer change after the Collector has stopped. Exporters report every
 // five seconds.
 func (c cluster) atRest(t *testing.T) rowCounts {
 	t.Helper()
-	for b := c.rowCounts(t); ; {
+	for b := c.figures(t).rows(); ; {
 		time.Sleep(6 * time.Second)
-		now := c.rowCounts(t)
+		now := c.figures(t).rows()
 		if now.delivered == b.delivered && now.dropped == b.dropped {
 			return now
 		}
@@ -87,7 +70,7 @@ func (c cluster) atRest(t *testing.T) rowCounts {
 func (c cluster) grows(t *testing.T, than float64) {
 	t.Helper()
 	eventually(t, func() error {
-		if b := c.rowCounts(t); b.read <= than {
+		if b := c.figures(t).rows(); b.read <= than {
 			return fmt.Errorf("%.0f rows read", b.read)
 		}
 		return nil
@@ -96,19 +79,26 @@ func (c cluster) grows(t *testing.T, than float64) {
 
 var lastWords = regexp.MustCompile(`(\d+) rows read, (\d+) exported, (\d+) not`)
 
+// followLog reads the log of a daemon's pod until the pod ends, and then sends it.
+func (c cluster) followLog(t *testing.T, pod string) <-chan string {
+	t.Helper()
+	log := make(chan string, 1)
+	follow := c.command(t.Context(), "kubectl", "-n", "gadget", "logs", "-f", pod)
+	go func() {
+		out, _ := follow.CombinedOutput()
+		log <- string(out)
+	}()
+	return log
+}
+
 // replace runs the command that replaces the daemon's pod. It returns how many rows the old daemon had read, according to its
 // closing line.
 func (c cluster) replace(t *testing.T, how ...string) float64 {
 	t.Helper()
 	name, uid := c.daemonPod(t)
-	logs := make(chan string, 1)
-	follow := c.command(t.Context(), "kubectl", "-n", "gadget", "logs", "-f", name)
-	go func() {
-		out, _ := follow.CombinedOutput()
-		logs <- string(out)
-	}()
+	log := c.followLog(t, name)
 	c.kubectl(t, how...)
-	words := <-logs
+	words := <-log
 	found := lastWords.FindAllStringSubmatch(words, -1)
 	require.NotEmpty(t, found, "the daemon's log has no closing line:\n%s", tail(words, 20))
 	read, err := strconv.ParseFloat(found[len(found)-1][1], 64)
@@ -134,13 +124,11 @@ func (c cluster) settled(t *testing.T, takenOver float64) rowCounts {
 	t.Helper()
 	var b rowCounts
 	eventually(t, func() error {
-		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
-		defer cancel()
-		figures, err := c.counters(ctx)
+		figures, err := c.counters(t.Context())
 		if err != nil {
 			return err
 		}
-		b.read, b.delivered, b.dropped = figures.rows()
+		b = figures.rows()
 		if size := figures.sum["ig_otel_profiles_exporter_queue_size_bytes"]; size > 0 || b.delivered+b.dropped != b.read+takenOver {
 			return fmt.Errorf("%.0f bytes held; %.0f rows read and %.0f taken over, %.0f delivered, %.0f dropped", size, b.read, takenOver, b.delivered, b.dropped)
 		}
@@ -179,7 +167,7 @@ func testLife(t *testing.T, c cluster) {
 	// At the upgrade, the queue contains rows in the old format.
 	c.collectorReplicas(t, 0)
 	away := time.Now()
-	c.grows(t, c.rowCounts(t).read+50)
+	c.grows(t, c.figures(t).rows().read+50)
 	before := c.atRest(t)
 	readByOld := c.replace(t, "-n", "gadget", "set", "image", "daemonset/gadget", "gadget="+newImage)
 	held := readByOld - before.delivered - before.dropped
@@ -195,7 +183,7 @@ func testLife(t *testing.T, c cluster) {
 
 	// The daemon's pod is replaced while the Collector is stopped.
 	c.collectorReplicas(t, 0)
-	c.grows(t, c.rowCounts(t).read+50)
+	c.grows(t, c.figures(t).rows().read+50)
 	atOutage := c.atRest(t)
 	foreign := c.plantForeign(t)
 	name, _ := c.daemonPod(t)
@@ -221,7 +209,7 @@ func testLife(t *testing.T, c cluster) {
 	require.Zero(t, b.dropped, "the old daemon dropped rows after the rollback")
 	t.Logf("rolled back: %.0f rows read, %.0f delivered, none dropped", b.read, b.delivered)
 
-	ids := c.programsAndMaps(t)
+	ids := programsAndMaps(t, c.daemonProcess(t))
 	t.Logf("the daemon holds %d eBPF programs and %d maps", len(ids.programs), len(ids.maps))
 	require.NotEmpty(t, ids.programs)
 	// After the removal from the cluster, only the files that the page names are left. After its last commands, nothing is left.
@@ -287,11 +275,11 @@ type kernelObjects struct{ programs, maps []uint32 }
 
 var fdinfoID = regexp.MustCompile(`(?m)^(prog_id|map_id):\s*(\d+)$`)
 
-// programsAndMaps returns the daemon's eBPF programs and maps.
-func (c cluster) programsAndMaps(t *testing.T) kernelObjects {
+// programsAndMaps returns the eBPF programs and maps of a process.
+func programsAndMaps(t *testing.T, pid int) kernelObjects {
 	t.Helper()
 	var ids kernelObjects
-	files, err := filepath.Glob(filepath.Join(c.daemonProcess(t), "fdinfo", "*"))
+	files, err := filepath.Glob(fmt.Sprintf("/proc/%d/fdinfo/*", pid))
 	require.NoError(t, err)
 	for _, file := range files {
 		info, err := os.ReadFile(file)

@@ -1,7 +1,6 @@
 package e2e
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"slices"
@@ -23,8 +22,7 @@ func testCollectorOutage(t *testing.T, c cluster) {
 	}
 	c.eventuallyArrived(t, since, overBoth(some("solo", since, since.Add(time.Hour))))
 
-	c.kubectl(t, "-n", "observability", "scale", "deployment/collector", "--replicas=0")
-	c.kubectl(t, "-n", "observability", "wait", "pod", "-l", "app=collector", "--for=delete", "--timeout="+patience.String())
+	c.collectorReplicas(t, 0)
 	down := time.Now()
 	// A pod starts and exits while the Collector is stopped.
 	c.apply(t, "brief.yaml")
@@ -35,8 +33,7 @@ func testCollectorOutage(t *testing.T, c cluster) {
 	c.release(t, "brief")
 	c.kubectl(t, "-n", "shop", "wait", "pod", "brief", "--for=jsonpath={.status.phase}=Succeeded", "--timeout="+patience.String())
 	up := time.Now()
-	c.kubectl(t, "-n", "observability", "scale", "deployment/collector", "--replicas=1")
-	c.kubectl(t, "-n", "observability", "rollout", "status", "deployment/collector", "--timeout="+patience.String())
+	c.collectorReplicas(t, 1)
 	ready := time.Now()
 	c.eventuallyArrived(t, since, overBoth(some("solo", down, up)))
 	c.eventuallyArrived(t, since, overBoth(some("brief", down, up)))
@@ -76,17 +73,15 @@ func overBoth(check func([]receiver.Sample) error) func([]receiver.Sample) error
 func (c cluster) requireAccounted(t *testing.T) {
 	t.Helper()
 	eventually(t, func() error {
-		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
-		defer cancel()
-		figures, err := c.counters(ctx)
+		figures, err := c.counters(t.Context())
 		if err != nil {
 			return err
 		}
-		read, delivered, dropped := figures.rows()
-		if read == 0 || read != delivered+dropped {
-			return fmt.Errorf("%.0f rows read, %.0f delivered, %.0f dropped:\n%s", read, delivered, dropped, figures.text)
+		rows := figures.rows()
+		if rows.read == 0 || rows.read != rows.delivered+rows.dropped {
+			return fmt.Errorf("rows %+v:\n%s", rows, figures.text)
 		}
-		t.Logf("rows read %.0f, delivered %.0f, dropped %.0f", read, delivered, dropped)
+		t.Logf("rows %+v", rows)
 		return nil
 	})
 }
@@ -112,16 +107,11 @@ func testHeadlessAndRestart(t *testing.T, c cluster) {
 	attached := c.follow(t, "attach", "always-on", "-o", "json")
 	attached.waitFor(t, "solo", 5) // it is unlikely that none of them is in burn_leaf
 	name, _ := c.daemonPod(t)
-	logs := make(chan string, 1)
-	follow := c.command(t.Context(), "kubectl", "-n", "gadget", "logs", "-f", "--tail=5", name)
-	go func() {
-		out, _ := follow.CombinedOutput()
-		logs <- string(out)
-	}()
+	log := c.followLog(t, name)
 	told := time.Now()
 	c.kubectl(t, "-n", "gadget", "delete", "pod", name)
 	gone := time.Now()
-	t.Logf("the daemon's pod was gone after %.1f s; its closing lines:\n%s", gone.Sub(told).Seconds(), <-logs)
+	t.Logf("the daemon's pod was gone after %.1f s; its closing lines:\n%s", gone.Sub(told).Seconds(), tail(<-log, 12))
 	// This interval was open when the daemon was stopped, so it begins before and ends after that time.
 	c.eventuallyArrived(t, since, func(samples []receiver.Sample) error {
 		open := 0

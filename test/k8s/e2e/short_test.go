@@ -1,7 +1,6 @@
 package e2e
 
 import (
-	"context"
 	"fmt"
 	"maps"
 	"regexp"
@@ -12,6 +11,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/ig-otel-profiles/ig-otel-profiles/internal/igtest"
 	"github.com/ig-otel-profiles/ig-otel-profiles/internal/receiver"
 	"github.com/ig-otel-profiles/ig-otel-profiles/test/polyglot"
 )
@@ -50,7 +50,7 @@ func testShortPods(t *testing.T, c cluster) {
 	var arrived []receiver.Sample
 	c.eventuallyArrived(t, since, func(samples []receiver.Sample) error {
 		arrived = samples
-		return closing.Check(total(samples))
+		return closing.Check(igtest.Total(samples))
 	})
 	byPod := map[string]int64{}
 	for _, s := range arrived {
@@ -78,17 +78,5 @@ func testShortPods(t *testing.T, c cluster) {
 // drawn returns how many events gadgets have sampled, according to the daemon's counters.
 func (c cluster) drawn(t *testing.T) float64 {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
-	defer cancel()
-	figures, err := c.counters(ctx)
-	require.NoError(t, err)
-	return figures.sum["ig_otel_profiles_unwinder_events_total"]
-}
-
-func total(samples []receiver.Sample) int64 {
-	sum := int64(0)
-	for _, s := range samples {
-		sum += s.Total()
-	}
-	return sum
+	return c.figures(t).sum["ig_otel_profiles_unwinder_events_total"]
 }

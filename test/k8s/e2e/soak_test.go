@@ -19,6 +19,7 @@ import (
 	"github.com/cilium/ebpf"
 	"github.com/stretchr/testify/require"
 
+	"github.com/ig-otel-profiles/ig-otel-profiles/internal/igtest"
 	"github.com/ig-otel-profiles/ig-otel-profiles/internal/receiver"
 )
 
@@ -59,18 +60,14 @@ func testSoak(duration time.Duration) func(*testing.T, cluster) {
 		require.Equal(t, pid, c.daemonProcess(t), "the daemon's process has changed")
 		require.NoError(t, got.read())
 
-		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
-		defer cancel()
-		figures, err := c.counters(ctx)
-		require.NoError(t, err)
-		read, _, dropped := figures.rows()
-		lost := figures.sum["ig_otel_profiles_rows_stack_lost_total"]
+		figures := c.figures(t)
+		rows, lost := figures.rows(), figures.sum["ig_otel_profiles_rows_stack_lost_total"]
 		t.Logf("%.0f s: %d pods with %d distinct stacks have arrived; %.0f rows read, %.0f dropped, %.0f with a stack lost in the kernel",
-			time.Since(begun).Seconds(), len(got.pods), len(got.stacks), read, dropped, lost)
+			time.Since(begun).Seconds(), len(got.pods), len(got.stacks), rows.read, rows.dropped, lost)
 		t.Logf("the daemon's counters:\n%s", figures.text)
 		require.Greater(t, len(got.pods), 6, "no pods have been replaced")
 		require.Zero(t, lost)
-		require.Zero(t, dropped)
+		require.Zero(t, rows.dropped)
 		require.Zero(t, got.noStack, "samples of the workload without its own frames, of %d", got.samples)
 		if len(points) < 12 {
 			return
@@ -100,13 +97,12 @@ func (c cluster) soakKubectl(t *testing.T, args ...string) {
 
 // point holds the daemon's sizes and counts at one time.
 type point struct {
-	at                             time.Duration
-	rss, heap, goroutines, files   int64
-	userStacks, kernelStacks       int64
-	cpu                            time.Duration
-	read, delivered, dropped, lost int64
-	queue                          int64
-	pods, stacks                   int // arrived so far
+	at, cpu                      time.Duration
+	rss, heap, goroutines, files int64
+	userStacks, kernelStacks     int64
+	rows                         rowCounts
+	lost, queue                  int64
+	pods, stacks                 int // arrived so far
 }
 
 // These values must not grow by more than a tenth and the given variation. For later clients, Inspektor Gadget keeps the last
@@ -155,36 +151,22 @@ func quarters(points []point) string {
 const pointHeader = "  time | RSS MiB | heap goal MiB | goroutines | files | user stacks | kernel stacks | CPU s | rows read | delivered | dropped | stack lost | queue kB | pods | distinct stacks"
 
 func (p point) String() string {
-	return fmt.Sprintf("%5.0f s | %5.1f | %5.1f | %d | %d | %d | %d | %.1f | %d | %d | %d | %d | %d | %d | %d", p.at.Seconds(),
+	return fmt.Sprintf("%5.0f s | %5.1f | %5.1f | %d | %d | %d | %d | %.1f | %.0f | %.0f | %.0f | %d | %d | %d | %d", p.at.Seconds(),
 		float64(p.rss)/(1<<20), float64(p.heap)/(1<<20), p.goroutines, p.files, p.userStacks, p.kernelStacks, p.cpu.Seconds(),
-		p.read, p.delivered, p.dropped, p.lost, p.queue/1000, p.pods, p.stacks)
+		p.rows.read, p.rows.delivered, p.rows.dropped, p.lost, p.queue/1000, p.pods, p.stacks)
 }
 
-func (c cluster) point(t *testing.T, pid string, begun time.Time) point {
+func (c cluster) point(t *testing.T, pid int, begun time.Time) point {
 	t.Helper()
-	var p point
-	u := usageOf(t, pid)
-	p.rss, p.cpu = u.rss, u.cpu
-	files, err := os.ReadDir(filepath.Join(pid, "fd"))
+	p := point{cpu: igtest.CPUTime(t, pid), rss: igtest.Resident(pid)}
+	files, err := os.ReadDir(fmt.Sprintf("/proc/%d/fd", pid))
 	require.NoError(t, err)
 	p.files = int64(len(files))
 	stacks := stackEntries(t, pid)
 	p.userStacks, p.kernelStacks = stacks["ig_ustack"], stacks["ig_kstack"]
 
-	var figures counters
-	eventually(t, func() error {
-		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
-		defer cancel()
-		var err error
-		figures, err = c.counters(ctx)
-		if err != nil {
-			t.Log(err)
-		}
-		return err
-	})
-	p.at = time.Since(begun)
-	read, delivered, dropped := figures.rows()
-	p.read, p.delivered, p.dropped = int64(read), int64(delivered), int64(dropped)
+	figures := c.figures(t)
+	p.at, p.rows = time.Since(begun), figures.rows()
 	p.lost = int64(figures.sum["ig_otel_profiles_rows_stack_lost_total"])
 	p.queue = int64(figures.sum["ig_otel_profiles_exporter_queue_size_bytes"])
 	p.heap = int64(figures.sum["go_memstats_next_gc_bytes"])
@@ -193,24 +175,13 @@ func (c cluster) point(t *testing.T, pid string, begun time.Time) point {
 }
 
 // stackEntries counts the entries of the process's eBPF maps, by map name.
-func stackEntries(t *testing.T, pid string) map[string]int64 {
+func stackEntries(t *testing.T, pid int) map[string]int64 {
 	t.Helper()
-	infos, err := filepath.Glob(filepath.Join(pid, "fdinfo", "*"))
-	require.NoError(t, err)
-	seen := map[ebpf.MapID]bool{}
 	sums := map[string]int64{}
-	for _, info := range infos {
-		text, err := os.ReadFile(info)
-		if err != nil {
-			continue // closed meanwhile
-		}
-		_, rest, _ := strings.Cut(string(text), "\nmap_id:")
-		var id ebpf.MapID
-		if _, err := fmt.Sscan(rest, &id); err != nil || seen[id] {
-			continue
-		}
-		seen[id] = true
-		m, err := ebpf.NewMapFromID(id)
+	ids := programsAndMaps(t, pid).maps
+	slices.Sort(ids)
+	for _, id := range slices.Compact(ids) {
+		m, err := ebpf.NewMapFromID(ebpf.MapID(id))
 		if errors.Is(err, os.ErrNotExist) {
 			continue
 		}

@@ -80,7 +80,7 @@ func testTrust(t *testing.T, c cluster) {
 	c.kubectl(t, "gadget", "run", allowed+":v1.0.0", "-n", "shop", "--detach", "--name", "until-the-end")
 	var ids kernelObjects
 	eventually(t, func() error {
-		if ids = c.programsAndMaps(t); len(ids.programs) == 0 {
+		if ids = programsAndMaps(t, c.daemonProcess(t)); len(ids.programs) == 0 {
 			return errors.New("the daemon holds no eBPF programs")
 		}
 		return nil

@@ -48,8 +48,7 @@ func testUpgrade(t *testing.T, c cluster) {
 	}
 
 	require.NoError(t, deploy(oldImage))
-	c.kubectl(t, "-n", "gadget", "patch", "daemonset", "gadget", "--type=merge", "-p", `{"spec": {"template": {"spec": {"hostPID": true}}}}`)
-	c.daemonPod(t)
+	c.shareHostPIDs(t)
 	c.kubectl(t, "gadget", "run", oldGadget, "-A", "--detach", "--name", "cpu", "--otel-profiles-exporter=collector")
 	runs(oldImage)
 

@@ -56,9 +56,9 @@ func DwarfExample(version uint16) (info, abbrev, line []byte) {
 	return info, abbrev, line
 }
 
-// WithDebug returns an ELF file that contains the function outer and the given debug sections.
+// WithDebug returns an ELF file that contains the function outer and the given debug sections. Its segment covers the code.
 func WithDebug(info, abbrev, line []byte) *TestELF {
-	e := new(TestELF).Code(".text", 0x1000, make([]byte, 0x100)).Symbols(".symtab", elf.SHT_SYMTAB, Function("outer", 0x1000, 0x20))
+	e := (&TestELF{AtZero: true}).Code(".text", 0x1000, make([]byte, 0x100)).Symbols(".symtab", elf.SHT_SYMTAB, Function("outer", 0x1000, 0x20))
 	for name, content := range map[string][]byte{".debug_info": info, ".debug_abbrev": abbrev, ".debug_line": line} {
 		e.Add(TestSection{Name: name, Kind: elf.SHT_PROGBITS, Data: content})
 	}

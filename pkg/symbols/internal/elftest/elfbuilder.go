@@ -8,11 +8,12 @@ import (
 )
 
 // TestELF builds an ELF file that is smaller than a compiler's output. Its only segment contains the whole file and begins at
-// TestBase.
+// TestBase, or at 0 if AtZero is set.
 type TestELF struct {
 	Machine  elf.Machine
 	Sections []TestSection
 	Dynamic  []uint64 // tags and values
+	AtZero   bool
 }
 
 // TestSection is a section of a TestELF.
@@ -79,6 +80,10 @@ func (e *TestELF) Bytes() []byte {
 	}
 	all[len(all)-1].Data = names
 	headers[0].Name = 0
+	base := uint64(TestBase)
+	if e.AtZero {
+		base = 0
+	}
 	out := make([]byte, 64+2*56)
 	for i := range all {
 		s := &all[i]
@@ -94,7 +99,7 @@ func (e *TestELF) Bytes() []byte {
 			h.Off = s.Offset
 		}
 		if s.Flags&elf.SHF_ALLOC != 0 && s.Addr == 0 {
-			h.Addr = TestBase + h.Off
+			h.Addr = base + h.Off
 		}
 		for j := range all {
 			if s.Link != "" && all[j].Name == s.Link {
@@ -122,8 +127,8 @@ func (e *TestELF) Bytes() []byte {
 		Shoff: uint64(sectionsAt), Ehsize: 64, Phentsize: 56, Phnum: 2, Shentsize: 64, Shnum: uint16(len(all)), Shstrndx: uint16(len(all) - 1),
 	})
 	_ = binary.Write(&b, binary.LittleEndian, []elf.Prog64{
-		{Type: uint32(elf.PT_LOAD), Flags: 7, Vaddr: TestBase, Filesz: uint64(len(out)), Memsz: 1 << 20},
-		{Type: uint32(elf.PT_DYNAMIC), Off: uint64(dynamicAt), Vaddr: TestBase + uint64(dynamicAt), Filesz: uint64(dynamicSize)},
+		{Type: uint32(elf.PT_LOAD), Flags: 7, Vaddr: base, Filesz: uint64(len(out)), Memsz: 1 << 20},
+		{Type: uint32(elf.PT_DYNAMIC), Off: uint64(dynamicAt), Vaddr: base + uint64(dynamicAt), Filesz: uint64(dynamicSize)},
 	})
 	copy(out, b.Bytes())
 	return out

@@ -1,0 +1,22 @@
+package igtest
+
+import (
+	"errors"
+	"os"
+	"testing"
+
+	"github.com/cilium/ebpf"
+	"github.com/stretchr/testify/require"
+)
+
+// Map makes an eBPF map and closes it at the end of the test. It skips the test if the kernel refuses maps of this type.
+func Map(t testing.TB, spec *ebpf.MapSpec) *ebpf.Map {
+	t.Helper()
+	m, err := ebpf.NewMap(spec)
+	if errors.Is(err, ebpf.ErrNotSupported) || errors.Is(err, os.ErrPermission) {
+		t.Skipf("no map of type %s here: %s", spec.Type, err)
+	}
+	require.NoError(t, err)
+	t.Cleanup(func() { _ = m.Close() }) // some tests have closed it
+	return m
+}

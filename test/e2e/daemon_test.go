@@ -3,7 +3,6 @@
 package e2e
 
 import (
-	"bytes"
 	"os"
 	"path/filepath"
 	"regexp"
@@ -18,6 +17,7 @@ import (
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/credentials/insecure"
 
+	"github.com/ig-otel-profiles/ig-otel-profiles/internal/igrun"
 	"github.com/ig-otel-profiles/ig-otel-profiles/internal/igtest"
 	"github.com/ig-otel-profiles/ig-otel-profiles/internal/receiver"
 )
@@ -46,18 +46,9 @@ func TestDaemonDeliversOnSIGTERM(t *testing.T) {
 	t.Cleanup(removeInstance)
 
 	socket := filepath.Join(t.TempDir(), "ig.socket")
-	cmd := igCommand(t.Context(), t, "daemon", "--host=unix://"+socket, "--auto-mount-filesystems", "--verify-image=false")
+	cmd := igrun.Command(t.Context(), igtest.Built(t, igtest.Bin, "ig"), "daemon", "--host=unix://"+socket, "--auto-mount-filesystems", "--verify-image=false")
 	cmd.Env = append(os.Environ(), "OTEL_EXPORTER_OTLP_ENDPOINT=http://"+c.GRPC)
-	log := &igtest.Buffer{}
-	cmd.Stdout, cmd.Stderr = log, log
-	require.NoError(t, cmd.Start())
-	ended := make(chan error, 1)
-	go func() { ended <- cmd.Wait() }()
-	t.Cleanup(func() {
-		if t.Failed() {
-			t.Logf("the daemon's log:\n%s", withoutNoise(log.Bytes()))
-		}
-	})
+	daemon := igtest.StartCommand(t, cmd)
 
 	conn, err := grpc.NewClient("unix://"+socket, grpc.WithTransportCredentials(insecure.NewCredentials()))
 	require.NoError(t, err)
@@ -82,21 +73,23 @@ func TestDaemonDeliversOnSIGTERM(t *testing.T) {
 	require.ErrorContains(t, create("oltp"), `unknown exporter "oltp": the known exporters are otlp`)
 	require.NoError(t, create("otlp"))
 
-	started := func() bool { return bytes.Contains(log.Bytes(), []byte("exporting data source")) }
-	require.Eventually(t, started, time.Minute, 50*time.Millisecond, "the gadget does not start")
-	time.Sleep(4 * time.Second) // so that there is something to sample
+	daemon.Says("exporting data source")
+	before := igtest.CPUTime(t, burner.PID)
+	sampled := func() bool { return igtest.CPUTime(t, burner.PID)-before > 2*time.Second }
+	require.Eventually(t, sampled, time.Minute, 50*time.Millisecond, "the program does not run")
 	require.NoError(t, cmd.Process.Signal(syscall.SIGTERM))
-	require.NoError(t, <-ended)
-	burner.stop(t)
+	<-daemon.Ended
+	require.NoError(t, daemon.Err)
+	burner.Stop()
 
-	found := daemonSummary.FindSubmatch(log.Bytes())
+	found := daemonSummary.FindStringSubmatch(daemon.Log.String())
 	require.NotNil(t, found, "the operator's summary is missing")
 	t.Logf("%s rows read, %s exported", found[1], found[2])
-	require.NotEqual(t, "0", string(found[1]))
-	require.Equal(t, string(found[1]), string(found[2]))
+	require.NotEqual(t, "0", found[1])
+	require.Equal(t, found[1], found[2])
 	c.Stop()
-	// After such a short time, names can be missing.
-	require.True(t, slices.ContainsFunc(samplesOf(c.Received()), func(s receiver.Sample) bool {
-		return slices.ContainsFunc(s.Stack, func(f receiver.Frame) bool { return filepath.Base(f.Mapping) == "burn" })
+	// After such a short time, the names of functions and files can be missing.
+	require.True(t, slices.ContainsFunc(receiver.ResolveAll(c.Received()), func(s receiver.Sample) bool {
+		return s.Attributes["thread.name"] == "burn"
 	}), "the program is in no sample")
 }

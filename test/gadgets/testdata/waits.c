@@ -1,8 +1,9 @@
 /*
  * Waits until its standard input ends, three times as long in wait_long as in
- * wait_short. At the end, it prints the nanoseconds in each. With a number,
- * it waits in wait_first until it gets a line, and then that number of times
- * in the others. 0 means no number. A second argument is its thread's name.
+ * wait_short. At the end, it prints the nanoseconds in each, without its own
+ * CPU time. With a number, it waits in wait_first until it gets a line, and then
+ * that number of times in the others. 0 means no number. A second argument is
+ * its thread's name.
  */
 #include <fcntl.h>
 #include <poll.h>
@@ -12,12 +13,18 @@
 #include <time.h>
 #include <unistd.h>
 
-static long long now(void)
+static long long nanoseconds(clockid_t clock)
 {
 	struct timespec t;
 
-	clock_gettime(CLOCK_MONOTONIC, &t);
+	clock_gettime(clock, &t);
 	return t.tv_sec * 1000000000LL + t.tv_nsec;
+}
+
+/* The time so far in which this thread was not on a CPU. */
+static long long off_cpu(void)
+{
+	return nanoseconds(CLOCK_MONOTONIC) - nanoseconds(CLOCK_THREAD_CPUTIME_ID);
 }
 
 /*
@@ -38,12 +45,12 @@ __attribute__((noinline)) static void wait_for_nothing(int ms)
 
 __attribute__((noinline)) void wait_long(void)
 {
-	nap(30);
+	nap(90);
 }
 
 __attribute__((noinline)) void wait_short(void)
 {
-	wait_for_nothing(10);
+	wait_for_nothing(30);
 }
 
 __attribute__((noinline)) void wait_first(void)
@@ -62,11 +69,11 @@ int main(int argc, char **argv)
 	while (rounds && read(0, &byte, 1) < 0)
 		wait_first();
 	while (rounds ? rounds-- > 0 : read(0, &byte, 1) != 0) {
-		a = now();
+		a = off_cpu();
 		wait_long();
-		b = now();
+		b = off_cpu();
 		wait_short();
-		c = now();
+		c = off_cpu();
 		in_long += b - a;
 		in_short += c - b;
 	}

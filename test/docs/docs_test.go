@@ -41,8 +41,8 @@ func stages(t *testing.T, top string) []string {
 	table, err := os.ReadFile(filepath.Join(top, ".ci/stages"))
 	require.NoError(t, err)
 	var found []string
-	for _, m := range regexp.MustCompile(`(?m)^\S+ +(?:first|second|beside) +\S+ +(make .+)$`).FindAllStringSubmatch(string(table), -1) {
-		for _, target := range strings.Fields(m[1])[1:] {
+	for _, m := range regexp.MustCompile(`(?m)^\S+ +(?:first|second|beside) +\S+ +(?:make|[.]ci/built) (.+)$`).FindAllStringSubmatch(string(table), -1) {
+		for _, target := range strings.Fields(m[1]) {
 			found = append(found, "make "+target)
 		}
 	}

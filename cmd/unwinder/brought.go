@@ -4,6 +4,7 @@ import (
 	"path"
 	"sync"
 
+	"go.opentelemetry.io/ebpf-profiler/libpf"
 	"go.opentelemetry.io/ebpf-profiler/process"
 
 	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/unwinder/wire"
@@ -44,10 +45,13 @@ func (b *brought) set(pid uint32, language wire.FrameType) {
 type watched struct {
 	process.Process
 	brought *brought
-	files   map[uint64]identity // identities of opened files, by mapping address
+	files   map[uint64]identity     // identities of opened files, by mapping address
+	hashes  map[uint64]libpf.FileID // partial hashes of their content
 }
 
-func watch(p process.Process, b *brought) watched { return watched{p, b, map[uint64]identity{}} }
+func watch(p process.Process, b *brought) watched {
+	return watched{p, b, map[uint64]identity{}, map[uint64]libpf.FileID{}}
+}
 
 // IterateMappings implements process.Process.
 func (w watched) IterateMappings(callback func(process.RawMapping) bool) (uint32, error) {

@@ -87,14 +87,21 @@ func (w watched) identity(m *process.RawMapping) (identity, error) {
 	return id, f.Close()
 }
 
-// content returns a mapped file's identity and partial hash. The profiles specification uses this hash as a build ID.
+// content returns a mapped file's identity and partial hash. The profiles specification uses this hash as a build ID. A second call
+// returns the same, also if the process has exited since then.
 func (w watched) content(m *process.RawMapping) (hash libpf.FileID, id identity, err error) {
+	if hash, there := w.hashes[m.Vaddr]; there {
+		return hash, w.files[m.Vaddr], nil
+	}
 	f, id, err := w.open(m)
 	if err != nil {
 		return hash, id, err
 	}
 	defer func() { _ = f.Close() }()
 	hash, err = libpf.FileIDFromExecutableReader(io.NewSectionReader(f, 0, id.size))
+	if err == nil {
+		w.hashes[m.Vaddr] = hash
+	}
 	return hash, id, err
 }
 
@@ -121,7 +128,7 @@ func (w watched) CalculateMappingFileID(m *process.RawMapping) (libpf.FileID, er
 	if !m.IsFileBacked() {
 		return w.Process.CalculateMappingFileID(m)
 	}
-	id, err := w.identity(m)
+	_, id, err := w.content(m) // with the hash, because ReportExecutable needs it a moment later
 	return id.fileID(), err
 }
 

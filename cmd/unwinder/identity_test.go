@@ -3,6 +3,7 @@ package main
 import (
 	"bytes"
 	"fmt"
+	"io"
 	"os"
 	"path/filepath"
 	"reflect"
@@ -13,6 +14,7 @@ import (
 	"github.com/stretchr/testify/require"
 	"go.opentelemetry.io/ebpf-profiler/libpf"
 	"go.opentelemetry.io/ebpf-profiler/process"
+	"go.opentelemetry.io/ebpf-profiler/reporter"
 	"golang.org/x/sys/unix"
 )
 
@@ -100,6 +102,26 @@ func TestFileID(t *testing.T) {
 	later := see(m.of(service))
 	assert.NotEqual(t, first.id, later.id, "the file was written to")
 	assert.NotEqual(t, first.when, later.when)
+}
+
+// TestFileOfAnExitedProcess requires that a file keeps its path if its process exits just after the profiler has read the file. The
+// profiler does not report this file again for hours.
+func TestFileOfAnExitedProcess(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "short-lived")
+	require.NoError(t, os.WriteFile(path, make([]byte, 4096), 0o600))
+	m := newMapping(t, 4096)
+	w, at := own(), m.of(path)
+	if _, err := w.CalculateMappingFileID(at); err != nil {
+		t.Skipf("/proc/self/map_files cannot be read: %v", err)
+	}
+	require.NoError(t, unix.Munmap(m.code))
+	_, err := w.OpenMappingFile(at)
+	require.Error(t, err, "the mapping is gone")
+	s := newTestSampler(io.Discard)
+	file := libpf.NewFrameMappingFile(libpf.FrameMappingFileData{FileName: libpf.Intern("short-lived")})
+	s.ReportExecutable(&reporter.ExecutableMetadata{MappingFile: file, Mapping: at, Process: w})
+	seen, _ := s.out.executables.Get(file)
+	assert.Equal(t, path, seen.path)
 }
 
 // TestExchangedFile requires that two files are not confused if a process replaces a mapped file with another during the read.

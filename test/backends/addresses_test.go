@@ -30,7 +30,7 @@ var kinds = []struct {
 }{
 	{"kind-pie", "position-independent (PIE)", []string{"-fPIE", "-pie"}},
 	{"kind-exec", "at fixed addresses (non-PIE)", []string{"-fno-pie", "-no-pie"}},
-	{"kind-lld", "from LLD, its code not at its offset in the file", []string{"-fPIE", "-pie", "-fuse-ld=lld"}},
+	{"kind-lld", "linked with LLD, so that the addresses of the code differ from its offsets in the file", []string{"-fPIE", "-pie", "-fuse-ld=lld"}},
 	// The daemon itself finds the names of a stripped Go program. In this program, the names are unreadable.
 	{"kind-go", "Go", nil},
 }

@@ -134,7 +134,7 @@ func readGuide(t *testing.T) string {
 	return string(text)
 }
 
-// deployed decodes the object of a kind in the manifest of "kubectl gadget deploy".
+// deployed decodes the first object of a kind in the manifest of "kubectl gadget deploy".
 func deployed(t *testing.T, kind string, object any) {
 	t.Helper()
 	for decoder := yaml.NewDecoder(strings.NewReader(resources.GadgetDeployment)); ; {

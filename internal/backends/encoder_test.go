@@ -8,6 +8,7 @@ import (
 
 	"github.com/ig-otel-profiles/ig-otel-profiles/pkg/profile"
 	"github.com/stretchr/testify/require"
+	"google.golang.org/protobuf/proto"
 )
 
 // node simulates a busy node with several containers, whose threads all run the same few functions.
@@ -93,5 +94,13 @@ func TestEncoder(t *testing.T) {
 				require.Empty(t, CheckBytes(tt.backend, body), "%v", errors.Join(CheckBytes(tt.backend, body)...))
 			}
 		})
+	}
+	// Without the settings, the same messages break rules.
+	for _, body := range (node{mapping: withGNU, attributes: []profile.Attribute{{Key: "process.pid", Value: profile.Int(1)}}}).encode(t, profile.Config{}) {
+		req := &request{}
+		require.NoError(t, proto.Unmarshal(body, req))
+		require.Equal(t, []string{parcaFunction.ID, parcaString.ID}, ruleIDs(t, Check(Parca, req)))
+		require.Equal(t, []string{elasticHost.ID, elasticService.ID, elasticTimestamps.ID}, ruleIDs(t, Check(Elastic, req)))
+		require.Equal(t, []string{devfilerHTLHash.ID, devfilerTimestamps.ID}, ruleIDs(t, Check(Devfiler, req)))
 	}
 }

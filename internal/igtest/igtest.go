@@ -1,5 +1,5 @@
-// Package igtest contains code that end-to-end tests share. It finds and runs the programs that make has built. Unit tests use
-// its Logger, Map and NeedRoot.
+// Package igtest contains code that end-to-end tests share. It finds and runs the programs that make has built. Unit tests
+// also use some of its functions.
 package igtest
 
 import (

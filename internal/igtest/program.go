@@ -2,6 +2,7 @@ package igtest
 
 import (
 	"bufio"
+	"errors"
 	"io"
 	"os"
 	"os/exec"
@@ -24,7 +25,8 @@ type Program struct {
 }
 
 // StartProgram starts a program, which ends with the test at the latest. By default, it has its own session, because the scheduler
-// first divides CPU time between sessions. So it also runs and gets sampled on a busy machine.
+// first divides CPU time between sessions. So it also runs and gets sampled on a busy machine. A program that prints more than 64 KiB
+// waits until somebody reads.
 func StartProgram(t *testing.T, cmd *exec.Cmd) *Program {
 	t.Helper()
 	if cmd.SysProcAttr == nil {
@@ -38,6 +40,16 @@ func StartProgram(t *testing.T, cmd *exec.Cmd) *Program {
 	require.NoError(t, cmd.Start())
 	p := &Program{Cmd: cmd, PID: cmd.Process.Pid, t: t, in: in, out: bufio.NewReader(out)}
 	t.Cleanup(func() { p.Stop() })
+	return p
+}
+
+// StartEndless starts a program that ignores the end of its input. The kernel ends it with the test process, also if this process
+// crashes. The calling test must not use threads that end before it.
+func StartEndless(t *testing.T, cmd *exec.Cmd) *Program {
+	t.Helper()
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true, Pdeathsig: syscall.SIGKILL}
+	p := StartProgram(t, cmd)
+	t.Cleanup(p.Kill)
 	return p
 }
 
@@ -64,11 +76,10 @@ func (p *Program) Lines(n int) (text string) {
 func (p *Program) Stop() string {
 	p.t.Helper()
 	if p.ProcessState == nil {
-		require.NoError(p.t, p.in.Close())
+		_ = p.in.Close() // a second call after a failure returns an error
 		rest, err := io.ReadAll(p.out)
-		require.NoError(p.t, err)
 		p.rest = string(rest)
-		require.NoError(p.t, p.Wait())
+		require.NoError(p.t, errors.Join(err, p.Wait()))
 	}
 	return p.rest
 }

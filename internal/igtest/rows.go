@@ -77,10 +77,7 @@ func readNumbers(t *testing.T, words []string, into ...*int64) {
 	}
 }
 
-var (
-	noise = regexp.MustCompile(`(?m)^.*(is lost: lookup|msg"?[=:]"symbolizer: |signature verification).*\n`)
-	debug = regexp.MustCompile(`(?m)^.*level=debug.*\n`)
-)
+var noise = regexp.MustCompile(`(?m)^.*(is lost: lookup|msg"?[=:]"symbolizer: |signature verification).*\n`)
 
 // WithoutNoise omits Inspektor Gadget's lines about rows without a stack and about programs that have exited.
 func WithoutNoise(log []byte) []byte { return noise.ReplaceAll(log, nil) }

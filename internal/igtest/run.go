@@ -96,7 +96,7 @@ func StartCommand(t *testing.T, cmd *exec.Cmd) *Run {
 	t.Cleanup(func() {
 		<-r.Ended
 		if t.Failed() {
-			t.Logf("ig said:\n%s", debug.ReplaceAll(WithoutNoise(r.Log.Bytes()), nil))
+			t.Logf("ig said:\n%s", WithoutNoise(r.Log.Bytes()))
 		}
 	})
 	return r

@@ -5,6 +5,7 @@ import (
 	"testing"
 
 	"github.com/inspektor-gadget/inspektor-gadget/pkg/metrics"
+	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	"go.opentelemetry.io/otel/attribute"
 	sdkmetric "go.opentelemetry.io/otel/sdk/metric"
@@ -21,7 +22,7 @@ func Sums(t testing.TB) func(metric, attribute string) map[string]float64 {
 	return func(metric, by string) map[string]float64 {
 		t.Helper()
 		var found metricdata.ResourceMetrics
-		require.NoError(t, reader.Collect(t.Context(), &found))
+		assert.NoError(t, reader.Collect(t.Context(), &found))
 		sums := map[string]float64{}
 		for _, scope := range found.ScopeMetrics {
 			for _, m := range scope.Metrics {
@@ -34,7 +35,7 @@ func Sums(t testing.TB) func(metric, attribute string) map[string]float64 {
 				case metricdata.Sum[float64]:
 					add(sums, data.DataPoints, by)
 				default:
-					require.Fail(t, "not a sum", "%s: %T", metric, data)
+					assert.Fail(t, "not a sum", "%s: %T", metric, data)
 				}
 			}
 		}

@@ -183,6 +183,7 @@ func TestEachRule(t *testing.T) {
 		{"zero link with bytes", RuleTableZero, "dictionary.link_table[0]", func(r *request) {
 			r.Dictionary.LinkTable[0] = &profilespb.Link{TraceId: make([]byte, 16), SpanId: make([]byte, 8)}
 		}},
+		{"zero mapping with a file", RuleTableZero, "dictionary.mapping_table[0]", func(r *request) { r.Dictionary.MappingTable[0].FilenameStrindex = 5 }},
 		{"zero string with text", RuleTableZero, "dictionary.string_table[0]", func(r *request) { r.Dictionary.StringTable[0] = "x" }},
 		{"duplicate string", RuleDuplicate, "dictionary.string_table[9]", func(r *request) { r.Dictionary.StringTable[9] = "main.work" }},
 		{"duplicate attribute", RuleDuplicate, "dictionary.attribute_table[6]", func(r *request) { r.Dictionary.AttributeTable[6].Value = text("worker") }},
@@ -239,6 +240,7 @@ func TestEachRule(t *testing.T) {
 		}},
 		{"orphaned link", RuleOrphan, "dictionary.link_table[1]", func(r *request) { profileOf(r, 0).Samples = profileOf(r, 0).Samples[:2] }},
 		{"stack index", RuleIndex, prof + ".samples[2].stack_index", func(r *request) { profileOf(r, 0).Samples[2].StackIndex = 3 }},
+		{"negative stack index", RuleIndex, prof + ".samples[2].stack_index", func(r *request) { profileOf(r, 0).Samples[2].StackIndex = -1 }},
 		{"link index", RuleIndex, prof + ".samples[1].link_index", func(r *request) { profileOf(r, 0).Samples[1].LinkIndex = 2 }},
 		{"sample attribute index", RuleIndex, prof + ".samples[1].attribute_indices[1]", func(r *request) {
 			profileOf(r, 0).Samples[1].AttributeIndices = []int32{4, 7}

@@ -56,9 +56,9 @@ func (ca *CA) Issue(t testing.TB, name string, notAfter time.Time) Pair {
 	}
 	der, err := x509.CreateCertificate(rand.Reader, tmpl, ca.cert, &key.PublicKey, ca.key)
 	require.NoError(t, err)
-	keyDER, err := x509.MarshalECPrivateKey(key)
+	keyDER, err := x509.MarshalPKCS8PrivateKey(key)
 	require.NoError(t, err)
-	return Pair{Cert: block("CERTIFICATE", der), Key: block("EC PRIVATE KEY", keyDER)}
+	return Pair{Cert: block("CERTIFICATE", der), Key: block("PRIVATE KEY", keyDER)}
 }
 
 // Pool returns a pool that contains the authority.

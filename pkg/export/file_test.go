@@ -229,7 +229,7 @@ func TestPprofFiles(t *testing.T) {
 			cfg := toFile(t, "pprof")
 			cfg.OTLPVersion = version
 			cfg.Path = filepath.Join(filepath.Dir(cfg.Path), "cpu.pb.gz")
-			cfg.Rotation = config.Rotation{MaxBackups: 3, MaxMegabytes: 1, MaxTotalMegabytes: 1} // small files reserve no room
+			cfg.Rotation = config.Rotation{MaxBackups: 3, MaxMegabytes: 1, MaxTotalMegabytes: 1} // pprof files reserve no room for a current file
 			e, _ := open(t, cfg)
 			for range 5 {
 				e.Enqueue(message(t, "shop", 0))

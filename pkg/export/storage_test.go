@@ -416,6 +416,7 @@ func TestDrainBeforeTheFolderIsOpen(t *testing.T) {
 // A stored request that cannot be read is dropped. Its file must stay for the next start, unless it is gone.
 func TestUnreadableRequestIsKept(t *testing.T) {
 	for _, linked := range []bool{false, true} {
+		t.Logf("replaced by a link: %t", linked)
 		cfg := withTwoStored(t)
 		s, logs := &stepSender{sending: make(chan int), let: make(chan struct{})}, &capture{}
 		e := prepare(cfg, Options{Logger: logs.logger()})

@@ -111,7 +111,7 @@ func TestStoreReasons(t *testing.T) {
 			require.Equal(t, c.want, stateAfter(t, s, c.request), "the second time")
 			if c.want != symtab.Gone {
 				pass(s, c.request.ID, time.Hour)
-				require.Equal(t, c.want, stateAfter(t, s, c.request), "an error in the content is final")
+				require.Equal(t, c.want, stateAfter(t, s, c.request), "the result is final")
 			}
 			require.Equal(t, 1, opened)
 		})

@@ -56,8 +56,7 @@ func burn(t *testing.T, program, config, exporters string, atLeast time.Duration
 	ig.Says("exporting data source")
 	time.Sleep(5 * time.Second) // ig loads the eBPF programs after it logs this line
 
-	p := igtest.StartProgram(t, exec.Command(program))
-	t.Cleanup(p.Kill)
+	p := igtest.StartEndless(t, exec.Command(program)) // it does not see the end of its input while it is stopped
 	require.Eventually(t, func() bool { return igtest.ScheduledTime(t, p.PID) >= atLeast }, 5*time.Minute, 10*time.Millisecond)
 	// The program is stopped, but exists until its last samples are sent. So its files can be read.
 	require.NoError(t, p.Process.Signal(syscall.SIGSTOP))

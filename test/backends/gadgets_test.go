@@ -24,7 +24,7 @@ import (
 func TestGadgets(t *testing.T) {
 	igtest.NeedRoot(t)
 	// Short-lived processes have page faults and waits.
-	t.Cleanup(igtest.StartProgram(t, exec.Command("sh", "-c", "while :; do /bin/true; done")).Kill)
+	igtest.StartEndless(t, exec.Command("sh", "-c", "while :; do /bin/true; done"))
 	start := map[string]func(*testing.T) server{"parca": func(t *testing.T) server { return startParca(t) }}
 	if asked("pyroscope") {
 		start["pyroscope"] = func(t *testing.T) server { return startPyroscope(t) }

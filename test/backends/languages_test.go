@@ -37,7 +37,7 @@ func TestLanguages(t *testing.T) {
 		exporter(t, "pyroscope", "pyroscope", "counting", counting.Addr())
 
 	for _, args := range programs {
-		t.Cleanup(igtest.StartProgram(t, exec.Command(args[0], args[1:]...)).Kill)
+		igtest.StartEndless(t, exec.Command(args[0], args[1:]...))
 	}
 	said, all := sampled(t, "profile_cpu", config, "pyroscope,counting", fmt.Sprintf("--frequency=%d", frequency), "--timeout=12")
 	require.Contains(t, said, " 0 dropped")

@@ -307,7 +307,8 @@ func fakeCUDA(t *testing.T) []string {
 	cache := filepath.Join(t.TempDir(), "ld.so.cache")
 	igtest.Output(t, "/sbin/ldconfig", "-C", cache, dir)
 	start(t, filepath.Join(dir, "cuda"))
-	return []string{"unshare", "--mount", "sh", "-c", `mount --bind "$0" /etc/ld.so.cache && exec "$@"`, cache}
+	script := `mount --bind "$0" /etc/ld.so.cache && mount --bind /proc/$$ /proc/1 && exec "$@"` // ig reads PID 1's cache
+	return []string{"unshare", "--mount", "sh", "-c", script, cache}
 }
 
 // TestPrebuild builds this folder's programs and gadgets into E2E_PREBUILD, for a machine without a compiler. There, E2E_PREBUILT

@@ -73,10 +73,12 @@ func TestPyroscopeGateway(t *testing.T) {
 // shown checks the names that the page promises.
 func shown(t *testing.T, backend string, requests []*collectorpb.ExportProfilesServiceRequest) {
 	t.Helper()
+	series := map[string]bool{}
 	for _, req := range requests {
 		switch backend {
 		case backends.Pyroscope:
 			for _, s := range backends.PyroscopeSeries(req) {
+				series[s.Key()] = true
 				require.Equal(t, "process_cpu:cpu:nanoseconds:cpu:nanoseconds", s.Type)
 				require.NotEmpty(t, s.Labels["service_name"])
 				require.NotContains(t, s.Labels, "thread_name")

@@ -8,6 +8,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
@@ -42,12 +43,12 @@ func capture(t *testing.T, image string, presets, flags []string, enough func(pr
 		cmd.Env = append(cmd.Env, prefix+"EXPORTER=file", prefix+"PATH="+file(preset), prefix+"FORMAT=otlp-proto", prefix+"PRESET="+preset)
 	}
 	ig := igtest.StartCommand(t, cmd)
-	for _, preset := range presets {
-		ig.Wait("enough data of "+preset, func() bool {
+	ig.Wait("enough data of each preset", func() bool {
+		return !slices.ContainsFunc(presets, func(preset string) bool {
 			bodies, _, err := read(file(preset))
-			return err == nil && len(bodies) >= enoughRequests && enough(preset, bodies)
+			return err != nil || len(bodies) < enoughRequests || !enough(preset, bodies)
 		})
-	}
+	})
 	ig.Stop()
 	sent := map[string][][]byte{}
 	for _, preset := range presets {

@@ -60,7 +60,9 @@ func TestKillsUnderFive(t *testing.T) {
 		require.True(t, d.wait(a.gadget, 6*time.Minute, func() bool { return strings.Contains(a.log.String(), "exporting data source") || len(a.ended) > 0 }), "%s does not start", a.gadget)
 		require.Empty(t, a.ended, "%s has ended", a.gadget)
 	}
-	five := igtest.StartProgram(t, exec.Command(program))
+	cmd := exec.Command(program)
+	cmd.SysProcAttr = &syscall.SysProcAttr{} // in the session of ig, which shares its CPU time with the program
+	five := igtest.StartProgram(t, cmd)
 	t.Cleanup(five.Kill)
 	for _, g := range fiveGadgets {
 		d.arrived(g.kind)

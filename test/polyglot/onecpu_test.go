@@ -10,6 +10,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
@@ -52,7 +53,9 @@ func TestOneCPU(t *testing.T) {
 			program = filepath.Join(t.TempDir(), "pinned")
 			compilePinned(t, program, side)
 		}
-		p := igtest.StartProgram(t, exec.Command(program))
+		cmd := exec.Command(program)
+		cmd.SysProcAttr = &syscall.SysProcAttr{} // in the session of ig, which shares its CPU time with the program
+		p := igtest.StartProgram(t, cmd)
 		t.Cleanup(p.Kill)
 		pids[p.PID] = side
 	}

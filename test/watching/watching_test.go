@@ -212,7 +212,7 @@ func TestRealMetrics(t *testing.T) {
 	igtest.Start(t, igtest.Import(t, "profile_cpu"), "--otel-profiles-exporter=otlp", "--otel-profiles-endpoint=http://"+collector.GRPC, "--otel-profiles-interval=1s",
 		"--otel-metrics-listen", "--otel-metrics-export-internals", "--otel-metrics-listen-address="+metrics)
 	// This program keeps a CPU busy.
-	t.Cleanup(igtest.StartProgram(t, exec.Command("python3", "-c", "def work():\n    while True: sum(range(1000))\nwork()")).Kill)
+	igtest.StartEndless(t, exec.Command("python3", "-c", "def work():\n    while True: sum(range(1000))\nwork()"))
 	prometheus := startPrometheus(t, t.TempDir(), metrics)
 	prometheus.eventually(t, "rows are read", `sum(ig_otel_profiles_rows_read_total) > 10`)
 	prometheus.eventually(t, "requests fail", `sum(ig_otel_profiles_request_retries_total) > 0`)

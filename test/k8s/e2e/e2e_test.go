@@ -16,6 +16,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/ig-otel-profiles/ig-otel-profiles/internal/igtest"
 	"github.com/ig-otel-profiles/ig-otel-profiles/internal/receiver"
 )
 
@@ -173,6 +174,7 @@ func testTwoClients(t *testing.T, c cluster) {
 	gadgets[0].stop(t)
 	firstEnded := time.Now()
 	// These are more rows than were possibly under way when the first client exited.
+	require.Less(t, igtest.Resident(c.daemonProcess(t)), int64(1<<30))
 	gadgets[1].waitFor(t, pods[1], 2)
 	gadgets[2].waitFor(t, pods[2], 2)
 	gadgets[1].stop(t)

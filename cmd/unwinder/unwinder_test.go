@@ -152,7 +152,7 @@ func TestSampler(t *testing.T) {
 			break
 		}
 		for _, x := range ev.Flush.Unwound {
-			assert.Equal(t, []uint64{1, 7, 2}, []uint64{uint64(x.ID), uint64(x.Proc.PID), uint64(x.Proc.MntNS)}, "%+v", x)
+			assert.Equal(t, []uint64{1, 7, 2}, []uint64{x.ID, uint64(x.Proc.PID), x.Proc.MntNS}, "%+v", x)
 			if x.Stack.Abort != 0 {
 				aborted++
 				assert.EqualValues(t, 4012, x.Stack.Abort)
